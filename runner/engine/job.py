@@ -1,0 +1,105 @@
+"""What an engine is given and what it gives back: plain values, no I/O.
+
+An engine promises: events reach the sink in order; `run` returns after every process of the run has ended;
+a run that dies, times out or cannot start returns a RunResult that says so rather than raising.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from runner.objects import GVK, ObjectKey
+from runner.watches import Content
+
+Event: TypeAlias = dict[str, Any]
+"""An event of ansible-runner: `event`, `counter`, `stdout`, `event_data`, ..."""
+
+EventSink: TypeAlias = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run, wholly described."""
+
+    ident: str
+    """Unique among the object's runs; names the folder below `artifacts/`."""
+    gvk: GVK
+    key: ObjectKey
+    content: Content
+    run_dir: Path
+    """ansible-runner's private data directory of the object."""
+    extra_vars: Mapping[str, Any]
+    """What the run receives, as plain JSON values; see `unsafe_keys`."""
+    unsafe_keys: frozenset[str]
+    """Top-level extra vars that came from the object: their strings are never templated."""
+    verbosity: int
+    ansible_args: str
+    max_artifacts: int
+    """Run folders kept: 0 keeps all, -1 keeps none."""
+    environment: Mapping[str, str]
+    """Added to (and winning over) the operator's own environment."""
+    kubeconfig: str
+    """Text of the kubeconfig of this run alone; written 0600, removed after the run has ended."""
+    deadline: float | None
+    """Seconds that the run may take; None: as long as it likes."""
+
+
+class Outcome(Enum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    CANCELED = "canceled"
+    DIED = "died"
+    NOT_STARTED = "not started"
+
+
+@dataclass(frozen=True, slots=True)
+class Recap:
+    """The play recap for localhost. `completion` is ISO 8601 with microseconds, as the recap's event has it."""
+
+    ok: int
+    changed: int
+    skipped: int
+    failures: int
+    completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """A failed or unreachable task that nobody rescued or ignored. `path` is `file:line`, empty if unknown."""
+
+    task: str
+    message: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to."""
+
+    outcome: Outcome
+    recap: Recap | None
+    failures: tuple[TaskFailure, ...]
+    message: str
+    """A sentence for the Failure condition when there is no failed task to name; empty on success."""
+    requeue_after: float | None
+    """Seconds, as the `requeue_after` module asked; None when it did not."""
+    duration: float
+
+
+class Engine(Protocol):
+    """Runs jobs."""
+
+    async def run(self, job: Job, sink: EventSink) -> RunResult:
+        """Run a job to its end. Canceling the awaiting task ends every process of the run first."""
+        ...
+
+    async def close(self, grace: float) -> None:
+        """Let runs end within `grace` seconds, then end them. No run starts afterwards."""
+        ...

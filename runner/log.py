@@ -1,0 +1,52 @@
+"""Structured log: one line per message on standard error, JSON or for people.
+
+`configure` is called once, by the command line. Everybody else says `log.get(__name__)` and binds what stays the
+same (`job`, `gvk`, `name`, `namespace`) once. Messages are constant sentences, what varies stands in fields.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+Format = Literal["json", "console"]
+
+
+def get(name: str, /, **bound: object) -> FilteringBoundLogger:
+    """Return a logger with `logger=name` and the given fields bound."""
+    logger: FilteringBoundLogger = structlog.get_logger(logger=name, **bound)
+    return logger
+
+
+def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> None:
+    """Set level (a `logging` level) and form of all lines, those of libraries that use `logging` included."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer: Processor
+    if encoder == "json":
+        shared.append(structlog.processors.dict_tracebacks)
+        renderer = structlog.processors.JSONRenderer(default=str)
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        ),
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)

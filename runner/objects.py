@@ -1,0 +1,79 @@
+"""Names of kinds and objects, and readers over the API's plain dicts.
+
+Owns: `GVK`, `ObjectKey`, and the few readers everybody needs. Objects stay the dicts that the API server sent
+(https://kubernetes.io/docs/reference/using-api/api-concepts/). Imports nothing of this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object as the API server sent it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GVK:
+    """Group, version and kind. `group` is empty for the core group."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or `version` alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.api_version}, Kind={self.kind}"
+
+    @classmethod
+    def of(cls, obj: Mapping[str, Any]) -> GVK:
+        """Read the GVK of an object."""
+        group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+        return cls(group, version, str(obj.get("kind", "")))
+
+
+class ObjectKey(NamedTuple):
+    """Namespace (empty for cluster-scoped objects) and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the object's metadata, empty when it has none."""
+    found = obj.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def key_of(obj: Mapping[str, Any]) -> ObjectKey:
+    """Read namespace and name."""
+    meta = metadata(obj)
+    return ObjectKey(meta.get("namespace") or "", meta.get("name") or "")
+
+
+def uid_of(obj: Mapping[str, Any]) -> str:
+    """Read `metadata.uid`."""
+    return metadata(obj).get("uid") or ""
+
+
+def is_deleting(obj: Mapping[str, Any]) -> bool:
+    """Whether a deletion was asked for."""
+    return bool(metadata(obj).get("deletionTimestamp"))
+
+
+def finalizers_of(obj: Mapping[str, Any]) -> list[str]:
+    """Read `metadata.finalizers`."""
+    return metadata(obj).get("finalizers") or []
+
+
+def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Read `metadata.annotations`."""
+    return metadata(obj).get("annotations") or {}
