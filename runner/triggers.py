@@ -1,0 +1,47 @@
+"""Which runs a change of an object starts, and why. Pure.
+
+Contract: creation; a change of `metadata.generation`; any change of a kind that has no generation; deletion where our
+finalizer stands on the object; a change of annotations where the watch asks for it. Changes of labels or status alone
+start none. Each object of the first list runs once.
+"""
+
+from __future__ import annotations
+
+from runner.kube.cache import Change, Summary
+from runner.watches import Watch
+from runner.workqueue import Reason
+
+
+def decide(watch: Watch, change: Change, *, terminal: bool) -> Reason | None:
+    """Say why `change` starts a run, or None when it starts none.
+
+    `terminal`: the object's last attempt ended for good "until it changes"; then a changed annotation counts too,
+    since an annotation may be what was wrong.
+    """
+    old, new = change.old, change.new
+    if new is None:
+        return None
+    if new.deleting:
+        return _deletion(watch, old, new)
+    if old is None or old.uid != new.uid:
+        return Reason.PRESENT if change.initial else Reason.CREATED
+    if _content_changed(old, new):
+        return Reason.CHANGED
+    if old.annotations_digest != new.annotations_digest and (terminal or watch.watch_annotations_changes):
+        return Reason.CHANGED
+    return None
+
+
+def _deletion(watch: Watch, old: Summary | None, new: Summary) -> Reason | None:
+    """An object that is being deleted concerns us only while our finalizer stands on it."""
+    if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
+        return None
+    is_news = old is None or old.uid != new.uid or not old.deleting or _content_changed(old, new)
+    return Reason.DELETED if is_news else None
+
+
+def _content_changed(old: Summary, new: Summary) -> bool:
+    """Compare generations, or the whole content for kinds that have none (Secret, ConfigMap, Namespace)."""
+    if new.generation is not None:
+        return old.generation != new.generation
+    return old.content_digest != new.content_digest
