@@ -70,6 +70,12 @@ def failure_message(result: RunResult) -> str:
     return "\n".join(lines)
 
 
+def observed(obj: Object, conditions: Sequence[Condition]) -> list[Condition]:
+    """Mark the conditions as being about the generation of `obj`, the object that the run was given."""
+    generation = metadata(obj).get("generation")
+    return [c if generation is None else {**c, "observedGeneration": generation} for c in conditions]
+
+
 def patch(obj: Object, wanted: Sequence[Condition], now: float) -> JSONPatch | None:
     """Build the patch that gives `obj` the `wanted` conditions; None when it has them already.
 
@@ -78,10 +84,8 @@ def patch(obj: Object, wanted: Sequence[Condition], now: float) -> JSONPatch | N
     """
     before = conditions_of(obj)
     after = [dict(condition) for condition in before]
-    generation = metadata(obj).get("generation")
     for condition in wanted:
-        complete = condition if generation is None else {**condition, "observedGeneration": generation}
-        _put(after, complete, now)
+        _put(after, condition, now)
     if after == before:
         return None
     operations: JSONPatch = [{"op": "test", "path": "/metadata/uid", "value": uid_of(obj)}]

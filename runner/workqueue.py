@@ -85,6 +85,10 @@ class _Delayed:
 class WorkQueue:
     """See the module. Every method but `get` returns at once; all belong to one event loop."""
 
+    adds: int = 0
+    """Requests that ever got in line."""
+    retries: int = 0
+    """Requests that ever failed and were queued again."""
     _waiting: dict[ObjectKey, _Waiting] = field(default_factory=dict)
     _heap: list[tuple[float, int, ObjectKey, _Waiting]] = field(default_factory=list)
     _delayed: dict[ObjectKey, _Delayed] = field(default_factory=dict)
@@ -111,6 +115,7 @@ class WorkQueue:
         waiting = self._waiting.get(key)
         if waiting is not None and waiting.rank <= rank:
             return
+        self.adds += waiting is None
         entry = _Waiting(reason, rank, since=waiting.since if waiting else now)
         self._waiting[key] = entry
         heapq.heappush(self._heap, (rank, next(self._serial), key, entry))
@@ -145,6 +150,7 @@ class WorkQueue:
             self._running[key] = None
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
+        self.retries += 1
         # A bound on the exponent keeps the power itself small; the cap is reached long before.
         delay: float = min(base * 2.0 ** min(failures, 30), MAX_BACKOFF)
         self.add_after(key, Reason.RETRY, delay)

@@ -1,0 +1,61 @@
+# Everything a developer does is a target here; `make help` lists them.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+CASE ?= spine
+WORKERS ?= 2
+
+.PHONY: help setup fmt check test test-unit test-integration test-full bench demo run build lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make the virtual environment, and the control plane's binaries where they are missing
+	@hack/make-venv $(VENV)
+	@$(BIN)/ansible-operator cluster build
+
+$(VENV)/.made-from: pyproject.toml requirements/*.txt hack/make-venv
+	@hack/make-venv $(VENV)
+
+fmt: $(VENV)/.made-from ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: $(VENV)/.made-from ## Format, lint, types and layers; writes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/yamllint --strict .
+	$(BIN)/ansible-lint --offline
+
+test: test-unit test-integration ## Unit tests, then the tests on a real control plane with real Ansible
+
+test-unit: $(VENV)/.made-from
+	$(BIN)/pytest tests/unit
+
+test-integration: setup
+	$(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
+
+test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
+	$(BIN)/pytest -m full tests
+	hack/matrix 2.18 2.19 2.20 2.21
+
+bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
+	@$(BIN)/python -m bench.$(CASE)
+
+demo: setup ## Control plane, operator and a resource that is created, scaled and deleted; DEMO_KEEP=1 stays up
+	@$(BIN)/python -m hack.demo
+
+run: setup ## Run the sample operator on the cluster of your KUBECONFIG
+	$(BIN)/ansible-operator run --watches-file watches.yaml
+
+build: $(VENV)/.made-from ## Build wheel and source distribution into dist/
+	$(BIN)/python -m build --no-isolation
+
+lock: $(VENV)/.made-from ## Resolve the locked requirements anew
+	hack/lock
+
+clean: ## Remove what was made here
+	rm -rf $(VENV) .venvs dist build

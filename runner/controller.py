@@ -1,0 +1,111 @@
+"""One watched kind: its watches, its cache, its queue and its workers.
+
+Here events become requests and verdicts become delays; everything else is somebody else's. One kind's trouble never
+stops another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from runner import log, triggers
+from runner.kube.cache import Cache, Change
+from runner.kube.watch import Watcher
+from runner.metrics import Metrics, controller_name
+from runner.objects import ObjectKey
+from runner.reconcile import RUN_BACKOFF, Done, Reconciler, RequeueAfter, Retry, Terminal, Verdict
+from runner.watches import Watch
+from runner.workqueue import Reason, Request, WorkQueue
+
+_RESULT_NAMES = {Done: "success", RequeueAfter: "requeue_after", Retry: "error", Terminal: "error"}
+
+
+class Controller:
+    """Runs one watch of watches.yaml."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        watchers: Sequence[Watcher],
+        cache: Cache,
+        reconciler: Reconciler,
+        metrics: Metrics,
+        workers: int,
+    ) -> None:
+        self.watch = watch
+        self.watchers = tuple(watchers)
+        self.queue = WorkQueue()
+        self._cache = cache
+        self._reconciler = reconciler
+        self._metrics = metrics
+        self._workers = workers
+        self._name = controller_name(watch.gvk)
+        self._terminal: set[ObjectKey] = set()
+        self._log = log.get(__name__, gvk=str(watch.gvk))
+        metrics.add_kind(watch.gvk, self.queue, workers)
+
+    async def follow(self) -> None:
+        """Turn what happens to the kind's objects into requests, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for watcher in self.watchers:
+                group.create_task(self._follow(watcher))
+
+    async def work(self) -> None:
+        """Serve requests until the queue is closed; what is being served then is served to its end."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _follow(self, watcher: Watcher) -> None:
+        async for event in watcher.events():
+            for change in self._cache.apply(watcher.namespace, event):
+                self._changed(change)
+
+    def _changed(self, change: Change) -> None:
+        if change.new is None:
+            self._terminal.discard(change.key)
+            self.queue.forget(change.key)
+            self._reconciler.forget(change.key)
+            return
+        reason = triggers.decide(self.watch, change, terminal=change.key in self._terminal)
+        if reason is not None:
+            self.queue.add(change.key, reason)
+
+    async def _work(self) -> None:
+        while (request := await self.queue.get()) is not None:
+            started = asyncio.get_running_loop().time()
+            self._metrics.queue_seconds.labels(self._name, self._name).observe(request.waited)
+            try:
+                verdict = await self._reconcile(request)
+                self._apply(request, verdict)
+            finally:
+                self.queue.done(request.key)
+            seconds = asyncio.get_running_loop().time() - started
+            self._metrics.work_seconds.labels(self._name, self._name).observe(seconds)
+            self._metrics.reconcile_seconds.labels(self._name).observe(seconds)
+            self._metrics.reconciles.labels(self._name, _RESULT_NAMES[type(verdict)]).inc()
+
+    async def _reconcile(self, request: Request) -> Verdict:
+        try:
+            return await self._reconciler.reconcile(request)
+        except Exception:
+            # A defect of ours must not end the worker: say all that is known and treat it as a failed run.
+            self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
+            return Retry(RUN_BACKOFF)
+
+    def _apply(self, request: Request, verdict: Verdict) -> None:
+        key = request.key
+        if isinstance(verdict, Terminal):
+            self._terminal.add(key)
+            return
+        self._terminal.discard(key)
+        if isinstance(verdict, Retry):
+            delay = self.queue.retry(key, verdict.base)
+            self._log.info("Object is tried again", seconds=delay, failures=request.failures + 1, **key._asdict())
+            return
+        self.queue.succeeded(key)
+        if isinstance(verdict, RequeueAfter):
+            self.queue.add_after(key, Reason.REQUEUED, verdict.delay)
+        elif verdict.again is not None and self._cache.get(key) is not None:
+            self.queue.add_after(key, Reason.RESYNC, verdict.again)

@@ -1,0 +1,125 @@
+"""What the operator counts and measures, in the Prometheus text format.
+
+Names and labels are those that dashboards for this kind of operator and for controller-runtime expect: `GVK` is
+`group/version, Kind=K`, `controller` and `name` are `<kind>-<version>-controller` in lower case. Every series of a
+watched kind exists at zero from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from runner import __version__
+from runner.objects import GVK
+from runner.workqueue import WorkQueue
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
+LAG_INTERVAL = 0.1
+"""Seconds between two measurements of the event loop's lag."""
+
+_RESULTS = ("success", "error", "requeue", "requeue_after")
+
+
+def controller_name(gvk: GVK) -> str:
+    """The name that a kind's series carry."""
+    return f"{gvk.kind}-{gvk.version}-controller".lower()
+
+
+class Metrics:
+    """The operator's own registry. One per process; nothing is global."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        build = Info("ansible_operator_build", "Versions of the operator and what it runs", registry=self.registry)
+        build.info(
+            {"version": __version__, "ansible_core": version("ansible-core"), "python": platform.python_version()}
+        )
+        self.run_seconds = self._histogram("ansible_operator_reconciles", "Seconds a run took", ["GVK"])
+        self.run_results = Gauge(
+            "ansible_operator_reconcile_result", "Runs by result", ["GVK", "result"], registry=self.registry
+        )
+        self.reconcile_seconds = self._histogram(
+            "controller_runtime_reconcile_time_seconds", "Seconds a reconcile took", ["controller"]
+        )
+        self.reconciles = Counter(
+            "controller_runtime_reconcile", "Reconciles by result", ["controller", "result"], registry=self.registry
+        )
+        self.queue_seconds = self._histogram(
+            "workqueue_queue_duration_seconds", "Seconds a request waited for a worker", ["name", "controller"]
+        )
+        self.work_seconds = self._histogram(
+            "workqueue_work_duration_seconds", "Seconds a worker held a request", ["name", "controller"]
+        )
+        self.workers = Gauge(
+            "controller_runtime_max_concurrent_reconciles", "Workers", ["controller"], registry=self.registry
+        )
+        self.loop_lag = Histogram(
+            "ansible_operator_loop_lag_seconds",
+            "Seconds the event loop was late",
+            buckets=_LAG_SECONDS,
+            registry=self.registry,
+        )
+        self._queues = _Queues()
+        self.registry.register(self._queues)
+
+    def _histogram(self, name: str, text: str, labels: list[str]) -> Histogram:
+        return Histogram(name, text, labels, buckets=_SECONDS, registry=self.registry)
+
+    def add_kind(self, gvk: GVK, queue: WorkQueue, workers: int) -> None:
+        """Make every series of a kind exist, at zero."""
+        name = controller_name(gvk)
+        self.run_seconds.labels(str(gvk))
+        for result in ("succeeded", "failed"):
+            self.run_results.labels(str(gvk), result)
+        for outcome in _RESULTS:
+            self.reconciles.labels(name, outcome)
+        self.reconcile_seconds.labels(name)
+        self.queue_seconds.labels(name, name)
+        self.work_seconds.labels(name, name)
+        self.workers.labels(name).set(workers)
+        self._queues.add(name, queue)
+
+    def text(self) -> bytes:
+        """Everything, in the exposition format."""
+        return generate_latest(self.registry)
+
+    async def measure_lag(self) -> None:
+        """Measure for ever how late the event loop is."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_INTERVAL
+            await asyncio.sleep(LAG_INTERVAL)
+            self.loop_lag.observe(max(loop.time() - due, 0.0))
+
+
+class _Queues(Collector):
+    """Reads the queues when asked, so that they need not know of metrics."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, WorkQueue] = {}
+
+    def add(self, name: str, queue: WorkQueue) -> None:
+        self._queues[name] = queue
+
+    def collect(self) -> Iterable[Metric]:
+        depth = GaugeMetricFamily("workqueue_depth", "Requests that wait", labels=["name", "controller"])
+        adds = CounterMetricFamily("workqueue_adds", "Requests added", labels=["name", "controller"])
+        retries = CounterMetricFamily("workqueue_retries", "Retries after failures", labels=["name", "controller"])
+        active = GaugeMetricFamily(
+            "controller_runtime_active_workers", "Workers that hold a request", labels=["controller"]
+        )
+        for name, queue in self._queues.items():
+            depth.add_metric([name, name], len(queue))
+            adds.add_metric([name, name], queue.adds)
+            retries.add_metric([name, name], queue.retries)
+            active.add_metric([name], queue.active)
+        return [depth, adds, retries, active]
+

@@ -1,0 +1,166 @@
+"""One object, one request: what is to be done, done, and its status written on every way out.
+
+The way through: take the object from the cache, ask `finalizers` what it wants, announce the run, run the job, write
+what came of it, take the finalizer off, and say when to come back. Knows nothing of queues or watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runner import annotations, finalizers, log, status
+from runner.engine.job import Engine, Outcome, RunResult
+from runner.errors import ApiError, ApiUnavailableError, ConflictError, InvalidError, NotFoundError, TerminalError
+from runner.finalizers import Plan
+from runner.jobs import JobFactory
+from runner.kube.cache import Cache
+from runner.kube.client import Client, PatchType
+from runner.kube.discovery import ApiResource, Discovery
+from runner.objects import Object, key_of, uid_of
+from runner.runlog import RunLog
+from runner.status_writer import StatusWriter
+from runner.watches import Watch
+from runner.workqueue import Reason, Request
+
+RUN_BACKOFF = 1.0
+"""Seconds before the first retry of a failed run."""
+CONFLICT_BACKOFF = 0.005
+"""Seconds before the first retry of a write that another writer was quicker than."""
+JITTER = 0.1
+"""Share of a reconcile period by which periodic runs are spread, so that they do not come all at once."""
+
+_QUIET = {Reason.RESYNC, Reason.DEPENDENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing failed. `again`: seconds until the periodic run; None: only when something happens."""
+
+    again: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """The role asked to be run again in `delay` seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again with exponential backoff from `base` seconds."""
+
+    base: float
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Do not try again until the object changes."""
+
+
+Verdict: TypeAlias = Done | RequeueAfter | Retry | Terminal
+
+
+class Reconciler:
+    """Reconciles the objects of one watch."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the way through, given by the wiring
+        self,
+        watch: Watch,
+        *,
+        client: Client,
+        discovery: Discovery,
+        cache: Cache,
+        engine: Engine,
+        jobs: JobFactory,
+        run_log: RunLog,
+        period: float,
+    ) -> None:
+        self._watch = watch
+        self._client = client
+        self._discovery = discovery
+        self._cache = cache
+        self._engine = engine
+        self._jobs = jobs
+        self._run_log = run_log
+        self._period = period if watch.reconcile_period is None else watch.reconcile_period
+        self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status)
+        self._log = log.get(__name__, gvk=str(watch.gvk))
+
+    async def reconcile(self, request: Request) -> Verdict:
+        """Bring one object to what its role makes of it."""
+        obj = self._cache.get(request.key)
+        plan = finalizers.plan(self._watch, obj) if obj is not None else None
+        if obj is None or plan is None:
+            return Done(None)
+        try:
+            resource = await self._discovery.find(self._watch.gvk)
+            return await self._run_plan(resource, obj, plan, request)
+        except (ConflictError, InvalidError) as error:
+            self._log.info("Another writer was quicker", error=str(error), **request.key._asdict())
+            return Retry(CONFLICT_BACKOFF)
+        except NotFoundError:
+            # The object, or its kind, went away meanwhile; its watch says the rest.
+            return Done(None)
+        except (ApiError, ApiUnavailableError) as error:
+            self._log.warning("Reconcile is repeated", error=str(error), **request.key._asdict())
+            return Retry(RUN_BACKOFF)
+
+    async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Verdict:
+        try:
+            wishes = annotations.read(obj)
+        except TerminalError as error:
+            await self._status.write(resource, obj, status.observed(obj, status.failed("InvalidAnnotation", str(error))))
+            self._log.error("Object is not run", error=str(error), **request.key._asdict())
+            return Terminal()
+        if plan.add_first is not None:
+            obj = await self._client.patch(resource, request.key, plan.add_first, content_type=PatchType.JSON)
+        if request.reason not in _QUIET:
+            await self._status.write(resource, obj, status.observed(obj, status.begun(obj)))
+        result = await self._run(obj, plan, wishes, request)
+        await self._status.write(resource, self._latest(obj), status.observed(obj, status.ended(result)))
+        if plan.finalizing and result.outcome is Outcome.SUCCEEDED:
+            await self._release(resource, self._latest(obj))
+            return Done(None)
+        return self._verdict(result, wishes)
+
+    async def _run(self, obj: Object, plan: Plan, wishes: annotations.Wishes, request: Request) -> RunResult:
+        job = await self._jobs.make(self._watch, obj, plan, wishes)
+        with self._run_log.of(job, request) as record:
+            result = await self._engine.run(job, record.event)
+            record.ended(result)
+        return result
+
+    def _latest(self, obj: Object) -> Object:
+        """The object as last seen: the role may have written to it. A patch tests what it was made from anyway."""
+        seen = self._cache.get(key_of(obj))
+        return seen if seen is not None and uid_of(seen) == uid_of(obj) else obj
+
+    async def _release(self, resource: ApiResource, obj: Object) -> None:
+        """Take our finalizer off, whoever else writes finalizers at the same time."""
+        name = self._watch.finalizer.name if self._watch.finalizer else ""
+        uid, delay = uid_of(obj), CONFLICT_BACKOFF
+        while (patch := finalizers.removal(name, obj)) is not None:
+            try:
+                await self._client.patch(resource, key_of(obj), patch, content_type=PatchType.JSON)
+            except (ConflictError, InvalidError):
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, RUN_BACKOFF)
+                obj = await self._client.get(resource, key_of(obj))
+                if uid_of(obj) != uid:
+                    return
+            else:
+                return
+
+    def _verdict(self, result: RunResult, wishes: annotations.Wishes) -> Verdict:
+        if result.outcome is not Outcome.SUCCEEDED:
+            return Retry(RUN_BACKOFF)
+        if result.requeue_after is not None:
+            return RequeueAfter(result.requeue_after)
+        period = self._period if wishes.reconcile_period is None else wishes.reconcile_period
+        if period <= 0:
+            return Done(None)
+        return Done(period * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - spreads load, guards nothing

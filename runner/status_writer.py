@@ -1,0 +1,111 @@
+"""Writes conditions through the status subresource, whatever else writes there at the same time.
+
+Owns: the retries of a status write, and what is known of the kind's schema. Promises: a write is either made, or given
+up because the object is gone or the kind cannot hold it; the latter is said once per kind, and runs go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+
+from runner import log, status
+from runner.errors import (
+    ApiUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    ThrottledError,
+)
+from runner.kube.client import Client, PatchType
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, key_of, uid_of
+
+_CONFLICT_DELAY = 0.005
+_OUTAGE_DELAY = 0.2
+_MAX_DELAY = 5.0
+
+
+class StatusWriter:
+    """Writes the conditions of one kind's objects."""
+
+    def __init__(self, client: Client, gvk: GVK, *, enabled: bool) -> None:
+        self._client = client
+        self._log = log.get(__name__, gvk=str(gvk))
+        self._cannot = not enabled
+        self._pruned: frozenset[str] = frozenset()
+
+    async def write(self, resource: ApiResource, obj: Object, wanted: Sequence[status.Condition]) -> None:
+        """Give `obj` the `wanted` conditions, unless it has them.
+
+        Waits while the API server is away: a run's result is not lost with a connection.
+        """
+        delay = _CONFLICT_DELAY
+        seen: Object | None = obj
+        while seen is not None and not self._gives_up(resource):
+            try:
+                seen = await self._attempt(resource, seen, wanted)
+            except (ApiUnavailableError, ServerError, ThrottledError) as error:
+                delay = max(delay, _OUTAGE_DELAY)
+                self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
+            if seen is not None:
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
+                delay = min(delay * 2, _MAX_DELAY)
+
+    async def _attempt(self, resource: ApiResource, seen: Object, wanted: Sequence[status.Condition]) -> Object | None:
+        """Write once; return the object to try again with, or None when there is nothing left to do."""
+        holdable = [{name: value for name, value in entry.items() if name not in self._pruned} for entry in wanted]
+        patch = status.patch(seen, holdable, time.time())
+        if patch is None:
+            return None
+        key = key_of(seen)
+        try:
+            written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
+        except NotFoundError:
+            return None
+        except ForbiddenError as error:
+            self._stop("Status is not written: the operator may not patch it", error)
+            return None
+        except (InvalidError, ConflictError) as error:
+            fresh = await self._fresh(resource, seen)
+            if fresh is not None and fresh.get("status") == seen.get("status"):
+                self._stop("Status is not written: the kind's schema refuses our conditions", error)
+                return None
+            return fresh
+        self._note_loss(written, holdable)
+        return None
+
+    async def _fresh(self, resource: ApiResource, seen: Object) -> Object | None:
+        """Read the object anew; None when it is gone, or another one stands under its name."""
+        try:
+            fresh = await self._client.get(resource, key_of(seen))
+        except NotFoundError:
+            return None
+        return fresh if uid_of(fresh) == uid_of(seen) else None
+
+    def _gives_up(self, resource: ApiResource) -> bool:
+        if not self._cannot and "status" not in resource.subresources:
+            self._stop(
+                "Status is not written: the kind has no status subresource; add `subresources: {status: {}}`", None
+            )
+        return self._cannot
+
+    def _stop(self, message: str, error: Exception | None) -> None:
+        self._cannot = True
+        self._log.warning(message, error=str(error) if error else None)
+
+    def _note_loss(self, written: Object, wanted: Sequence[status.Condition]) -> None:
+        """Say once what the schema prunes; with no condition left, writing is pointless."""
+        lost = status.lost(written, wanted)
+        if not lost:
+            return
+        hint = "add these fields to the CRD's schema, or x-kubernetes-preserve-unknown-fields: true below status"
+        if "status.conditions" in lost:
+            self._stop(f"Status is not written: the kind's schema drops our conditions; {hint}", None)
+            return
+        self._pruned |= {path.rpartition(".")[2] for path in lost}
+        self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

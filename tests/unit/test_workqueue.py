@@ -1,0 +1,234 @@
+"""Behaviours of the work queue, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from runner.objects import ObjectKey
+from runner.workqueue import HANDICAP, MAX_BACKOFF, Reason, Request, WorkQueue
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+A, B, C = (ObjectKey("ns", name) for name in "abc")
+
+
+async def _take(queue: WorkQueue) -> Request:
+    request = await queue.get()
+    assert request is not None
+    return request
+
+
+async def _drain(queue: WorkQueue) -> list[ObjectKey]:
+    taken = []
+    while len(queue):
+        request = await _take(queue)
+        queue.done(request.key)
+        taken.append(request.key)
+    return taken
+
+
+def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.PRESENT)
+        queue.add(B, Reason.RESYNC)
+        queue.add(C, Reason.CHANGED)
+        assert await _drain(queue) == [C, A, B]
+
+    virtually(scenario())
+
+
+def test_what_waits_long_overtakes_what_came_later(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.RESYNC)
+        await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
+        queue.add(B, Reason.CHANGED)
+        assert await _drain(queue) == [A, B]
+
+    virtually(scenario())
+
+
+def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        for reason in (Reason.RESYNC, Reason.CHANGED, Reason.DEPENDENT):
+            queue.add(A, reason)
+        assert (await _take(queue)).reason is Reason.CHANGED
+        queue.done(A)
+        assert len(queue) == 0
+
+    virtually(scenario())
+
+
+def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_changed_meanwhile(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.CREATED)
+        await _take(queue)
+        queue.add(A, Reason.CHANGED)
+        queue.add(A, Reason.DEPENDENT)
+        assert len(queue) == 0
+        queue.done(A)
+        assert (await _take(queue)).reason is Reason.CHANGED
+        queue.done(A)
+        assert len(queue) == 0
+
+    virtually(scenario())
+
+
+def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        loop = asyncio.get_running_loop()
+        queue.add(A, Reason.CREATED)
+        delays = []
+        for _ in range(13):
+            await _take(queue)
+            delays.append(queue.retry(A, 1.0))
+            queue.done(A)
+            before = loop.time()
+            request = await _take(queue)
+            assert loop.time() - before == pytest.approx(delays[-1])
+            assert request.reason is Reason.RETRY
+            queue.done(A)
+            queue.add(A, Reason.RETRY)
+        assert delays[:4] == [1, 2, 4, 8]
+        assert delays[-1] == MAX_BACKOFF
+        queue.add(A, Reason.CHANGED)
+        request = await _take(queue)
+        assert request.failures == 0
+        assert queue.retry(A, 1.0) == 1.0
+
+    virtually(scenario())
+
+
+def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.CREATED)
+        await _take(queue)
+        queue.add(A, Reason.DEPENDENT)
+        assert queue.retry(A, 8.0) == 8.0
+        queue.done(A)
+        queue.add(A, Reason.DEPENDENT)
+        assert len(queue) == 0
+        queue.add(A, Reason.CHANGED)
+        assert len(queue) == 1
+
+    virtually(scenario())
+
+
+def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.CREATED)
+        await _take(queue)
+        queue.add(A, Reason.CHANGED)
+        assert queue.retry(A, 8.0) == 0.0
+        queue.done(A)
+        assert (await _take(queue)).failures == 0
+
+    virtually(scenario())
+
+
+def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        loop = asyncio.get_running_loop()
+        queue.add_after(A, Reason.RESYNC, 100)
+        queue.add_after(A, Reason.REQUEUED, 10)
+        queue.add_after(A, Reason.RESYNC, 50)
+        assert (await _take(queue)).reason is Reason.REQUEUED
+        assert loop.time() == pytest.approx(10)
+
+    virtually(scenario())
+
+
+def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.CREATED)
+        queue.add_after(B, Reason.RESYNC, 5)
+        queue.forget(A)
+        queue.forget(B)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.get(), 10_000)
+
+    virtually(scenario())
+
+
+def test_closing_ends_every_waiting_worker(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+        await asyncio.sleep(1)
+        queue.close()
+        assert await asyncio.gather(*workers) == [None, None, None]
+
+    virtually(scenario())
+
+
+def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        first = asyncio.create_task(queue.get())
+        second = asyncio.create_task(queue.get())
+        await asyncio.sleep(1)
+        queue.add(A, Reason.CREATED)
+        first.cancel()
+        request = await second
+        assert request is not None
+        assert request.key == A
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtually: Virtually, seed: int) -> None:
+    async def scenario() -> None:
+        rng = random.Random(seed)
+        queue = WorkQueue()
+        keys = [ObjectKey("ns", str(number)) for number in range(200)]
+        wanted = dict.fromkeys(keys, 0)
+        seen = dict.fromkeys(keys, 0)
+        running: set[ObjectKey] = set()
+        longest = 0.0
+
+        async def worker() -> None:
+            nonlocal longest
+            while (request := await queue.get()) is not None:
+                assert request.key not in running
+                running.add(request.key)
+                longest = max(longest, request.waited)
+                served = wanted[request.key]
+                await asyncio.sleep(rng.uniform(0.01, 0.5))
+                running.remove(request.key)
+                if rng.random() < 0.2:
+                    queue.retry(request.key, 0.1)
+                else:
+                    seen[request.key] = max(seen[request.key], served)
+                    queue.succeeded(request.key)
+                queue.done(request.key)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(worker())
+            for _ in range(3_000):
+                key = rng.choice(keys)
+                wanted[key] += 1
+                queue.add(key, rng.choice([Reason.CHANGED, Reason.CREATED, Reason.DELETED]))
+                await asyncio.sleep(rng.uniform(0, 0.05))
+            while seen != wanted:
+                await asyncio.sleep(1)
+            queue.close()
+        assert longest < 60
+
+    virtually(scenario())
