@@ -1,0 +1,111 @@
+"""The extra vars as a YAML file that every supported ansible-core reads alike.
+
+Pure: values in, text out. Promises: no string (keys too) below an unsafe top-level key is ever templated, wherever a
+run sees it; all other strings stay as trusted as in a vars file written by hand; a string stays a string, `"yes"` and
+`"12"` too. Why YAML and not JSON, and why each scalar has its own tag: `docs/decisions/0003-unsafe-strings.md`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import yaml
+
+from runner.errors import EngineError
+
+_Anchors: TypeAlias = dict[tuple[int, bool], str]
+"""Anchor by identity and trust of a value that lives as long as the extra vars do."""
+
+_WORTH_AN_ALIAS = 16
+_RESOLVER = yaml.resolver.Resolver()
+# JSON leaves these bare; YAML forbids them or reads them as line breaks (https://yaml.org/spec/1.1/#id868524).
+_NOT_BARE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def dump(extra_vars: Mapping[str, Any], unsafe_keys: frozenset[str]) -> str:
+    """Write the extra vars. An `EngineError` says which value cannot be written."""
+    lines = ["---\n"]
+    anchors: _Anchors = {}
+    for key, value in extra_vars.items():
+        unsafe = key in unsafe_keys
+        try:
+            text = "".join(_flow(value, anchors, unsafe=unsafe))
+        except RecursionError as error:
+            raise EngineError(f"the extra var {key!r} nests too deep for Ansible; flatten the object's spec") from error
+        lines.append(f"? {_scalar(key, unsafe=unsafe)}\n: {text}\n")
+    if not extra_vars:
+        lines.append("{}\n")
+    return "".join(lines)
+
+
+def _flow(value: Any, anchors: _Anchors, *, unsafe: bool) -> Iterator[str]:
+    """Write a value in flow style; what was written before becomes an alias.
+
+    The object, its spec as written and its spec in snake_case hold the same values: with aliases Ansible builds
+    them once. Keys are explicit (`? `): implicit ones may not be longer than 1024 characters.
+    """
+    if isinstance(value, Mapping | list | tuple) or (isinstance(value, str) and len(value) >= _WORTH_AN_ALIAS):
+        identity = (id(value), unsafe)
+        if identity in anchors:
+            yield f"*{anchors[identity]} "
+            return
+        anchors[identity] = f"a{len(anchors)}"
+        yield f"&{anchors[identity]} "
+    if isinstance(value, Mapping):
+        yield "{"
+        for key, item in value.items():
+            yield f"? {_scalar(str(key), unsafe=unsafe)} : "
+            yield from _flow(item, anchors, unsafe=unsafe)
+            yield ", "
+        yield "}"
+    elif isinstance(value, list | tuple):
+        yield "["
+        for item in value:
+            yield from _flow(item, anchors, unsafe=unsafe)
+            yield ", "
+        yield "]"
+    else:
+        yield _scalar(value, unsafe=unsafe)
+
+
+def _scalar(value: Any, *, unsafe: bool) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, datetime.date):
+        return _quoted(value.isoformat())  # in the vars of a watch: YAML reads an unquoted date as such
+    if not isinstance(value, str):
+        raise EngineError(f"a {type(value).__name__} cannot be an extra var; write a string, number, list or map")
+    return f"!unsafe {_quoted(value)}" if unsafe and not _looks_like_another_type(value) else _quoted(value)
+
+
+def _looks_like_another_type(text: str) -> bool:
+    """Whether YAML would read the bare text as a boolean, number, date or null.
+
+    ansible-core 2.19 and later resolve what `!unsafe` tags as if it were bare, quotes or not. Such a text holds no
+    brace, so it needs no tag to stay untemplated.
+    """
+    tag: str = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
+    return tag != "tag:yaml.org,2002:str"
+
+
+def _float(value: float) -> str:
+    """Tag the number: YAML 1.1 reads `1e+22` as a string."""
+    if math.isfinite(value):
+        return f'!!float "{value!r}"'
+    return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+
+
+def _quoted(text: str) -> str:
+    """Quote as JSON does; its escapes are also YAML's."""
+    return _NOT_BARE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -1,0 +1,154 @@
+"""What a run receives: the extra vars made from an object and its watch.
+
+Pure; no I/O. Promises: later wins, in the contract's order (spec, `ansible_operator_meta`, `_<group>_<kind>`,
+`_<group>_<kind>_spec`, the watch's vars, the finalizer's vars); it says which top-level keys came from the object
+(so that their strings are never templated) and which keys of the spec fell together. Must not import any I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from runner.errors import TerminalError
+from runner.objects import GVK, key_of
+from runner.watches import Watch
+
+_KNOWN_WORDS = ("HTTP", "URL", "IP")
+_KNOWN_WORD = {word: re.compile(f"{word}s?") for word in _KNOWN_WORDS}
+_KNOWN_FIRST_WORD = tuple(word.lower() for word in _KNOWN_WORDS)
+_LETTER_BETWEEN_NUMBERS = re.compile(r"([a-zA-Z])([0-9]+)([a-zA-Z][0-9]+)")
+_CASE_CHANGE = re.compile(r"(?<=[^_ -])(?=[A-Z][a-z])|(?<=[^_ -][a-z])(?=[A-Z])")
+_SEPARATOR = re.compile(r"[ -]")
+_TEMPLATE_MARKS = ("{{", "{%", "{#")
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """Two keys of one map that end up the same; the value of `winner`, which stands later, is used.
+
+    `path` is where the map stands, as `spec.a[0]`.
+    """
+
+    path: str
+    loser: str
+    winner: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.loser!r} and {self.winner!r} both become {self.key!r}; {self.winner!r} is used"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The extra vars of a run. `unsafe_keys` are the top-level keys whose values came from the object."""
+
+    extra_vars: Mapping[str, Any]
+    unsafe_keys: frozenset[str]
+    collisions: tuple[Collision, ...]
+
+
+@lru_cache(maxsize=16384)
+def snake_case(key: str) -> str:
+    """Turn a key of a spec into the name that roles know it by; never raises.
+
+    A known word (HTTP, URL, IP and their plurals; the first of each) stands alone. A change of letter case starts
+    a word, though never after a word's first letter. A key that begins in upper case gets a leading underscore,
+    unless a known word in singular stands first and others follow it.
+    """
+    text = _LETTER_BETWEEN_NUMBERS.sub(r"\1 \2 \3", key).strip(" ")
+    begins_upper = "A" <= text[:1] <= "Z"
+    for word in _KNOWN_WORDS:
+        text = _set_apart(text, word)
+    snake = _SEPARATOR.sub("_", _CASE_CHANGE.sub("_", text)).lower()
+    if begins_upper and snake.partition("_")[0] not in _KNOWN_FIRST_WORD:
+        return f"_{snake}"
+    return snake
+
+
+def _set_apart(text: str, word: str) -> str:
+    """Put underscores around the first `word`; its plural `s` is raised so that no word begins there."""
+    found = _KNOWN_WORD[word].search(text)
+    if not found:
+        return text
+    before, after = text[: found.start()], text[found.end() :]
+    left = "_" if before or not after else ""
+    right = "_" if after else ""
+    return f"{before}{left}{found[0].upper()}{right}{after}"
+
+
+def object_key(gvk: GVK) -> str:
+    """Name the extra var that holds the whole object: `_cache_example_com_memcached`; `__secret` in the core group."""
+    return re.sub(r"[.-]", "_", f"_{gvk.group}_{gvk.kind.lower()}")
+
+
+def build(obj: Mapping[str, Any], watch: Watch, *, finalizing: bool) -> Parameters:
+    """Make the extra vars of a run for `obj`; a spec that is missing or no map counts as empty.
+
+    A `TerminalError` says that the spec nests deeper than can be converted.
+    """
+    spec = obj.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    collisions: list[Collision] = []
+    try:
+        converted = _convert(spec, "spec", collisions) if watch.snake_case_parameters else spec
+    except RecursionError as error:
+        raise TerminalError(
+            f"the spec of {watch.gvk.kind} {key_of(obj)} nests too deep to become Ansible variables; flatten it",
+        ) from error
+    key = key_of(obj)
+    whole = object_key(watch.gvk)
+    of_object: dict[str, Any] = {
+        **converted,
+        "ansible_operator_meta": {"name": key.name, "namespace": key.namespace},
+        whole: obj,
+        f"{whole}_spec": spec,
+    }
+    of_watch: dict[str, Any] = dict(watch.vars)
+    if finalizing and watch.finalizer is not None:
+        of_watch |= watch.finalizer.vars
+    unsafe = frozenset(of_object.keys() - of_watch.keys()) if watch.mark_unsafe else frozenset[str]()
+    return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions))
+
+
+def _convert(value: Any, path: str, collisions: list[Collision]) -> Any:
+    """Convert the keys of all maps below `value`. What needs no change is returned as it is, to be written once."""
+    if isinstance(value, dict):
+        return _convert_map(value, path, collisions)
+    if isinstance(value, list):
+        items = [_convert(item, f"{path}[{index}]", collisions) for index, item in enumerate(value)]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
+
+
+def _convert_map(value: dict[str, Any], path: str, collisions: list[Collision]) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    unchanged = True
+    for key, item in value.items():
+        name = snake_case(key)
+        if name in origin:
+            collisions.append(Collision(path, origin[name], key, name))
+        origin[name] = key
+        converted[name] = _convert(item, f"{path}.{key}", collisions)
+        unchanged = unchanged and name == key and converted[name] is item
+    return value if unchanged else converted
+
+
+def has_template(value: Any, path: str = "spec") -> str | None:
+    """Return where the first string (or key) that Ansible would template stands, as `spec.a[0]`; None if nowhere."""
+    waiting = [(path, value)]
+    while waiting:
+        where, current = waiting.pop()
+        if isinstance(current, str):
+            if any(mark in current for mark in _TEMPLATE_MARKS):
+                return where
+        elif isinstance(current, Mapping):
+            inner = [(f"{where}.{key}", part) for key, item in current.items() for part in (key, item)]
+            waiting.extend(reversed(inner))
+        elif isinstance(current, list):
+            waiting.extend(reversed([(f"{where}[{index}]", item) for index, item in enumerate(current)]))
+    return None
