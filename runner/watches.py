@@ -1,13 +1,26 @@
-"""`watches.yaml` as frozen values: which kind is watched, and what runs for it."""
+"""`watches.yaml` as frozen values: which kind is watched, and what runs for it.
+
+Owns: the fields of a watch, their defaults and what is wrong with them. Promises: `load` tells all errors of a file at
+once, each with its line, the watch, the field and what would be right; odd things that have always been accepted are
+warnings. Reads the watches file and looks for roles and playbooks; knows nothing of the cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import yaml
+
+from runner import duration, labels, watches_selector, yamltree
+from runner.frozen import freeze
 from runner.objects import GVK
+from runner.paths import SearchPath, absolute, find_role, search_path
+from runner.yamlfields import Fields, Place
+from runner.yamltree import Problem, Problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +77,213 @@ class Watch:
     blacklist: frozenset[GVK]
     line: int
     """Where the entry begins in watches.yaml, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWatches:
+    """A whole watches.yaml: its entries in their order, and what was odd about it, a sentence each."""
+
+    watches: tuple[Watch, ...]
+    warnings: tuple[str, ...]
+
+
+def load(path: Path, *, environ: Mapping[str, str], cwd: Path, roles_path: str, collections_path: str) -> LoadedWatches:
+    """Read a watches file. A ConfigError holds all that is wrong with it, a line each."""
+    places = search_path(cwd=cwd, roles_path=roles_path, collections_path=collections_path, environ=environ)
+    problems = Problems()
+    watches = examine(path, environ=environ, cwd=cwd, places=places, problems=problems)
+    problems.raise_errors()
+    return LoadedWatches(watches, problems.warning_lines())
+
+
+def examine(
+    path: Path, *, environ: Mapping[str, str], cwd: Path, places: SearchPath, problems: Problems
+) -> tuple[Watch, ...]:
+    """Read a watches file, gather what is wrong with it in `problems`, and return the entries that can be used.
+
+    A file that cannot be read at all is a ConfigError.
+    """
+    source = yamltree.expand(str(path), yamltree.read(cwd / path, str(path)), environ)
+    place = Place(source, problems, "")
+    roots = yamltree.documents(source, problems)
+    if not roots:
+        if not problems.errors:
+            problems.errors.append(Problem(source.file, 0, "", f"is empty; {_SHAPE}"))
+        return ()
+    root, *others = roots
+    if others:
+        place.warn(others[0], "", "a second document begins here; only the first is read")
+    for line, key, first in yamltree.repeated_keys(source, root):
+        message = f"{key!r} is given twice (first in line {first}); this one counts"
+        problems.warnings.append(Problem(source.file, line, "", message))
+    if not isinstance(root, yaml.SequenceNode):
+        place.error(root, "", f"is {yamltree.kind_of(root)}; {_SHAPE}")
+        return ()
+    if not root.value:
+        place.warn(root, "", "the list is empty, so nothing is watched")
+    return _entries(root, place, _Surroundings(cwd, places))
+
+
+_SHAPE = "write a list of watches, each begun by `- ` and with version, kind, and role or playbook"
+_KIND_FIELDS = ("group", "version", "kind")
+_WATCH_FIELDS = (
+    *_KIND_FIELDS,
+    "role",
+    "playbook",
+    "vars",
+    "reconcilePeriod",
+    "manageStatus",
+    "watchDependentResources",
+    "watchClusterScopedResources",
+    "watchAnnotationsChanges",
+    "maxRunnerArtifacts",
+    "snakeCaseParameters",
+    "markUnsafe",
+    "selector",
+    "blacklist",
+    "finalizer",
+)
+_FINALIZER_FIELDS = ("name", "role", "playbook", "vars")
+_DEFAULT_ARTIFACTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What an entry's paths are relative to."""
+
+    cwd: Path
+    places: SearchPath
+
+
+def _entries(root: yaml.SequenceNode, place: Place, around: _Surroundings) -> tuple[Watch, ...]:
+    watches: list[Watch] = []
+    lines: dict[GVK, int] = {}
+    for number, node in enumerate(root.value, start=1):
+        here = replace(place, subject=f"watch {number}")
+        if not isinstance(node, yaml.MappingNode):
+            here.error(
+                node, "", f"is {yamltree.kind_of(node)}; write a mapping with version, kind, and role or playbook"
+            )
+            continue
+        # Read silently first, so that every problem, also one of group, version or kind, can name the watch.
+        gvk = _kind(Fields(node, replace(here, problems=Problems()), _WATCH_FIELDS))
+        fields = Fields(node, replace(here, subject=str(gvk)) if gvk else here, _WATCH_FIELDS)
+        _kind(fields)
+        line = place.source.line(node.start_mark)
+        if gvk in lines:
+            fields.error("kind", f"this kind has a watch already, in line {lines[gvk]}; a kind has one watch")
+        watch = _watch(fields, gvk or GVK("", "", ""), around, line)
+        if gvk is not None:
+            lines.setdefault(gvk, line)
+        if gvk is not None and watch is not None:
+            watches.append(watch)
+    return tuple(watches)
+
+
+def _kind(fields: Fields) -> GVK | None:
+    """Read group, version and kind; None, with errors, when they name no kind."""
+    gvk = GVK(*(fields.text(name) for name in _KIND_FIELDS))
+    fields.require("version", "write the API's version, such as v1alpha1")
+    fields.require("kind", "write the kind as its objects have it, such as Memcached")
+    for name, value in (("group", gvk.group), ("version", gvk.version)):
+        if value and not labels.is_subdomain(value):
+            fields.warn(name, f"no API has the {name} {value!r}; write it as in apiVersion, lower case, without '/'")
+    return gvk if gvk.version and gvk.kind else None
+
+
+def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch | None:
+    content = _content(fields, around)
+    if content is None and not fields.given("role") and not fields.given("playbook"):
+        fields.error("", "has neither role nor playbook; write one of them")
+    finalizer = _finalizer(fields, content, around)
+    watch = partial(
+        Watch,
+        gvk=gvk,
+        vars=freeze(fields.values("vars")),
+        finalizer=finalizer,
+        reconcile_period=_reconcile_period(fields),
+        manage_status=fields.boolean("manageStatus", default=True),
+        watch_dependent_resources=fields.boolean("watchDependentResources", default=True),
+        watch_cluster_scoped_resources=fields.boolean("watchClusterScopedResources", default=False),
+        watch_annotations_changes=fields.boolean("watchAnnotationsChanges", default=False),
+        max_runner_artifacts=_artifacts(fields),
+        snake_case_parameters=fields.boolean("snakeCaseParameters", default=True),
+        mark_unsafe=fields.boolean("markUnsafe", default=True),
+        selector=watches_selector.read(fields),
+        blacklist=_blacklist(fields),
+        line=line,
+    )
+    # Whatever is wrong with the other fields has been told by now; without content there is nothing to run.
+    return watch(content=content) if content else None
+
+
+def _content(fields: Fields, around: _Surroundings) -> Content | None:
+    """Find what runs; None when neither is given, or, with an error, when it is not there."""
+    role, playbook = fields.text("role"), fields.text("playbook")
+    if playbook:
+        if role:
+            fields.warn("role", "role and playbook are both given: the playbook runs; remove the other")
+        path = absolute(playbook, around.cwd)
+        if not path.is_file():
+            fields.error("playbook", f"{playbook!r} was not found; tried {path}")
+            return None
+        return Playbook(path)
+    if not role:
+        return None
+    found = find_role(role, around.places)
+    if found.path is None:
+        fields.error("role", f"{role!r} was not found; tried {', '.join(map(str, found.tried))}")
+        return None
+    return Role(role, found.path)
+
+
+def _finalizer(fields: Fields, own: Content | None, around: _Surroundings) -> Finalizer | None:
+    given = fields.fields("finalizer", _FINALIZER_FIELDS)
+    if given is None:
+        return None
+    name = given.text("name")
+    given.require("name", "write it like cache.example.com/finalizer")
+    problem = labels.key_problem(name)
+    if name and problem:
+        given.error("name", problem)
+    content, variables = _content(given, around), given.values("vars")
+    if content is None and not given.given("role") and not given.given("playbook"):
+        content = own
+        written = given.given("vars")
+        if not variables and (written is None or not written.value):
+            given.error("", "has nothing to run; write role, playbook, or vars for the watch's own role or playbook")
+    return None if content is None else Finalizer(name, content, freeze(variables))
+
+
+def _reconcile_period(fields: Fields) -> float | None:
+    text = fields.text("reconcilePeriod")
+    if fields.given("reconcilePeriod") is None:
+        return None
+    if text.lower() == "off":
+        return 0.0
+    try:
+        seconds = duration.parse(text)
+    except ValueError as error:
+        fields.error("reconcilePeriod", f"{error}, or off")
+        return None
+    if seconds < 0:
+        fields.warn("reconcilePeriod", f"{text!r} is negative, which turns periodic runs off; write off")
+        return 0.0
+    return seconds or None
+
+
+def _artifacts(fields: Fields) -> int:
+    number = fields.integer("maxRunnerArtifacts", default=_DEFAULT_ARTIFACTS)
+    if number < -1:
+        fields.error("maxRunnerArtifacts", f"{number} is no count; write how many to keep, or -1 to keep none")
+    return number or _DEFAULT_ARTIFACTS
+
+
+def _blacklist(fields: Fields) -> frozenset[GVK]:
+    kinds: list[GVK] = []
+    for item in fields.items("blacklist", _KIND_FIELDS):
+        gvk = GVK(*(item.text(name) for name in _KIND_FIELDS))
+        if not gvk.version or not gvk.kind:
+            item.warn("", "matches nothing: it needs version and kind (and group, unless it is the core group)")
+        kinds.append(gvk)
+    return frozenset(kinds)
