@@ -1,0 +1,93 @@
+"""Makes the job of a run: an object, its watch and the operator's settings folded into one value.
+
+Owns what is said once about an object's spec: keys that fall together, and strings that look like templates.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import log, paths
+from runner.annotations import Wishes
+from runner.engine import params
+from runner.engine.job import Job
+from runner.finalizers import Plan
+from runner.objects import GVK, Object, key_of, uid_of
+from runner.watches import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class RunDefaults:
+    """What every run of the operator has in common."""
+
+    runner_dir: Path
+    ansible_args: str
+    environment: Mapping[str, str]
+    """Added to the operator's own environment."""
+    verbosity: Callable[[GVK], int]
+
+
+class JobFactory:
+    """Makes jobs for one watch."""
+
+    def __init__(self, watch: Watch, defaults: RunDefaults, kubeconfig: Callable[[], str]) -> None:
+        self._watch = watch
+        self._defaults = defaults
+        self._kubeconfig = kubeconfig
+        self._log = log.get(__name__, gvk=str(watch.gvk))
+        self._told: set[str] = set()
+
+    def make(self, obj: Object, plan: Plan, wishes: Wishes) -> Job:
+        """Describe the run that `plan` asks for. A spec that cannot become variables is a TerminalError."""
+        watch, defaults = self._watch, self._defaults
+        parameters = params.build(obj, watch, finalizing=plan.finalizing)
+        self._tell(obj, parameters, wishes)
+        key = key_of(obj)
+        return Job(
+            ident=new_ident(),
+            gvk=watch.gvk,
+            key=key,
+            content=plan.content,
+            run_dir=paths.run_dir(defaults.runner_dir, watch.gvk, key),
+            extra_vars=parameters.extra_vars,
+            unsafe_keys=parameters.unsafe_keys,
+            verbosity=defaults.verbosity(watch.gvk) if wishes.verbosity is None else wishes.verbosity,
+            ansible_args=defaults.ansible_args,
+            max_artifacts=(
+                watch.max_runner_artifacts if wishes.max_runner_artifacts is None else wishes.max_runner_artifacts
+            ),
+            environment=defaults.environment,
+            kubeconfig=self._kubeconfig(),
+            deadline=None,
+        )
+
+    def forget(self, uid: str) -> None:
+        """Forget what was said about a gone object."""
+        self._told.discard(uid)
+
+    def _tell(self, obj: Object, parameters: params.Parameters, wishes: Wishes) -> None:
+        """Say once per object what its owner should know about the spec."""
+        if uid_of(obj) in self._told:
+            return
+        self._told.add(uid_of(obj))
+        bound = self._log.bind(**key_of(obj)._asdict())
+        for collision in parameters.collisions:
+            bound.warning("Two keys of the spec become one variable", collision=str(collision))
+        for warning in wishes.warnings:
+            bound.warning("An annotation is not used", problem=warning)
+        template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None
+        if template is not None:
+            bound.info(
+                "A string of the spec looks like a template and is passed on as it stands; "
+                "`markUnsafe: false` in watches.yaml lets it be evaluated",
+                path=template,
+            )
+
+
+def new_ident() -> str:
+    """Name a run: sorts by time, and is never given twice."""
+    return f"{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}"
