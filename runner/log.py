@@ -11,20 +11,28 @@ import sys
 from typing import Literal, TextIO
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 Format = Literal["json", "console"]
 
 
 def get(name: str, /, **bound: object) -> FilteringBoundLogger:
     """Return a logger with `logger=name` and the given fields bound."""
-    logger: FilteringBoundLogger = structlog.get_logger(logger=name, **bound)
+    logger: FilteringBoundLogger = structlog.get_logger(logger_name=name, **bound)
     return logger
+
+
+def _logger_field(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Name the field `logger`, as for libraries; structlog keeps that word for itself until here."""
+    if "logger_name" in event:
+        event["logger"] = event.pop("logger_name")
+    return event
 
 
 def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> None:
     """Set level (a `logging` level) and form of all lines, those of libraries that use `logging` included."""
     shared: list[Processor] = [
+        _logger_field,
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
