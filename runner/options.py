@@ -1,0 +1,318 @@
+"""The one table of settings: flag, environment, default, help.
+
+Owns: every flag of `ansible-operator run`, how its value is parsed, where else it may come from, which are deprecated
+and which belong to a feature that is still to come (`not_yet`; delete the sentence when the feature is there). Which
+source wins is `settings`' business. Imports nothing of this package but `duration`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runner import duration
+
+PREFIX = "ANSIBLE_OPERATOR_"
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
+_HIGHEST_PORT = 65_535
+_HIGHEST_VERBOSITY = 7
+_TRUE = {"1", "t", "true"}
+_FALSE = {"0", "f", "false"}
+_LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
+_ZAP_LEVELS = {"dpanic": "error", "panic": "error", "fatal": "error"}
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def boolean(text: str) -> bool:
+    """Return the truth of `true`, `false` and what Go takes for them."""
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def verbosity(text: str) -> int:
+    """Return how many `-v` ansible-playbook gets."""
+    return _integer(text, 0, _HIGHEST_VERBOSITY)
+
+
+def count(text: str) -> int:
+    """Return a number of workers."""
+    return _integer(text, 1, None)
+
+
+def _port(text: str) -> int:
+    return _integer(text, 0, _HIGHEST_PORT)
+
+
+def _integer(text: str, lowest: int, highest: int | None) -> int:
+    bounds = f"from {lowest} to {highest}" if highest is not None else f"of at least {lowest}"
+    if not re.fullmatch(r"[-+]?[0-9]+", text) or int(text) < lowest or (highest is not None and int(text) > highest):
+        raise ValueError(f"{text!r} is not a whole number {bounds}")
+    return int(text)
+
+
+def _span(text: str) -> float:
+    seconds = duration.parse(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} is negative; write 0s or more")
+    return seconds
+
+
+def _period(text: str) -> float:
+    return 0.0 if text.lower() == "off" else max(duration.parse(text), 0.0)
+
+
+def _address(text: str) -> str:
+    found = _ADDRESS.fullmatch(text)
+    if text == "0" or (found and int(found[2]) <= _HIGHEST_PORT):
+        return text
+    raise ValueError(f"{text!r} is no address; write host:port, :port for all interfaces, or 0 for none")
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() in choices:
+            return text.lower()
+        raise ValueError(f"{text!r} is not known; write {', '.join(choices[:-1])} or {choices[-1]}")
+
+    return parse
+
+
+def _log_level(text: str) -> str:
+    """Return one of our four levels for those of zap as well, where a number says more the higher it is."""
+    known = _LOG_LEVELS | _ZAP_LEVELS
+    if text.lower() in known:
+        return known[text.lower()]
+    if text.isdecimal() and int(text) > 0:
+        return "debug"
+    raise ValueError(f"{text!r} is no log level; write {', '.join(dict.fromkeys(_LOG_LEVELS.values()))}")
+
+
+def _asked(value: Any) -> bool:
+    return bool(value)
+
+
+def _always(_value: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. Its field in `Settings` is the flag with underscores, unless `sets` names another flag."""
+
+    flag: str
+    default: str
+    """As one would write it; empty: nothing."""
+    parse: Callable[[str], Any]
+    """Raises ValueError with what would be right."""
+    help: str
+    metavar: str = ""
+    """What stands for the value in help; booleans need none."""
+    also: str = ""
+    """A variable of its own name, asked after `ANSIBLE_OPERATOR_<FLAG>`."""
+    also_deprecated: bool = False
+    """Whether that variable should no longer be used."""
+    repeatable: bool = False
+    """May be given several times; the parsed tuples are joined."""
+    sets: str = ""
+    """The flag that this one is another name of."""
+    deprecated: str = ""
+    """What to use instead; given, it is a warning."""
+    not_yet: str = ""
+    """The feature that is still to come; asking for it is refused."""
+    asks: Callable[[Any], bool] = _asked
+    """Whether a value asks for that feature."""
+
+    @property
+    def name(self) -> str:
+        """The field in `Settings`."""
+        return self.flag.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """The variable that sets it."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether the flag may stand alone."""
+        return self.parse is boolean
+
+
+def _later(what: str) -> str:
+    return f"{what} is not part of this version yet"
+
+
+_ELECTION = _later("leader election")
+_PROXY = _later("the proxy between runs and the API server")
+_SECURE = _later("serving metrics over TLS")
+
+_RUN = (
+    Option("watches-file", "./watches.yaml", _text, "which kinds are watched, and what runs for them", "FILE"),
+    Option(
+        "namespace",
+        "",
+        _namespaces,
+        "watch this namespace only; give it several times, or a comma list, for several; default: all namespaces",
+        "NAME",
+        also="WATCH_NAMESPACE",
+        repeatable=True,
+    ),
+    Option("reconcile-period", "10h", _period, "time between periodic runs of an object; 0s or off: none", "DURATION"),
+    Option(
+        "max-concurrent-reconciles",
+        "",
+        count,
+        "how many objects of a kind are worked on at once; default: the CPUs this process may use; "
+        "MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> in the environment wins for one kind",
+        "N",
+    ),
+    Option(
+        "graceful-shutdown-timeout",
+        "30s",
+        _span,
+        "how long runs may go on when the operator is told to end",
+        "DURATION",
+    ),
+    Option(
+        "inject-owner-ref",
+        "true",
+        boolean,
+        "what a run creates becomes owned by its object, and is watched",
+        not_yet=_PROXY,
+    ),
+    Option(
+        "runner-dir",
+        "/tmp/ansible-operator/runner",  # noqa: S108 - the place that existing tools look at; its folders are 0700
+        _text,
+        "where run folders are kept",
+        "DIR",
+    ),
+)
+_ANSIBLE = (
+    Option(
+        "ansible-verbosity",
+        "2",
+        verbosity,
+        "0 to 7, as -v of ansible-playbook; ANSIBLE_VERBOSITY_<KIND>_<GROUP> in the environment wins for one kind",
+        "N",
+    ),
+    Option(
+        "ansible-roles-path", "", _text, "folders to find roles in, before ./roles", "DIRS", also="ANSIBLE_ROLES_PATH"
+    ),
+    Option(
+        "ansible-collections-path",
+        "",
+        _text,
+        "folders to find collections in, before ~/.ansible/collections and /usr/share/ansible/collections",
+        "DIRS",
+        also="ANSIBLE_COLLECTIONS_PATH",
+    ),
+    Option("ansible-args", "", _text, "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"),
+    Option(
+        "ansible-log-events",
+        "tasks",
+        _one_of("tasks", "everything", "nothing"),
+        "what of a run is logged: tasks, everything or nothing",
+        "WHAT",
+    ),
+)
+_CLUSTER = (
+    Option("kubeconfig", "", _text, "which cluster; default: $KUBECONFIG, the pod's own, ~/.kube/config", "FILE"),
+    Option("context", "", _text, "context of the kubeconfig; default: its current one", "NAME"),
+    Option("proxy-port", "8888", _port, "port of the proxy for runs", "PORT", not_yet=_PROXY, asks=_always),
+)
+_ENDPOINTS = (
+    Option("health-probe-bind-address", ":6789", _address, "where /healthz and /readyz answer; 0: nowhere", "ADDRESS"),
+    Option("metrics-bind-address", ":8443", _address, "where /metrics answers; 0: nowhere", "ADDRESS"),
+    Option("metrics-secure", "false", boolean, "serve metrics over TLS", not_yet=_SECURE),
+    Option(
+        "metrics-require-rbac",
+        "false",
+        boolean,
+        "ask the API server who may read metrics; needs --metrics-secure",
+        not_yet=_SECURE,
+    ),
+)
+_REPLICAS = (
+    Option("leader-elect", "false", boolean, "of several replicas, let only one work at a time", not_yet=_ELECTION),
+    Option("leader-election-id", "", _text, "name of the Lease", "NAME", also="OPERATOR_NAME", also_deprecated=True),
+    Option("leader-election-namespace", "", _text, "namespace of the Lease; default: the pod's own", "NAME"),
+    Option(
+        "leader-elect-lease-duration", "15s", _span, "how long a leader that went silent keeps its place", "DURATION"
+    ),
+    Option(
+        "leader-elect-renew-deadline", "10s", _span, "how long the leader tries to renew before it gives up", "DURATION"
+    ),
+)
+_LOG = (
+    Option("log-level", "info", _log_level, "debug, info, warning or error", "LEVEL"),
+    Option(
+        "log-format",
+        "auto",
+        _one_of("auto", "json", "console"),
+        "json, console (for people), or auto: console on a terminal, else json",
+        "FORMAT",
+    ),
+    Option("zap-log-level", "", _log_level, "the same as --log-level", "LEVEL", sets="log-level"),
+    Option("zap-encoder", "", _one_of("json", "console"), "the same as --log-format", "FORMAT", sets="log-format"),
+    Option("zap-devel", "false", boolean, "the same as --log-level=debug --log-format=console, unless these are given"),
+    Option("zap-stacktrace-level", "", _text, "accepted, has no effect", "LEVEL"),
+    Option("zap-time-encoding", "", _text, "accepted, has no effect: times are ISO 8601", "ENCODING"),
+)
+_DEPRECATED = (
+    Option(
+        "metrics-addr",
+        "",
+        _address,
+        "use --metrics-bind-address",
+        "ADDRESS",
+        sets="metrics-bind-address",
+        deprecated="use --metrics-bind-address",
+    ),
+    Option(
+        "enable-leader-election",
+        "",
+        boolean,
+        "use --leader-elect",
+        sets="leader-elect",
+        deprecated="use --leader-elect",
+    ),
+    Option(
+        "leader-elect-resource-lock",
+        "",
+        _text,
+        "leave it out: only Leases are used",
+        "KIND",
+        deprecated="leave it out, only Leases are used",
+    ),
+    Option(
+        "enable-http2",
+        "false",
+        boolean,
+        "leave it out: HTTP/1.1 is served",
+        deprecated="leave it out, HTTP/1.1 is served",
+    ),
+)
+
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "What runs": _RUN,
+    "Ansible": _ANSIBLE,
+    "Cluster": _CLUSTER,
+    "Endpoints": _ENDPOINTS,
+    "Several replicas": _REPLICAS,
+    "Log": _LOG,
+    "Deprecated, still accepted": _DEPRECATED,
+}
+OPTIONS: tuple[Option, ...] = tuple(option for group in GROUPS.values() for option in group)
+"""All of them, in the order of `--help`."""
