@@ -43,8 +43,12 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
+        return self.told("")
+
+    def told(self, level: str) -> str:
+        """Return `file:line: level: subject: message`, what is empty left out."""
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.subject}: {self.message}" if self.subject else f"{place}: {self.message}"
+        return ": ".join(part for part in (place, level, self.subject, self.message) if part)
 
 
 @dataclass(slots=True)
@@ -124,17 +128,23 @@ def documents(source: Text, problems: Problems) -> list[yaml.Node]:
             if root is not None:
                 roots.append(root)
     except yaml.MarkedYAMLError as error:
-        line = source.line(error.problem_mark or error.context_mark)
+        mark = error.problem_mark or error.context_mark
+        line = source.line(mark)
         said = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.errors.append(Problem(source.file, line, "", f"not valid YAML: {said}{_hint(source, line)}"))
+        problems.errors.append(Problem(source.file, line, "", f"not valid YAML: {said}{_hint(source, mark)}"))
     except yaml.YAMLError as error:
         said = str(error).splitlines()[0]
         problems.errors.append(Problem(source.file, 0, "", f"not valid YAML: {said}"))
     return roots
 
 
-def _hint(source: Text, line: int) -> str:
-    names = source.replaced.get(line)
+def _hint(source: Text, mark: yaml.Mark | None) -> str:
+    """Name the variables of a line that cannot be parsed: what they hold, or that they are not set, may be the reason."""
+    lines = source.text.splitlines()
+    left = variables(lines[mark.line]) if mark and mark.line < len(lines) else []
+    if left:
+        return f" (not set in the environment: {', '.join(left)})"
+    names = source.replaced.get(source.line(mark))
     return f" (after {', '.join(names)} was replaced from the environment)" if names else ""
 
 

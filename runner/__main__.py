@@ -1,0 +1,9 @@
+"""`python -m runner` is `ansible-operator`."""
+
+from __future__ import annotations
+
+import sys
+
+from runner.cli import main
+
+sys.exit(main())

@@ -1,0 +1,234 @@
+"""The command `ansible-operator`: its commands, their help and their exit codes.
+
+Owns: the words of the command line and the exit codes: 0 all is well, 1 it failed while running, 2 what was given
+cannot be used. Nobody else ends the process. What a command does lies in a room of its own, which is imported only when
+the command is used, so that help is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+from runner import __version__, cli_text
+from runner.devcluster import cli as devcluster_cli
+from runner.errors import ConfigError, OperatorError
+from runner.options import GROUPS, OPTIONS, Option
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_VALIDATE_OPTIONS = ("watches-file", "ansible-roles-path", "ansible-collections-path")
+_HELP_COLUMN = 36
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (default: the process's own) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run_command(arguments)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    _flush()
+    return code
+
+
+def _run_command(arguments: list[str]) -> int:
+    try:
+        return _dispatch(arguments)
+    except SystemExit as end:  # argparse ends so after --help, --version and its own errors
+        return end.code if isinstance(end.code, int) else OK
+    except ConfigError as error:
+        _complain(str(error))
+        return BAD_INPUT
+    except OperatorError as error:
+        _complain(str(error))
+        return FAILED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    answer = cli_text.answer_to_old_spelling(arguments)
+    if answer:
+        raise ConfigError(answer)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    parser, commands = _parser()
+    if not arguments:
+        parser.print_help()
+        return OK
+    command = arguments[0]
+    if not command.startswith("-") and command not in commands:
+        raise ConfigError(f"{_unknown('command', command, commands)}; see `ansible-operator --help`")
+    parsed, unknown = parser.parse_known_args(_joined(arguments))
+    if unknown:
+        see = f"see `ansible-operator {command} --help`"
+        raise ConfigError("\n".join(f"{_unknown_argument(each, command)}; {see}" for each in unknown))
+    run: Callable[[argparse.Namespace], int] = parsed.func
+    return run(parsed)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line rather than after the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
+def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    parser = _Parser(
+        prog="ansible-operator",
+        usage="ansible-operator COMMAND [flags]",
+        description=cli_text.DESCRIPTION,
+        epilog=cli_text.EXAMPLES,
+        formatter_class=_formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    run = _command(commands, "run", _run, "run the operator", cli_text.RUN, cli_text.RUN_EXAMPLES)
+    for title, group in GROUPS.items():
+        section = run.add_argument_group(title)
+        for option in group:
+            _add(section, option)
+    text = "check a watches file and its roles, without a cluster"
+    validate = _command(commands, "validate", _validate, text, cli_text.VALIDATE, cli_text.VALIDATE_EXAMPLES)
+    for option in OPTIONS:
+        if option.flag in _VALIDATE_OPTIONS:
+            _add(validate, option)
+    validate.add_argument("--strict", action="store_true", help="warnings are errors")
+    _command(commands, "version", _version, "show the versions of this program and what it works with", "", "")
+    devcluster_cli.add_commands(commands)
+    return parser, list(commands.choices)
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, description: str, examples: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        usage=f"ansible-operator {name} [flags]",
+        description=description or text,
+        epilog=examples,
+        formatter_class=_formatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(func=run)
+    return parser
+
+
+def _formatter(prog: str) -> argparse.RawDescriptionHelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=_HELP_COLUMN)
+
+
+def _add(section: Any, option: Option) -> None:
+    """Add an option; its values stay text, for `settings` to parse together with the environment."""
+    form: dict[str, Any] = {"metavar": option.metavar}
+    if option.is_boolean:
+        form = {"metavar": "true|false", "nargs": "?", "const": "true"}
+    section.add_argument(f"--{option.flag}", dest=option.name, action="append", help=cli_text.help_of(option), **form)
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """Join `--flag value` to `--flag=value`, so that a value may begin with a dash (`--ansible-args --diff`)."""
+    valued = {f"--{option.flag}" for option in OPTIONS if not option.is_boolean}
+    joined: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        value = next(rest, None) if argument in valued and arguments[0] in {"run", "validate"} else None
+        joined.append(argument if value is None else f"{argument}={value}")
+    return joined
+
+
+def _unknown_argument(argument: str, command: str) -> str:
+    flag = argument.partition("=")[0]
+    if not flag.startswith("-"):
+        return f"`{command}` takes no argument {argument!r}"
+    known = [option.flag for option in OPTIONS if command == "run" or option.flag in _VALIDATE_OPTIONS]
+    return _unknown("flag", flag, [f"--{name}" for name in (*known, "strict", "help")])
+
+
+def _unknown(what: str, given: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f"unknown {what} {given}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from runner import log, settings, watches  # noqa: PLC0415 - costs a third of a second that --help should not
+
+    told, odd = settings.from_args(arguments, os.environ)
+    encoder: log.Format = "json"
+    if told.log_format == "console" or (told.log_format == "auto" and sys.stderr.isatty()):
+        encoder = "console"
+    log.configure(level=logging.getLevelNamesMapping()[told.log_level.upper()], encoder=encoder)
+    loaded = watches.load(
+        told.watches_file,
+        environ=os.environ,
+        cwd=Path.cwd(),
+        roles_path=told.ansible_roles_path,
+        collections_path=told.ansible_collections_path,
+    )
+    kinds = [watch.gvk for watch in loaded.watches]
+    for warning in (*odd, *loaded.warnings, *told.warnings_for(kinds)):
+        log.get(__name__).warning("Something given is odd", detail=warning)
+    from runner import app  # noqa: PLC0415 - costs most, so bad input is answered first
+
+    return app.run(told, loaded)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from runner import paths, settings, validation  # noqa: PLC0415 - the same
+
+    told, odd = settings.from_args(arguments, os.environ)
+    places = paths.search_path(
+        cwd=Path.cwd(),
+        roles_path=told.ansible_roles_path,
+        collections_path=told.ansible_collections_path,
+        environ=os.environ,
+    )
+    report = validation.validate(told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
+    how = "error" if arguments.strict else "warning"
+    told_of = {
+        *((each, "error") for each in report.problems.errors),
+        *((each, how) for each in report.problems.warnings),
+    }
+    lines = [f"{how}: {sentence}" for sentence in odd] + [each.told(level) for each, level in sorted(told_of)]
+    levels = Counter([how] * len(odd) + [level for _, level in told_of])
+    lines.append(
+        f"{told.watches_file}: {_count(len(report.watches), 'watch', 'watches')}, "
+        f"{_count(levels['error'], 'error', 'errors')}, {_count(levels['warning'], 'warning', 'warnings')}"
+    )
+    print("\n".join(lines))
+    return BAD_INPUT if levels["error"] else OK
+
+
+def _version(_: argparse.Namespace) -> int:
+    print(f"ansible-operator  {__version__}")
+    for distribution in ("ansible-core", "ansible-runner", "kubernetes"):
+        print(f"{distribution:<16}  {metadata.version(distribution)}")
+    print(f"{'Python':<16}  {'.'.join(map(str, sys.version_info[:3]))}")
+    return OK
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        print(f"error: {line}", file=sys.stderr)
+
+
+def _flush() -> None:
+    """Write out what was printed. If the reader has gone (`| head`), the rest goes nowhere, in silence."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
