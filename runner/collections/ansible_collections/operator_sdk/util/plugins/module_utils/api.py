@@ -1,0 +1,136 @@
+"""Requests to the API server, on plain dicts.
+
+Owns: finding a kind's address, and turning what can go wrong into `ApiFailure`. Asks for one group and version only
+and keeps nothing on disk: a role calls these modules in every run, and a cache that each run writes fills the disk.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    from kubernetes.dynamic import DynamicClient
+    from kubernetes.dynamic.exceptions import DynamicApiError
+    from urllib3.exceptions import HTTPError
+except ImportError:
+    # The modules ask `auth.connect` for a client first, which says what is missing.
+    DynamicClient = None
+
+_TIMEOUT = (10, 60)
+"""Seconds to connect, and to wait for the answer."""
+
+
+class ApiFailure(Exception):  # noqa: N818 - Kubernetes' own ApiError is a different thing, with other fields
+    """The API server refused, or gave no answer: then `status` is 0."""
+
+    def __init__(self, message: str, *, status: int, reason: str, body: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+    def as_result(self) -> dict[str, Any]:
+        """Return the `error` of a module's result."""
+        return {"status": self.status, "reason": self.reason, "body": self.body}
+
+
+@dataclass(frozen=True)
+class ApiResource:
+    """A kind that the API server serves."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    subresources: frozenset[str]
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """Return the URL path of an object, or without a name that of all of them."""
+        root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        scope = f"namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join(part for part in (root, scope, self.plural, name, subresource) if part)
+
+
+class KubernetesApi:
+    """The API server, reached through an `ApiClient` of the `kubernetes` library."""
+
+    def __init__(self, api_client: Any) -> None:
+        self._client = DynamicClient(api_client, discoverer=lambda _client, _cache_file: None)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Read."""
+        return self._request("get", path)
+
+    def create(self, path: str, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+        """Create; with `dry_run` the server answers as if it had."""
+        return self._request("post", path, body=body, **_dry(dry_run))
+
+    def replace(self, path: str, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+        """Replace the whole object; its `resourceVersion` must still be the current one."""
+        return self._request("put", path, body=body, **_dry(dry_run))
+
+    def merge_patch(self, path: str, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+        """Send a JSON merge patch (RFC 7386)."""
+        return self._request("patch", path, body=body, content_type="application/merge-patch+json", **_dry(dry_run))
+
+    def delete(self, path: str, *, dry_run: bool) -> dict[str, Any]:
+        """Delete."""
+        return self._request("delete", path, **_dry(dry_run))
+
+    def find(self, api_version: str, kind: str) -> ApiResource | None:
+        """Find a kind by its name, plural, singular or short name; None when the server has none such."""
+        try:
+            listed = self.get(f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
+        except ApiFailure as failure:
+            if failure.status == 404:  # noqa: PLR2004 - an HTTP status is its own name
+                return None
+            raise
+        entries = [entry for entry in listed["resources"] if "/" not in entry["name"]]
+        for known_as in (_kind, _names, _short_names):
+            match = next((entry for entry in entries if kind in known_as(entry)), None)
+            if match:
+                return _resource(api_version, match, listed["resources"])
+        return None
+
+    def _request(self, method: str, path: str, **params: Any) -> dict[str, Any]:
+        try:
+            answer = self._client.request(method, path, serialize=False, _request_timeout=_TIMEOUT, **params)
+        except DynamicApiError as error:
+            raise _refused(error) from error
+        except HTTPError as error:
+            raise ApiFailure(f"no answer: {error}", status=0, reason="", body="") from error
+        return json.loads(answer.data)
+
+
+def _dry(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - turns the flag itself into what the client wants
+    return {"dry_run": "All"} if dry_run else {}
+
+
+def _kind(entry: dict[str, Any]) -> tuple[str, ...]:
+    return (entry["kind"],)
+
+
+def _names(entry: dict[str, Any]) -> tuple[str, ...]:
+    return (entry["name"], entry.get("singularName", ""))
+
+
+def _short_names(entry: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(entry.get("shortNames") or ())
+
+
+def _resource(api_version: str, entry: dict[str, Any], listed: list[dict[str, Any]]) -> ApiResource:
+    plural = entry["name"]
+    below = (other["name"].partition("/") for other in listed)
+    subresources = frozenset(name for parent, _, name in below if parent == plural and name)
+    return ApiResource(api_version, entry["kind"], plural, bool(entry["namespaced"]), subresources)
+
+
+def _refused(error: Any) -> ApiFailure:
+    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+    try:
+        message = json.loads(body)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = body or str(error.reason)
+    return ApiFailure(str(message), status=error.status or 0, reason=str(error.reason or ""), body=body)

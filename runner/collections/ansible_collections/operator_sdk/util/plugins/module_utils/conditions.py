@@ -1,0 +1,77 @@
+"""Conditions, by the API conventions' rules. Pure: no I/O, and the time is given.
+
+https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+FIELDS = ("type", "status", "reason", "message", "observedGeneration", "lastHeartbeatTime", "lastTransitionTime")
+
+_STATUSES = ("True", "False", "Unknown")
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?(?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)")
+
+
+def validated(conditions: list[Any]) -> list[dict[str, Any]]:
+    """Return the conditions in the API's own spelling: no empty options, times in RFC 3339.
+
+    Raises ValueError with a sentence that says which condition is wrong, and how.
+    """
+    clean = [_validated(condition, position) for position, condition in enumerate(conditions, start=1)]
+    types = [condition["type"] for condition in clean]
+    for kind in types:
+        if types.count(kind) > 1:
+            raise ValueError(f"condition {kind!r} is given {types.count(kind)} times; an object has each type once")
+    return clean
+
+
+def merged(current: list[dict[str, Any]], wanted: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
+    """Put the wanted conditions in the places of those of the same type, new ones at the end; others stay.
+
+    `lastTransitionTime` moves only when the status does: then to the wanted condition's own, or else to `now`.
+    """
+    by_type = {condition["type"]: condition for condition in wanted}
+    result = []
+    for old in current:
+        new = by_type.pop(old.get("type"), None)
+        result.append(old if new is None else with_transition(old, new, now))
+    return result + [with_transition({}, new, now) for new in by_type.values()]
+
+
+def with_transition(old: dict[str, Any], new: dict[str, Any], now: str) -> dict[str, Any]:
+    """Return the new condition with the `lastTransitionTime` that it has after `old`, which may be empty."""
+    if old.get("status") == new["status"] and old.get("lastTransitionTime"):
+        return {**new, "lastTransitionTime": old["lastTransitionTime"]}
+    return {"lastTransitionTime": now, **new}
+
+
+def _validated(condition: Any, position: int) -> dict[str, Any]:
+    if not isinstance(condition, dict):
+        raise ValueError(f"condition {position} is {condition!r}; a condition is a map with type and status")  # noqa: TRY004 - one kind of error for whatever the user wrote
+    clean = {key: value for key, value in condition.items() if value is not None}
+    if not clean.get("type"):
+        raise ValueError(f"condition {position} has no type")
+    where = f"condition {clean['type']!r}"
+    if isinstance(clean.get("status"), bool):
+        clean["status"] = str(clean["status"])
+    if clean.get("status") not in _STATUSES:
+        raise ValueError(f"{where}: status is {clean.get('status')!r}; it must be one of {', '.join(_STATUSES)}")
+    if clean.get("reason") and not _REASON.fullmatch(clean["reason"]):
+        raise ValueError(f"{where}: reason is {clean['reason']!r}; it must be one CamelCase word, such as PingFailed")
+    for key in ("lastHeartbeatTime", "lastTransitionTime"):
+        if key in clean:
+            clean[key] = _rfc3339(clean[key], f"{where}: {key}")
+    return clean
+
+
+def _rfc3339(text: Any, where: str) -> str:
+    match = _TIME.fullmatch(str(text))
+    if not match:
+        raise ValueError(f"{where} is {text!r}; it must be an RFC 3339 time, such as 2026-01-31T12:00:00Z")
+    day, time, zone = match.groups()
+    if time.count(":") == 1:
+        time += ":00"
+    return f"{day}T{time}{zone.upper()}"

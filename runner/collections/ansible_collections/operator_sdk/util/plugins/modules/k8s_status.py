@@ -1,0 +1,302 @@
+"""Module `k8s_status`: writes fields and conditions into a resource's status."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k8s_status
+short_description: Writes fields and conditions into the status of a Kubernetes resource
+version_added: "1.0.0"
+author: "Contributors to ansible-operator-runner"
+description:
+  - Merges what is given into the resource's status, through the status subresource, and leaves everything else as it
+    is. Writes nothing when the status already says so.
+  - Conditions are merged by their type. A condition's C(lastTransitionTime) moves only when its status does.
+  - What others write to the status at the same time is not lost. A write that meets another one is computed anew from
+    the resource as it then is, and sent again.
+  - The operator keeps the conditions C(Running), C(Successful) and C(Failure) itself. Conditions of other types are the
+    role's own, and stay until the role changes or removes them.
+extends_documentation_fragment:
+  - operator_sdk.util.osdk_auth_options
+  - operator_sdk.util.osdk_name_options
+options:
+  status:
+    description:
+      - Fields to set. Maps are merged into those that are there; a field that is V(null) is removed.
+      - C(conditions) may stand here instead of in O(conditions), but not in both.
+    type: dict
+  conditions:
+    description: Conditions to set.
+    type: list
+    elements: dict
+    suboptions:
+      type:
+        description: Tells the condition apart from the others.
+        type: str
+        required: true
+      status:
+        description: Whether the condition holds. Quote it, or YAML takes it for a boolean; that is understood too.
+        type: str
+        choices: ["True", "False", "Unknown"]
+        required: true
+      reason:
+        description: Why, in one CamelCase word.
+        type: str
+      message:
+        description: Why, in a sentence for people.
+        type: str
+      observedGeneration:
+        description: The C(metadata.generation) of the resource that this condition was found for.
+        type: int
+      lastHeartbeatTime:
+        description: When the condition was last looked at, in RFC 3339.
+        type: str
+      lastTransitionTime:
+        description:
+          - When the condition's status changed, in RFC 3339.
+          - Used only when the status does change; the default is then the current time.
+        type: str
+  replace:
+    description:
+      - Whether O(status) and O(conditions) become the whole status. Everything else in it is then removed, the
+        operator's own conditions included.
+    type: bool
+    default: false
+    aliases: [force]
+  replace_lists:
+    description:
+      - Whether a list in O(status) always replaces the one that is there.
+      - When V(false), a list that already holds all the given items stays as it is, even if it holds others too or has
+        them in another order, and is replaced otherwise. Lists that can shrink therefore need V(true).
+      - Does not concern conditions.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: The API server is asked what it would store, and stores nothing.
+  diff_mode:
+    support: full
+    description: Shows the status before and after.
+"""
+
+EXAMPLES = r"""
+- name: Say which pods there are
+  operator_sdk.util.k8s_status:
+    api_version: cache.example.com/v1alpha1
+    kind: Memcached
+    name: "{{ ansible_operator_meta.name }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    replace_lists: true
+    status:
+      nodes: "{{ pods.resources | map(attribute='metadata.name') | sort }}"
+
+- name: Say that the service does not answer
+  operator_sdk.util.k8s_status:
+    api_version: cache.example.com/v1alpha1
+    kind: Memcached
+    name: "{{ ansible_operator_meta.name }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    conditions:
+      - type: Available
+        status: "False"
+        reason: PingFailed
+        message: The service did not answer within five seconds
+
+- name: Remove a field that an older version of this role wrote
+  operator_sdk.util.k8s_status:
+    api_version: cache.example.com/v1alpha1
+    kind: Memcached
+    name: "{{ ansible_operator_meta.name }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    status:
+      members: null
+"""
+
+RETURN = r"""
+result:
+  description: The resource as it is after the write, or as it was found when nothing had to be written.
+  returned: success
+  type: dict
+  contains:
+    apiVersion:
+      description: Group and version.
+      returned: success
+      type: str
+    kind:
+      description: The kind.
+      returned: success
+      type: str
+    metadata:
+      description: Name, namespace, labels, annotations and the like.
+      returned: success
+      type: dict
+    spec:
+      description: What is wanted, as the kind defines it.
+      returned: success
+      type: dict
+    status:
+      description: What is.
+      returned: success
+      type: dict
+error:
+  description: What was wrong.
+  returned: failure
+  type: raw
+  sample: {"status": 404, "reason": "Not Found", "body": ""}
+"""
+
+import random
+import time
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.operator_sdk.util.plugins.module_utils import auth, conditions, statuses
+from ansible_collections.operator_sdk.util.plugins.module_utils.api import ApiFailure, ApiResource, KubernetesApi
+
+_CONFLICT = 409
+_ATTEMPTS = 12
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+
+
+def main() -> None:
+    """Write the status."""
+    module = AnsibleModule(argument_spec=_options(), supports_check_mode=True)
+    wanted = _wanted(module)
+    api = KubernetesApi(auth.connect(module))
+    resource = _resource(module, api)
+    for attempt in range(1, _ATTEMPTS + 1):
+        current = _current(module, api, resource)
+        try:
+            _write(module, api, resource, current, wanted)
+        except ApiFailure as failure:
+            if failure.status != _CONFLICT or attempt == _ATTEMPTS:
+                _fail(module, "Failed to write the status", failure)
+            # Jitter, so that writers which met once do not meet again.
+            pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, keeps no secret
+
+
+def _options() -> dict[str, Any]:
+    condition = {
+        "type": {"type": "str", "required": True},
+        "status": {"type": "str", "required": True, "choices": ["True", "False", "Unknown"]},
+        "reason": {"type": "str"},
+        "message": {"type": "str"},
+        "observedGeneration": {"type": "int"},
+        "lastHeartbeatTime": {"type": "str"},
+        "lastTransitionTime": {"type": "str"},
+    }
+    return {
+        **auth.auth_options(),
+        "api_version": {"type": "str", "default": "v1", "aliases": ["api", "version"]},
+        "kind": {"type": "str", "required": True},
+        "name": {"type": "str", "required": True},
+        "namespace": {"type": "str"},
+        "status": {"type": "dict"},
+        "conditions": {"type": "list", "elements": "dict", "options": condition},
+        "replace": {"type": "bool", "default": False, "aliases": ["force"]},
+        "replace_lists": {"type": "bool", "default": False},
+    }
+
+
+def _wanted(module: AnsibleModule) -> dict[str, Any]:
+    """Return status and conditions as one, validated."""
+    status = dict(module.params["status"] or {})
+    given = module.params["conditions"]
+    if given and status.get("conditions"):
+        module.fail_json(msg="Conditions are given both in 'conditions' and in 'status': give them in one place")
+    if given:
+        status["conditions"] = given
+    if status.get("conditions") is None:
+        return status
+    try:
+        status["conditions"] = conditions.validated(_list(status["conditions"]))
+    except ValueError as error:
+        module.fail_json(msg=f"The specified conditions failed to validate: {error}", error=str(error))
+    return status
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"conditions is {value!r}; it must be a list")  # noqa: TRY004 - one kind of error for what the user wrote
+    return value
+
+
+def _resource(module: AnsibleModule, api: KubernetesApi) -> ApiResource:
+    api_version, kind = module.params["api_version"], module.params["kind"]
+    try:
+        resource = api.find(api_version, kind)
+    except ApiFailure as failure:
+        _fail(module, f"Failed to ask for the kinds of {api_version}", failure)
+    if resource is None:
+        module.fail_json(
+            msg=f"Failed to find exact match for {api_version}.{kind} by [kind, name, singularName, shortNames]. "
+            "Is its CRD installed, and is api_version right?"
+        )
+    if "status" not in resource.subresources:
+        module.fail_json(
+            msg=f"Resource {resource.api_version}.{resource.kind} does not support the status subresource. "
+            "Add 'subresources: {status: {}}' to this version in its CRD."
+        )
+    return resource
+
+
+def _current(module: AnsibleModule, api: KubernetesApi, resource: ApiResource) -> dict[str, Any]:
+    namespace, name = module.params["namespace"], module.params["name"]
+    if resource.namespaced and not namespace:
+        module.fail_json(msg=f"{resource.kind} is a namespaced kind: give namespace")
+    try:
+        return api.get(resource.path(namespace, name))
+    except ApiFailure as failure:
+        _fail(module, "Failed to retrieve requested object", failure)
+
+
+def _write(
+    module: AnsibleModule, api: KubernetesApi, resource: ApiResource, current: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """Write what differs and end the module; raises ApiFailure."""
+    before = current.get("status") or {}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    path = resource.path(module.params["namespace"], module.params["name"], "status")
+    if module.params["replace"]:
+        after = statuses.replaced(before, wanted, now=now)
+    else:
+        after = statuses.applied(before, wanted, replace_lists=module.params["replace_lists"], now=now)
+    patch = statuses.merge_patch(before, after)
+    if not patch:
+        module.exit_json(changed=False, result=current)
+    if module.params["replace"]:
+        stored = api.replace(path, {**current, "status": after}, dry_run=module.check_mode)
+    else:
+        stored = api.merge_patch(path, _body(current, patch), dry_run=module.check_mode)
+    _done(module, stored, before, after)
+
+
+def _body(current: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """The list of conditions was made from the one that was read: it must not be written over another."""
+    if "conditions" not in patch:
+        return {"status": patch}
+    return {"metadata": {"resourceVersion": current["metadata"]["resourceVersion"]}, "status": patch}
+
+
+def _done(module: AnsibleModule, stored: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> NoReturn:
+    status = stored.get("status") or {}
+    dropped = statuses.missing(after, status)
+    if dropped:
+        module.warn(
+            f"{stored['kind']} does not keep {', '.join(dropped)}: its schema does not know them. "
+            "Describe them in the CRD, or set x-kubernetes-preserve-unknown-fields on its status."
+        )
+    diff = {"before": {"status": before}, "after": {"status": status}}
+    # A field that the schema drops was sent, and yet nothing changed.
+    module.exit_json(changed=status != before, result=stored, diff=diff)
+
+
+def _fail(module: AnsibleModule, msg: str, failure: ApiFailure) -> NoReturn:
+    module.fail_json(msg=f"{msg}: {failure}", error=failure.as_result())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Module `osdk_metric`: creates or updates one of the operator's Prometheus metrics."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: osdk_metric
+short_description: Creates or updates a Prometheus metric of the operator
+version_added: "1.0.0"
+author: "Contributors to ansible-operator-runner"
+description:
+  - Tells the operator to create a metric of the given name, if there is none yet, and to update it. The operator
+    serves it together with its own metrics.
+  - A metric keeps the type that it was created with; see U(https://prometheus.io/docs/concepts/metric_types/).
+  - 'The request is a C(POST) of a JSON object with C(name), C(description), and one of C(counter), C(gauge),
+    C(histogram) and C(summary), which holds the suboptions that were given and may be empty, as in
+    C({"name": "backups_total", "description": "Backups made", "counter": {"increment": true}}).
+    Any answer but 200 fails the task.'
+options:
+  name:
+    description: The metric's name.
+    type: str
+    required: true
+  description:
+    description: The metric's help text.
+    type: str
+    required: true
+  address:
+    description: URL that the metric is posted to. Also E(OSDK_METRICS_ADDRESS).
+    type: str
+    default: http://localhost:5050/metrics
+  counter:
+    description: A value that only rises. When empty, the counter is created and keeps its value.
+    type: dict
+    suboptions:
+      increment:
+        description: Whether to add one. Wins over O(counter.add).
+        type: bool
+      add:
+        description: What to add; not below zero.
+        type: float
+  gauge:
+    description:
+      - A value that rises and falls. When empty, the gauge is created and keeps its value.
+      - When several suboptions are given, the first of these counts -
+        O(gauge.increment), O(gauge.decrement), O(gauge.add), O(gauge.subtract), O(gauge.set),
+        O(gauge.set_to_current_time).
+    type: dict
+    suboptions:
+      set:
+        description: The new value.
+        type: float
+      increment:
+        description: Whether to add one.
+        type: bool
+      decrement:
+        description: Whether to take one away.
+        type: bool
+      add:
+        description: What to add.
+        type: float
+      subtract:
+        description: What to take away.
+        type: float
+      set_to_current_time:
+        description: Whether the new value is the current time, in seconds since 1970.
+        type: bool
+  histogram:
+    description: Observations, counted in buckets. When empty, the histogram is created.
+    type: dict
+    suboptions:
+      observe:
+        description: An observation to count.
+        type: float
+  summary:
+    description: Observations, counted and summed up. When empty, the summary is created.
+    type: dict
+    suboptions:
+      observe:
+        description: An observation to count.
+        type: float
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is sent in check mode.
+  diff_mode:
+    support: none
+    description: The operator does not say what the metric was before.
+"""
+
+EXAMPLES = r"""
+- name: Count a backup
+  operator_sdk.util.osdk_metric:
+    name: backups_total
+    description: Backups made since the operator started
+    counter:
+      increment: true
+
+- name: Say when the last backup was made
+  operator_sdk.util.osdk_metric:
+    name: last_backup_timestamp_seconds
+    description: When the last backup was made
+    gauge:
+      set_to_current_time: true
+
+- name: Observe how much was backed up
+  operator_sdk.util.osdk_metric:
+    name: backup_size_bytes
+    description: Size of the backups
+    histogram:
+      observe: "{{ archive.stat.size }}"
+"""
+
+RETURN = r"""
+status_code:
+  description: The answer's HTTP status; V(-1) when there was no answer.
+  returned: failure
+  type: int
+  sample: 400
+"""
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from ansible.module_utils.basic import AnsibleModule, env_fallback
+from ansible.module_utils.urls import fetch_url
+
+_TYPES = ("counter", "gauge", "histogram", "summary")
+_ON_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+_TIMEOUT_SECONDS = 10
+_OK = 200
+
+
+def main() -> None:
+    """Post the metric to the operator."""
+    module = AnsibleModule(
+        argument_spec=_options(),
+        mutually_exclusive=[_TYPES],
+        required_one_of=[_TYPES],
+        supports_check_mode=True,
+    )
+    metric = {key: module.params[key] for key in ("name", "description")}
+    for kind in _TYPES:
+        if module.params[kind] is not None:
+            metric[kind] = {key: value for key, value in module.params[kind].items() if value is not None}
+    if not module.check_mode:
+        _post(module, metric)
+    module.exit_json(changed=True)
+
+
+def _options() -> dict[str, Any]:
+    numbers = {name: {"type": "float"} for name in ("add", "subtract", "set", "observe")}
+    switches = {name: {"type": "bool"} for name in ("increment", "decrement", "set_to_current_time")}
+    known = numbers | switches
+    suboptions = {
+        "counter": ("increment", "add"),
+        "gauge": ("set", "increment", "decrement", "add", "subtract", "set_to_current_time"),
+        "histogram": ("observe",),
+        "summary": ("observe",),
+    }
+    return {
+        "name": {"type": "str", "required": True},
+        "description": {"type": "str", "required": True},
+        "address": {
+            "type": "str",
+            "default": "http://localhost:5050/metrics",
+            "fallback": (env_fallback, ["OSDK_METRICS_ADDRESS"]),
+        },
+        **{kind: {"type": "dict", "options": {key: known[key] for key in keys}} for kind, keys in suboptions.items()},
+    }
+
+
+def _post(module: AnsibleModule, metric: dict[str, Any]) -> None:
+    address = module.params["address"]
+    response, info = fetch_url(
+        module,
+        address,
+        method="POST",
+        data=json.dumps(metric),
+        headers={"Content-Type": "application/json"},
+        timeout=_TIMEOUT_SECONDS,
+        # A proxy of the environment cannot reach this machine's loopback.
+        use_proxy=urlsplit(address).hostname not in _ON_THIS_MACHINE,
+    )
+    if info["status"] == _OK:
+        return
+    body = info.get("body") or (response.read() if response else b"")
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    module.fail_json(
+        msg=f"{address} did not take the metric {metric['name']}: {text.strip() or info['msg']}",
+        status_code=info["status"],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Module `requeue_after`: asks for the next run after a given time."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: requeue_after
+short_description: Asks the operator to run again after a given time
+version_added: "1.0.0"
+author: "Contributors to ansible-operator-runner"
+description:
+  - Tells the operator that the object is to be reconciled again after the given time, whatever its reconcile period.
+  - The run goes on to its end; the time counts from there. When several tasks of a run ask, the last one counts.
+  - Changes nothing, and reaches no server. Outside of an operator it has no effect.
+options:
+  time:
+    description:
+      - A duration as Go writes it, a sequence of numbers with units, such as V(30s), V(1h30m) or V(1.5h).
+      - The units are C(h), C(m), C(s), C(ms), C(us) and C(ns).
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+    description: The answer is the same in check mode.
+  diff_mode:
+    support: none
+    description: There is nothing to compare.
+"""
+
+EXAMPLES = r"""
+- name: Look again in half a minute while pods are missing
+  operator_sdk.util.requeue_after:
+    time: 30s
+  when: pods.resources | length < size
+
+- name: Renew the certificate before it expires
+  operator_sdk.util.requeue_after:
+    time: 720h
+"""
+
+RETURN = r"""
+period:
+  description: The time that was asked for, as it was given. The operator reads this field.
+  returned: success
+  type: str
+  sample: 30s
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.operator_sdk.util.plugins.module_utils import durations
+
+
+def main() -> None:
+    """Check the duration and hand it to the operator."""
+    module = AnsibleModule(argument_spec={"time": {"type": "str", "required": True}}, supports_check_mode=True)
+    try:
+        durations.seconds(module.params["time"])
+    except ValueError as error:
+        module.fail_json(msg=f"time: {error}")
+    module.exit_json(changed=False, period=module.params["time"])
+
+
+if __name__ == "__main__":
+    main()
