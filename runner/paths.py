@@ -29,6 +29,8 @@ class SearchPath:
     """Folders that hold roles by name."""
     collections: tuple[Path, ...]
     """Folders named `ansible_collections`, whether they exist or not."""
+    given_roles: tuple[Path, ...]
+    """Those of `roles` that the user asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,11 @@ def search_path(*, cwd: Path, roles_path: str, collections_path: str, environ: M
     collections.append(Path("/usr/share/ansible/collections"))
     collections += (Path(entry).absolute() for entry in sys.path if entry)
     collections.append(_SHIPPED)
-    return SearchPath(tuple(_once(roles)), tuple(_once([_collections_below(entry) for entry in collections])))
+    return SearchPath(
+        roles=tuple(_once(roles)),
+        collections=tuple(_once([_collections_below(entry) for entry in collections])),
+        given_roles=tuple(_once(roles[:-1])),
+    )
 
 
 def find_role(name: str, places: SearchPath) -> Found:
@@ -80,6 +86,19 @@ def find_collection(name: str, places: SearchPath) -> Found:
     namespace, _, collection = name.partition(".")
     tried = tuple(root / namespace / collection for root in places.collections if _worth_naming(root))
     return Found(next((path for path in tried if path.is_dir()), None), tried)
+
+
+def ansible_environment(places: SearchPath) -> dict[str, str]:
+    """Return the variables that let Ansible, started anywhere, find what `places` finds.
+
+    Relative entries mean the operator's working directory, which a run does not share. The roles path is only set where
+    the user gave one, lest it hide the one in ansible.cfg.
+    """
+    collections = [str(root.parent) for root in places.collections if root.is_dir()]
+    environment = {"ANSIBLE_COLLECTIONS_PATH": ":".join(collections)}
+    if places.given_roles:
+        environment["ANSIBLE_ROLES_PATH"] = ":".join(map(str, places.given_roles))
+    return environment
 
 
 def absolute(text: str, cwd: Path) -> Path:

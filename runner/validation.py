@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -117,7 +117,7 @@ class _Checks:
 
     def _roles_of_play(self, source: Text, playbook: Path, roles: yaml.SequenceNode) -> None:
         beside = playbook.parent / "roles"
-        places = SearchPath((beside, *self.places.roles, playbook.parent), self.places.collections)
+        places = replace(self.places, roles=(beside, *self.places.roles, playbook.parent))
         for node in roles.value:
             name = _role_name(node)
             if not name or "{{" in name:

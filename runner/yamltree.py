@@ -139,7 +139,7 @@ def documents(source: Text, problems: Problems) -> list[yaml.Node]:
 
 
 def _hint(source: Text, mark: yaml.Mark | None) -> str:
-    """Name the variables of a line that cannot be parsed: what they hold, or that they are not set, may be the reason."""
+    """Name the variables of a line that does not parse: what they hold, or that they are unset, may be the reason."""
     lines = source.text.splitlines()
     left = variables(lines[mark.line]) if mark and mark.line < len(lines) else []
     if left:
