@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from runner import log, triggers
 from runner.kube.cache import Cache, Change
-from runner.kube.watch import Watcher
+from runner.kube.watch import State, Watcher
 from runner.metrics import Metrics, controller_name
 from runner.objects import ObjectKey
 from runner.reconcile import RUN_BACKOFF, Done, Reconciler, RequeueAfter, Retry, Terminal, Verdict
@@ -45,6 +45,13 @@ class Controller:
         self._log = log.get(__name__, gvk=str(watch.gvk))
         metrics.add_kind(watch.gvk, self.queue, workers)
 
+    def problem(self) -> str | None:
+        """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
+        for watcher in self.watchers:
+            if watcher.state not in {State.LIVE, State.WAITING_FOR_KIND}:
+                return f"{watcher.state}: {watcher.last_error or 'no answer yet'}"
+        return None
+
     async def follow(self) -> None:
         """Turn what happens to the kind's objects into requests, for ever."""
         async with asyncio.TaskGroup() as group:
@@ -66,8 +73,6 @@ class Controller:
         if change.new is None:
             self._terminal.discard(change.key)
             self.queue.forget(change.key)
-            self._reconciler.forget(change.key)
-            return
         reason = triggers.decide(self.watch, change, terminal=change.key in self._terminal)
         if reason is not None:
             self.queue.add(change.key, reason)
@@ -89,8 +94,7 @@ class Controller:
     async def _reconcile(self, request: Request) -> Verdict:
         try:
             return await self._reconciler.reconcile(request)
-        except Exception:
-            # A defect of ours must not end the worker: say all that is known and treat it as a failed run.
+        except Exception:  # noqa: BLE001 - a defect of ours must not end the worker: it is told whole, and tried again
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
             return Retry(RUN_BACKOFF)
 

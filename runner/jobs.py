@@ -5,18 +5,18 @@ Owns what is said once about an object's spec: keys that fall together, and stri
 
 from __future__ import annotations
 
-import secrets
-import time
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from runner import log, paths
-from runner.annotations import Wishes
-from runner.engine import params
+from runner.wishes import Wishes
+from runner.engine import artifacts, params
 from runner.engine.job import Job
 from runner.finalizers import Plan
-from runner.objects import GVK, Object, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.watches import Watch
 
 
@@ -39,7 +39,7 @@ class JobFactory:
         self._defaults = defaults
         self._kubeconfig = kubeconfig
         self._log = log.get(__name__, gvk=str(watch.gvk))
-        self._told: set[str] = set()
+        self._told: dict[ObjectKey, str] = {}
 
     def make(self, obj: Object, plan: Plan, wishes: Wishes) -> Job:
         """Describe the run that `plan` asks for. A spec that cannot become variables is a TerminalError."""
@@ -48,7 +48,7 @@ class JobFactory:
         self._tell(obj, parameters, wishes)
         key = key_of(obj)
         return Job(
-            ident=new_ident(),
+            ident=artifacts.new_ident(datetime.now(UTC)),
             gvk=watch.gvk,
             key=key,
             content=plan.content,
@@ -65,15 +65,17 @@ class JobFactory:
             deadline=None,
         )
 
-    def forget(self, uid: str) -> None:
-        """Forget what was said about a gone object."""
-        self._told.discard(uid)
+    async def forget(self, key: ObjectKey) -> None:
+        """Remove what is kept of an object that is gone: its run folder, and what was said of it."""
+        self._told.pop(key, None)
+        run_dir = paths.run_dir(self._defaults.runner_dir, self._watch.gvk, key)
+        await asyncio.to_thread(artifacts.remove, run_dir)
 
     def _tell(self, obj: Object, parameters: params.Parameters, wishes: Wishes) -> None:
         """Say once per object what its owner should know about the spec."""
-        if uid_of(obj) in self._told:
+        if self._told.get(key_of(obj)) == uid_of(obj):
             return
-        self._told.add(uid_of(obj))
+        self._told[key_of(obj)] = uid_of(obj)
         bound = self._log.bind(**key_of(obj)._asdict())
         for collision in parameters.collisions:
             bound.warning("Two keys of the spec become one variable", collision=str(collision))
@@ -86,8 +88,3 @@ class JobFactory:
                 "`markUnsafe: false` in watches.yaml lets it be evaluated",
                 path=template,
             )
-
-
-def new_ident() -> str:
-    """Name a run: sorts by time, and is never given twice."""
-    return f"{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}"

@@ -87,6 +87,11 @@ class Metrics:
         self.workers.labels(name).set(workers)
         self._queues.add(name, queue)
 
+    def run_ended(self, gvk: GVK, seconds: float, *, succeeded: bool) -> None:
+        """Count a run of Ansible and how long it took."""
+        self.run_seconds.labels(str(gvk)).observe(seconds)
+        self.run_results.labels(str(gvk), "succeeded" if succeeded else "failed").inc()
+
     def text(self) -> bytes:
         """Everything, in the exposition format."""
         return generate_latest(self.registry)
@@ -122,4 +127,3 @@ class _Queues(Collector):
             retries.add_metric([name, name], queue.retries)
             active.add_metric([name], queue.active)
         return [depth, adds, retries, active]
-

@@ -11,18 +11,20 @@ import random
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runner import annotations, finalizers, log, status
-from runner.engine.job import Engine, Outcome, RunResult
+from runner import finalizers, log, status
+from runner.engine.job import Engine, Job, Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, InvalidError, NotFoundError, TerminalError
 from runner.finalizers import Plan
 from runner.jobs import JobFactory
 from runner.kube.cache import Cache
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
+from runner.metrics import Metrics
 from runner.objects import Object, key_of, uid_of
 from runner.runlog import RunLog
 from runner.status_writer import StatusWriter
 from runner.watches import Watch
+from runner.wishes import Wishes, wishes_of
 from runner.workqueue import Reason, Request
 
 RUN_BACKOFF = 1.0
@@ -67,7 +69,7 @@ Verdict: TypeAlias = Done | RequeueAfter | Retry | Terminal
 class Reconciler:
     """Reconciles the objects of one watch."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the way through, given by the wiring
+    def __init__(  # noqa: PLR0913 - each is a part of the way through, given by the wiring
         self,
         watch: Watch,
         *,
@@ -77,6 +79,7 @@ class Reconciler:
         engine: Engine,
         jobs: JobFactory,
         run_log: RunLog,
+        metrics: Metrics,
         period: float,
     ) -> None:
         self._watch = watch
@@ -86,6 +89,7 @@ class Reconciler:
         self._engine = engine
         self._jobs = jobs
         self._run_log = run_log
+        self._metrics = metrics
         self._period = period if watch.reconcile_period is None else watch.reconcile_period
         self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status)
         self._log = log.get(__name__, gvk=str(watch.gvk))
@@ -93,8 +97,11 @@ class Reconciler:
     async def reconcile(self, request: Request) -> Verdict:
         """Bring one object to what its role makes of it."""
         obj = self._cache.get(request.key)
-        plan = finalizers.plan(self._watch, obj) if obj is not None else None
-        if obj is None or plan is None:
+        if obj is None:
+            await self._jobs.forget(request.key)
+            return Done(None)
+        plan = finalizers.plan(self._watch, obj)
+        if plan is None:
             return Done(None)
         try:
             resource = await self._discovery.find(self._watch.gvk)
@@ -111,27 +118,28 @@ class Reconciler:
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Verdict:
         try:
-            wishes = annotations.read(obj)
+            wishes = wishes_of(obj)
+            job = self._jobs.make(obj, plan, wishes)
         except TerminalError as error:
-            await self._status.write(resource, obj, status.observed(obj, status.failed("InvalidAnnotation", str(error))))
-            self._log.error("Object is not run", error=str(error), **request.key._asdict())
+            await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))))
+            self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
         if plan.add_first is not None:
             obj = await self._client.patch(resource, request.key, plan.add_first, content_type=PatchType.JSON)
         if request.reason not in _QUIET:
             await self._status.write(resource, obj, status.observed(obj, status.begun(obj)))
-        result = await self._run(obj, plan, wishes, request)
+        result = await self._run(job, request)
         await self._status.write(resource, self._latest(obj), status.observed(obj, status.ended(result)))
         if plan.finalizing and result.outcome is Outcome.SUCCEEDED:
             await self._release(resource, self._latest(obj))
             return Done(None)
         return self._verdict(result, wishes)
 
-    async def _run(self, obj: Object, plan: Plan, wishes: annotations.Wishes, request: Request) -> RunResult:
-        job = await self._jobs.make(self._watch, obj, plan, wishes)
-        with self._run_log.of(job, request) as record:
-            result = await self._engine.run(job, record.event)
-            record.ended(result)
+    async def _run(self, job: Job, request: Request) -> RunResult:
+        record = self._run_log.start(job, request)
+        result = await self._engine.run(job, record.event)
+        record.end(result)
+        self._metrics.run_ended(job.gvk, result.duration, succeeded=result.outcome is Outcome.SUCCEEDED)
         return result
 
     def _latest(self, obj: Object) -> Object:
@@ -155,7 +163,7 @@ class Reconciler:
             else:
                 return
 
-    def _verdict(self, result: RunResult, wishes: annotations.Wishes) -> Verdict:
+    def _verdict(self, result: RunResult, wishes: Wishes) -> Verdict:
         if result.outcome is not Outcome.SUCCEEDED:
             return Retry(RUN_BACKOFF)
         if result.requeue_after is not None:

@@ -20,7 +20,7 @@ def decide(watch: Watch, change: Change, *, terminal: bool) -> Reason | None:
     """
     old, new = change.old, change.new
     if new is None:
-        return None
+        return Reason.GONE
     if new.deleting:
         return _deletion(watch, old, new)
     if old is None or old.uid != new.uid:

@@ -33,6 +33,7 @@ class Reason(Enum):
     REQUEUED = "asked for by the last run"
     RETRY = "retry"
     PRESENT = "present at start"
+    GONE = "gone"
     RESYNC = "periodic resync"
 
     @property
@@ -49,6 +50,7 @@ HANDICAP: dict[Reason, float] = {
     Reason.REQUEUED: 15.0,
     Reason.RETRY: 15.0,
     Reason.PRESENT: 60.0,
+    Reason.GONE: 60.0,
     Reason.RESYNC: 600.0,
 }
 """Seconds that a request of each reason lets later, more urgent ones go first."""

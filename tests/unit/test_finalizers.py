@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner import finalizers
-from runner.objects import GVK
 from runner.watches import Finalizer, Role, Watch
 
 NAME = "cache.example.com/finalizer"
+MakeWatch = Callable[..., Watch]
 ROLE = Role("main", Path("/roles/main"))
 CLEANUP = Role("cleanup", Path("/roles/cleanup"))
-
-
-def _watch(finalizer: Finalizer | None) -> Watch:
-    return Watch(
-        gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),
-        content=ROLE,
-        vars={},
-        finalizer=finalizer,
-        reconcile_period=None,
-        manage_status=True,
-        watch_dependent_resources=True,
-        watch_cluster_scoped_resources=False,
-        watch_annotations_changes=False,
-        max_runner_artifacts=20,
-        snake_case_parameters=True,
-        mark_unsafe=True,
-        selector="",
-        blacklist=frozenset(),
-        line=1,
-    )
 
 
 def _object(*names: str, deleting: bool = False) -> dict[str, Any]:
@@ -45,12 +26,13 @@ def _object(*names: str, deleting: bool = False) -> dict[str, Any]:
     return {"metadata": meta}
 
 
-WITH = _watch(Finalizer(NAME, CLEANUP, {"state": "absent"}))
-WITHOUT = _watch(None)
+@pytest.fixture
+def finalized(make_watch: MakeWatch) -> Watch:
+    return make_watch(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state": "absent"}))
 
 
-def test_a_new_object_gets_the_finalizer_before_its_first_run() -> None:
-    plan = finalizers.plan(WITH, _object("other/one"))
+def test_a_new_object_gets_the_finalizer_before_its_first_run(finalized: Watch) -> None:
+    plan = finalizers.plan(finalized, _object("other/one"))
     assert plan is not None
     assert plan.content is ROLE
     assert plan.add_first is not None
@@ -58,27 +40,27 @@ def test_a_new_object_gets_the_finalizer_before_its_first_run() -> None:
     assert not plan.finalizing
 
 
-def test_an_object_that_has_the_finalizer_is_not_patched() -> None:
-    plan = finalizers.plan(WITH, _object(NAME))
+def test_an_object_that_has_the_finalizer_is_not_patched(finalized: Watch) -> None:
+    plan = finalizers.plan(finalized, _object(NAME))
     assert plan is not None
     assert plan.add_first is None
 
 
-def test_deletion_runs_the_finalizers_content_with_its_vars() -> None:
-    plan = finalizers.plan(WITH, _object(NAME, deleting=True))
+def test_deletion_runs_the_finalizers_content_with_its_vars(finalized: Watch) -> None:
+    plan = finalizers.plan(finalized, _object(NAME, deleting=True))
     assert plan is not None
     assert plan.content is CLEANUP
     assert plan.vars == {"state": "absent"}
     assert plan.finalizing
 
 
-@pytest.mark.parametrize("watch", [WITH, WITHOUT])
-def test_deletion_without_our_finalizer_runs_nothing(watch: Watch) -> None:
-    assert finalizers.plan(watch, _object("other/one", deleting=True)) is None
+def test_deletion_without_our_finalizer_runs_nothing(finalized: Watch, make_watch: MakeWatch) -> None:
+    for watch in (finalized, make_watch()):
+        assert finalizers.plan(watch, _object("other/one", deleting=True)) is None
 
 
-def test_a_watch_without_finalizer_adds_none() -> None:
-    plan = finalizers.plan(WITHOUT, _object())
+def test_a_watch_without_finalizer_adds_none(make_watch: MakeWatch) -> None:
+    plan = finalizers.plan(make_watch(), _object())
     assert plan is not None
     assert plan.add_first is None
 

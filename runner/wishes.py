@@ -29,7 +29,7 @@ class Wishes:
     """Values that could not be used, a sentence each."""
 
 
-def read(obj: Object) -> Wishes:
+def wishes_of(obj: Object) -> Wishes:
     """Read the annotations. A reconcile period that does not parse is a TerminalError."""
     annotations = annotations_of(obj)
     warnings: list[str] = []

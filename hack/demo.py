@@ -1,0 +1,190 @@
+"""The demo: a control plane, the sample operator, and a Memcached that is created, scaled and deleted.
+
+Shows each status and the operator's own log, and ends by itself: exit code 0 when all happened as told. With
+`DEMO_KEEP=1` everything stays up until Ctrl-C, and it says how to look around. `KUBECONFIG` given: that cluster is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from runner import devcluster
+
+ROOT = Path(__file__).resolve().parent.parent
+DEADLINE = 180.0
+"""Seconds that each step may take."""
+
+
+class DemoError(Exception):
+    """A step did not come to what it should."""
+
+
+class Screen:
+    """Prints steps and what others print, a whole line at a time; colour on a terminal only."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+    def step(self, text: str) -> None:
+        """Print a headline."""
+        self._print(f"\033[1;36m=== {text}\033[0m" if self._colour else f"=== {text}")
+
+    def line(self, text: str, source: str = "") -> None:
+        """Print a line, behind the name of who said it."""
+        prefix = f"{source:>9} | " if source else ""
+        self._print(f"\033[2m{prefix}\033[0m{text}" if self._colour else f"{prefix}{text}")
+
+    def follow(self, stream: IO[str], source: str) -> None:
+        """Print what a process says until it ends."""
+        for line in stream:
+            self.line(line.rstrip("\n"), source)
+
+    def _print(self, text: str) -> None:
+        with self._lock:
+            print(text, flush=True)
+
+
+class Kubectl:
+    """kubectl of the demo's cluster."""
+
+    def __init__(self, binary: Path, kubeconfig: Path) -> None:
+        self._command = [str(binary), "--kubeconfig", str(kubeconfig)]
+
+    def __call__(self, *args: str) -> str:
+        """Run it and return what it prints."""
+        done = subprocess.run([*self._command, *args], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DemoError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def get(self, *args: str) -> dict[str, Any] | None:
+        """Read one object; None when it is not there."""
+        found = self("get", *args, "--ignore-not-found", "-o", "json")
+        parsed: dict[str, Any] | None = json.loads(found) if found.strip() else None
+        return parsed
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    screen = Screen()
+    try:
+        _demo(screen)
+    except DemoError as error:
+        screen.step(f"The demo failed: {error}")
+        return 1
+    except KeyboardInterrupt:
+        screen.step("Ended")
+        return 0
+    return 0
+
+
+def _demo(screen: Screen) -> None:
+    screen.step("Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok")
+    with devcluster.start() as cluster:
+        kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig)
+        screen.line(kubectl("get", "nodes").rstrip(), "kubectl")
+        screen.step("The kind Memcached, and the operator that runs roles/memcached for it")
+        kubectl("apply", "-k", str(ROOT / "config/crd"))
+        kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", "--timeout=30s")
+        with _operator(screen, cluster.kubeconfig):
+            _life_of_a_memcached(screen, kubectl)
+            if os.environ.get("DEMO_KEEP") == "1":
+                _keep(screen, cluster)
+
+
+def _life_of_a_memcached(screen: Screen, kubectl: Kubectl) -> None:
+    sample = str(ROOT / "config/samples/cache_v1alpha1_memcached.yaml")
+    name = "memcached/memcached-sample"
+    screen.step("A Memcached of size 3")
+    kubectl("apply", "-f", sample)
+    _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled"))
+    screen.step("Its size becomes 4")
+    kubectl("patch", name, "--type=merge", "-p", '{"spec":{"size":4}}')
+    _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled"))
+    screen.step("It is deleted; the finalizer role cleans up")
+    kubectl("delete", name, "--timeout=120s")
+    if kubectl.get(name) is not None:
+        raise DemoError(f"{name} is still there after its deletion")
+    _await(lambda: "memcached-sample" not in kubectl("get", "deployments", "-o", "name"), "the Deployment to go")
+    screen.line("memcached-sample and its Deployment are gone", "kubectl")
+    screen.step("Done")
+
+
+def _settled(kubectl: Kubectl, name: str, size: int) -> dict[str, Any] | None:
+    """The object, once a run of this size has succeeded."""
+    obj = kubectl.get(name)
+    if obj is None:
+        return None
+    conditions = {entry["type"]: entry for entry in obj.get("status", {}).get("conditions", [])}
+    if conditions.get("Failure", {}).get("status") == "True":
+        raise DemoError(f"the run failed: {conditions['Failure']['message']}")
+    successful = conditions.get("Successful", {})
+    current = successful.get("observedGeneration") == obj["metadata"]["generation"]
+    done = successful.get("status") == "True" and current and len(obj["status"].get("nodes", [])) == size
+    return obj if done else None
+
+
+def _show(screen: Screen, kubectl: Kubectl, name: str, obj: dict[str, Any]) -> None:
+    for line in kubectl("get", name).splitlines():
+        screen.line(line, "kubectl")
+    screen.line(f"status.nodes: {', '.join(obj['status']['nodes'])}", "kubectl")
+    for entry in obj["status"]["conditions"]:
+        result = f"  ansibleResult: {json.dumps(entry['ansibleResult'])}" if "ansibleResult" in entry else ""
+        screen.line(f"{entry['type']}={entry['status']} ({entry['reason']}) {entry['message']}{result}", "kubectl")
+
+
+def _await(condition: Callable[[], Any], what: str) -> Any:
+    """Ask again until `condition` holds; DemoError after the deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise DemoError(f"waited {DEADLINE:.0f} s in vain for {what}")
+        time.sleep(0.2)
+    return found
+
+
+@contextmanager
+def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
+    """The installed command, as a user starts it; its output goes to the screen."""
+    command = [str(Path(sys.executable).with_name("ansible-operator")), "run", f"--kubeconfig={kubeconfig}"]
+    quiet = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--namespace=default"]
+    process = subprocess.Popen(
+        [*command, *quiet], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    )
+    if process.stdout is None:  # only for the type checker: PIPE was asked for
+        raise DemoError("the operator has no output")
+    reader = threading.Thread(target=screen.follow, args=(process.stdout, "operator"), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        code = process.wait(timeout=60)
+        reader.join(timeout=5)
+    if code:
+        raise DemoError(f"the operator ended with exit code {code}")
+
+
+def _keep(screen: Screen, cluster: devcluster.DevCluster) -> None:
+    screen.step("Everything stays up; Ctrl-C ends it. In another terminal:")
+    screen.line(f"export KUBECONFIG={cluster.kubeconfig}")
+    screen.line(f"{cluster.kubectl} apply -f {ROOT}/config/samples/cache_v1alpha1_memcached.yaml")
+    screen.line(f"{cluster.kubectl} get memcacheds,deployments,pods")
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

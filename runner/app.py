@@ -1,0 +1,213 @@
+"""The operator as a whole: what starts in which order, and what stops in which order.
+
+Start: credentials, the API server's version, probes and metrics, then every kind at once; a kind that is not served
+yet waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs that go on may end within the grace
+period and write their status; only then are connections closed. A second signal ends the runs at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from typing import Any
+
+from runner import __version__, health, log
+from runner.controller import Controller
+from runner.engine.blocks import BlockWriter
+from runner.engine.exec_engine import ExecEngine
+from runner.engine.job import Engine
+from runner.errors import ApiError, ApiUnavailableError, OperatorError
+from runner.jobs import JobFactory, RunDefaults
+from runner.kube import auth
+from runner.kube.cache import Cache
+from runner.kube.client import Client
+from runner.kube.discovery import Discovery
+from runner.kube.watch import WatchPolicy, watchers
+from runner.metrics import Metrics
+from runner.reconcile import Reconciler
+from runner.runlog import RunLog
+from runner.settings import Settings
+from runner.watches import LoadedWatches, Watch
+
+_CONNECT_DELAY = 2.0
+"""Seconds between two attempts to reach the API server at start."""
+_WRITE_GRACE = 5.0
+"""Seconds after the last run's end for its status to be written."""
+
+_log = log.get(__name__)
+
+
+def run(settings: Settings, loaded: LoadedWatches) -> int:
+    """Run the operator until it is told to stop; return 0. What keeps it from running is an OperatorError."""
+    return asyncio.run(_Operator(settings, loaded).run())
+
+
+class _Operator:
+    """Holds what start and stop have in common."""
+
+    def __init__(self, settings: Settings, loaded: LoadedWatches) -> None:
+        self._settings = settings
+        self._watches = loaded.watches
+        self._metrics = Metrics()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    async def run(self) -> int:
+        """Start, wait for the signal, stop."""
+        self._catch_signals()
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            credentials = await auth.load(settings.kubeconfig, settings.context)
+            client = await stack.enter_async_context(Client(credentials))
+            if not await self._greet(client):
+                return 0
+            engine = ExecEngine(settings.runner_dir)
+            leftovers = await engine.reap_leftovers()
+            if leftovers:
+                _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
+            writer = BlockWriter(sys.stdout)
+            stack.callback(writer.close)
+            run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
+            discovery = Discovery(client)
+            controllers = [self._controller(watch, client, discovery, engine, run_log) for watch in self._watches]
+            await self._serve(stack, controllers)
+            await self._work(controllers, engine)
+        return 0
+
+    def _catch_signals(self) -> None:
+        def caught(name: str) -> None:
+            if self._stop.is_set():
+                _log.warning("Runs are ended at once", signal=name)
+                self._hurry.set()
+                return
+            _log.info("Stopping", signal=name, grace_seconds=self._settings.graceful_shutdown_timeout)
+            self._stop.set()
+
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, caught, each.name)
+
+    async def _greet(self, client: Client) -> bool:
+        """Wait for the API server and say what runs where; False when told to stop meanwhile."""
+        while not self._stop.is_set():
+            try:
+                server = await client.request("GET", "/version")
+            except (ApiError, ApiUnavailableError) as error:
+                _log.warning("The API server does not answer yet", error=str(error))
+                await _wait(self._stop, _CONNECT_DELAY)
+                continue
+            _log.info(
+                "Starting",
+                version=__version__,
+                ansible_core=version("ansible-core"),
+                python=platform.python_version(),
+                server=server.get("gitVersion"),
+                namespaces=list(self._settings.namespaces) or "all",
+            )
+            return True
+        return False
+
+    def _controller(
+        self,
+        watch: Watch,
+        client: Client,
+        discovery: Discovery,
+        engine: Engine,
+        run_log: RunLog,
+    ) -> Controller:
+        settings = self._settings
+        cache = Cache()
+        workers = settings.workers_for(watch.gvk)
+        defaults = RunDefaults(
+            runner_dir=settings.runner_dir,
+            ansible_args=settings.ansible_args,
+            environment=_run_environment(settings),
+            verbosity=settings.verbosity_for,
+        )
+        reconciler = Reconciler(
+            watch,
+            client=client,
+            discovery=discovery,
+            cache=cache,
+            engine=engine,
+            jobs=JobFactory(watch, defaults, client.credentials.kubeconfig_text),
+            run_log=run_log,
+            metrics=self._metrics,
+            period=settings.reconcile_period,
+        )
+        found = watchers(client, discovery, watch.gvk, settings.namespaces, watch.selector, WatchPolicy())
+        _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=watch.selector or None)
+        return Controller(watch, found, cache, reconciler, self._metrics, workers)
+
+    async def _serve(self, stack: AsyncExitStack, controllers: list[Controller]) -> None:
+        """Open probes and metrics."""
+        settings = self._settings
+        ready = {f"watch {c.watch.gvk}": c.problem for c in controllers}
+        served: list[tuple[str, str, Mapping[str, health.Handler]]] = [
+            ("health-probe-bind-address", settings.health_probe_bind_address, health.probes({}, ready)),
+            ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._metrics.text)),
+        ]
+        for flag, text, handlers in served:
+            address = health.Address.parse(text, flag)
+            if address is None:
+                continue
+            server, port = await health.serve(address, handlers, flag)
+            stack.push_async_callback(server.cleanup)
+            _log.info("Serving", paths=sorted(handlers), port=port)
+
+    async def _work(self, controllers: list[Controller], engine: Engine) -> None:
+        """Run every kind until told to stop, then let runs end."""
+        background: list[asyncio.Task[None]] = [
+            asyncio.create_task(self._metrics.measure_lag()),
+            *(asyncio.create_task(controller.follow()) for controller in controllers),
+        ]
+        workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
+        stopped = asyncio.create_task(self._stop.wait())
+        awaited: list[asyncio.Future[Any]] = [stopped, workers, *background]
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in background if task.done()]
+        for task in [*background, stopped]:
+            task.cancel()
+        for controller in controllers:
+            controller.queue.close()
+        await self._end_runs(engine)
+        done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
+        if not done:
+            _log.warning("The last runs' status could not be written in time", seconds=_WRITE_GRACE)
+            workers.cancel()
+        await asyncio.gather(workers, *background, stopped, return_exceptions=True)
+        for task in failed:
+            # Following a kind never ends by itself: what ended it is a defect, and said as one.
+            raise OperatorError(f"a watch ended: {task.exception()!r}") from task.exception()
+        _log.info("Stopped")
+
+    async def _end_runs(self, engine: Engine) -> None:
+        """Give runs their grace, shortened by a second signal."""
+        closing = asyncio.create_task(engine.close(self._settings.graceful_shutdown_timeout))
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
+        if not closing.done():
+            await engine.close(0)
+        hurried.cancel()
+        await asyncio.gather(closing, hurried, return_exceptions=True)
+
+
+def _run_environment(settings: Settings) -> dict[str, str]:
+    """What a run's environment holds beside the operator's own."""
+    found = {
+        "ANSIBLE_ROLES_PATH": settings.ansible_roles_path,
+        "ANSIBLE_COLLECTIONS_PATH": settings.ansible_collections_path,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return

@@ -1,0 +1,79 @@
+"""What a run leaves in the log: its blocks on standard output, and a line when it begins and ends.
+
+Blocks are the task output that `kubectl logs -c manager` users know. The lines carry `job`, `gvk`, `name` and
+`namespace`; failed tasks get a line each, with the task's file and line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner import log
+from runner.engine.blocks import BlockWriter, Level, block, recap_block
+from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.watches import Role
+from runner.workqueue import Request
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """Makes the record of each run."""
+
+    level: Level
+    writer: BlockWriter
+    whole_output: bool
+    """Whether a run's whole output is printed once more when it ends."""
+
+    def start(self, job: Job, request: Request) -> RunRecord:
+        """Say that a run starts, and why."""
+        return RunRecord(self, job, request)
+
+
+class RunRecord:
+    """One run's part of the log."""
+
+    def __init__(self, settings: RunLog, job: Job, request: Request) -> None:
+        self._settings = settings
+        self._job = job
+        self._output: list[str] = []
+        self._reason = request.reason.value
+        self._log = log.get(__name__, job=job.ident, gvk=str(job.gvk), **job.key._asdict())
+        content = job.content.name if isinstance(job.content, Role) else str(job.content.path)
+        self._log.info(
+            "Run started",
+            reason=self._reason,
+            content=content,
+            waited=round(request.waited, 6),
+            failures=request.failures,
+        )
+
+    def event(self, event: Event) -> None:
+        """Take in one event of ansible-runner."""
+        if self._settings.whole_output and event.get("stdout"):
+            self._output.append(event["stdout"])
+        for text in (block(event, self._settings.level), self._recap(event)):
+            if text is not None:
+                self._settings.writer.write(text)
+
+    def end(self, result: RunResult) -> None:
+        """Say how the run ended."""
+        for failure in result.failures:
+            self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
+        if self._output:
+            self._settings.writer.write("\n".join([*self._output, ""]))
+        say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
+        recap = result.recap
+        say(
+            "Run ended",
+            outcome=result.outcome.value,
+            reason=self._reason,
+            seconds=round(result.duration, 3),
+            ok=recap.ok if recap else None,
+            changed=recap.changed if recap else None,
+            error=result.message or None,
+        )
+
+    def _recap(self, event: Event) -> str | None:
+        if self._settings.level == "nothing":
+            return None
+        return recap_block(event, self._job.gvk, self._job.key)

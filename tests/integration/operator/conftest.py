@@ -1,0 +1,338 @@
+"""The installed command on a real control plane, under a service account with the rights of config/rbac.
+
+`project` makes a folder as a user would (watches.yaml, roles), `project.start()` starts `ansible-operator run` in it
+as a process of its own. Two kinds are there: Memcached from config/crd, and Thing, whose spec and status hold anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+import yaml
+from kubernetes import config as kubernetes_config
+
+from runner.devcluster import DevCluster
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE = 90.0
+GROUP = "test.example.com"
+ACCOUNT = "operator"
+
+THING_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"things.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "Thing", "plural": "things", "singular": "thing"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    },
+                },
+            },
+        ],
+    },
+}
+
+
+def wait_until(condition: Callable[[], T], what: str, deadline: float = DEADLINE) -> T:
+    """Ask until the answer is true; fail with `what` after the deadline."""
+    end = time.monotonic() + deadline
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {deadline:.0f} s in vain: {what}"
+        time.sleep(0.1)
+    return found
+
+
+class Eventually(Protocol):
+    """Waits for a condition; see `wait_until`."""
+
+    def __call__(self, condition: Callable[[], T], what: str, deadline: float = DEADLINE) -> T: ...
+
+
+class Api:
+    """The API server, asked directly as the administrator."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._client = kubernetes_config.new_client_from_config(str(kubeconfig))
+        self._pool = self._client.rest_client.pool_manager
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """Return the parsed answer; None for 404. Any other error fails the test."""
+        answer = self._pool.request(
+            method,
+            self._client.configuration.host + path,
+            body=None if body is None else json.dumps(body),
+            headers={"Content-Type": content_type, "Accept": "application/json"},
+            retries=5,
+        )
+        if answer.status == 404:
+            return None
+        assert answer.status < 300, f"{method} {path}: {answer.status} {answer.data!r}"
+        return json.loads(answer.data)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def apply(self, path: str, body: Mapping[str, Any]) -> Any:
+        query = "?fieldManager=tests&force=true"
+        return self.call("PATCH", path + query, body, "application/apply-patch+yaml")
+
+
+class Things:
+    """The Things of one namespace."""
+
+    def __init__(self, api: Api, namespace: str, plural: str = "things") -> None:
+        self._api = api
+        self.namespace = namespace
+        self._path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{plural}"
+
+    def create(self, name: str, spec: Any = None, **metadata: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {"apiVersion": f"{GROUP}/v1", "kind": "Thing", "metadata": {"name": name, **metadata}}
+        if spec is not None:
+            body["spec"] = spec
+        created: dict[str, Any] = self._api.call("POST", self._path, body)
+        return created
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._api.call("GET", f"{self._path}/{name}")
+        return found
+
+    def merge(self, name: str, body: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
+        path = f"{self._path}/{name}" + (f"/{subresource}" if subresource else "")
+        found: dict[str, Any] = self._api.call("PATCH", path, body, "application/merge-patch+json")
+        return found
+
+    def delete(self, name: str) -> None:
+        self._api.call("DELETE", f"{self._path}/{name}")
+
+    def conditions(self, name: str) -> dict[str, dict[str, Any]]:
+        obj = self.get(name) or {}
+        return {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+
+    def await_condition(self, name: str, kind: str, status: str = "True", *, current: bool = True) -> dict[str, Any]:
+        """Wait for a condition that is about the object's present generation."""
+
+        def holds() -> dict[str, Any] | None:
+            obj = self.get(name)
+            if obj is None:
+                return None
+            found = self.conditions(name).get(kind, {})
+            is_current = found.get("observedGeneration") == obj["metadata"]["generation"]
+            return found if found.get("status") == status and (is_current or not current) else None
+
+        return wait_until(holds, f"{kind}={status} on {name}; it has {self.conditions(name)}")
+
+    def await_success(self, name: str) -> dict[str, Any]:
+        self.await_condition(name, "Successful")
+        return self.await_condition(name, "Running")
+
+    def await_gone(self, name: str) -> None:
+        wait_until(lambda: self.get(name) is None, f"{name} to go")
+
+
+class Operator:
+    """A running `ansible-operator run`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """Everything that it wrote so far."""
+        return self._log.read_text(errors="replace")
+
+    def lines(self, **fields: Any) -> list[dict[str, Any]]:
+        """Its structured lines that have these values."""
+        parsed = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"') and line.endswith("}")]
+        return [line for line in parsed if all(line.get(name) == value for name, value in fields.items())]
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The line of each run of an object that has ended."""
+        return self.lines(event="Run ended", name=name)
+
+    def await_line(self, event: str, **fields: Any) -> dict[str, Any]:
+        what = f"log line {event!r} {fields}; the log is:\n{self.log[-4000:]}"
+        return wait_until(lambda: self.lines(event=event, **fields), what)[-1]
+
+    def stop(self, timeout: float = 60) -> int:
+        """Stop it as Kubernetes does; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@dataclass
+class Project:
+    """A user's project folder."""
+
+    folder: Path
+    namespace: str
+    kubeconfig: Path
+    operators: list[Operator] = field(default_factory=list)
+    watches: list[dict[str, Any]] = field(default_factory=list)
+
+    def write(self, path: str, text: str) -> Path:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(textwrap.dedent(text))
+        return target
+
+    def role(self, name: str, tasks: str) -> None:
+        self.write(f"roles/{name}/tasks/main.yml", tasks)
+
+    def watch(self, role: str, **options: Any) -> None:
+        self.watches.append({"group": GROUP, "version": "v1", "kind": "Thing", "role": role, **options})
+
+    def start(self, *flags: str, environment: Mapping[str, str] | None = None) -> Operator:
+        """Start the installed command in the project's folder."""
+        self.write("watches.yaml", yaml.safe_dump(self.watches))
+        log = self.folder / f"operator-{len(self.operators)}.log"
+        command = [
+            str(Path(sys.executable).with_name("ansible-operator")),
+            "run",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--runner-dir={self.folder / 'runs'}",
+            "--health-probe-bind-address=127.0.0.1:0",
+            "--metrics-bind-address=127.0.0.1:0",
+            "--log-format=json",
+            f"--namespace={self.namespace}",
+            *flags,
+        ]
+        own = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))},
+            "ANSIBLE_GATHERING": "explicit",
+            **(environment or {}),
+        }
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=self.folder, env=own, stdout=output, stderr=subprocess.STDOUT)
+        operator = Operator(process, log)
+        self.operators.append(operator)
+        return operator
+
+
+@pytest.fixture(scope="session")
+def api(devcluster: DevCluster) -> Iterator[Api]:
+    api = Api(Path(devcluster.kubeconfig))
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.apply(f"{crds}/things.{GROUP}", THING_CRD)
+    for manifest in yaml.safe_load_all(
+        (ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text(encoding="utf-8")
+    ):
+        api.apply(f"{crds}/{manifest['metadata']['name']}", manifest)
+    for name in ("things.test.example.com", "memcacheds.cache.example.com"):
+        wait_until(lambda name=name: _established(api, f"{crds}/{name}"), f"{name} to be served")  # type: ignore[misc]
+    yield api
+    api.close()
+
+
+def _established(api: Api, path: str) -> bool:
+    found = api.call("GET", path) or {}
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    return wait_until
+
+
+@pytest.fixture
+def things(api: Api, namespace: str) -> Things:
+    return Things(api, namespace)
+
+
+@pytest.fixture
+def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Project]:
+    kubeconfig = _account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, tmp_path)
+    project = Project(tmp_path / "project", namespace, kubeconfig)
+    project.folder.mkdir()
+    yield project
+    for operator in project.operators:
+        if operator.process.poll() is None:
+            operator.kill()
+
+
+def _account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:
+    """A service account that may do what config/rbac grants, with Things beside Memcacheds."""
+    base = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    api.call("POST", base, {"metadata": {"name": ACCOUNT}})
+    role = yaml.safe_load((ROOT / "config/rbac/role.yaml").read_text(encoding="utf-8"))
+    rules = role["rules"]
+    rules += [
+        {**rule, "apiGroups": [GROUP], "resources": [each.replace("memcacheds", "things") for each in rule["resources"]]}
+        for rule in rules
+        if "cache.example.com" in rule["apiGroups"]
+    ]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    name = f"operator-{namespace}"
+    api.apply(
+        f"{rbac}/clusterroles/{name}",
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": rules,
+        },
+    )
+    api.apply(
+        f"{rbac}/namespaces/{namespace}/rolebindings/{name}",
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
+        },
+    )
+    token = api.call("POST", f"{base}/{ACCOUNT}/token", {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+    cluster = yaml.safe_load(admin.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    if "certificate-authority" in cluster:
+        content = Path(cluster.pop("certificate-authority")).read_bytes()
+        cluster["certificate-authority-data"] = base64.b64encode(content).decode()
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "it",
+                "clusters": [{"name": "it", "cluster": cluster}],
+                "users": [{"name": "it", "user": {"token": token}}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": namespace}}],
+            },
+        ),
+        encoding="utf-8",
+    )
+    path.chmod(0o600)
+    return path

@@ -1,0 +1,229 @@
+"""An object's life: created, changed, left alone, deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Eventually, Project, Things
+
+FINALIZER = "test.example.com/finalizer"
+
+NOTE = """
+    - name: Note what was asked for
+      ansible.builtin.lineinfile:
+        path: "{{ lookup('env', 'NOTES') }}"
+        line: "{{ ansible_operator_meta.name }} {{ size | default('none') }}"
+        create: true
+        mode: "0600"
+"""
+
+CLEANUP = """
+    - name: Note the deletion
+      ansible.builtin.lineinfile:
+        path: "{{ lookup('env', 'NOTES') }}"
+        line: "{{ ansible_operator_meta.name }} {{ farewell | default('deleted') }}"
+        create: true
+        mode: "0600"
+"""
+
+
+def _notes(project: Project) -> list[str]:
+    path = project.folder / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _environment(project: Project) -> dict[str, str]:
+    return {"NOTES": str(project.folder / "notes")}
+
+
+def test_a_created_object_runs_and_a_changed_one_runs_again_and_status_alone_runs_nothing(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", NOTE)
+    project.watch("thing")
+    operator = project.start(environment=_environment(project))
+    things.create("one", {"size": 3})
+    running = things.await_success("one")
+    assert running["reason"] == "Successful"
+    assert running["message"] == "Awaiting next reconciliation"
+    assert running["ansibleResult"]["ok"] == 1
+    assert running["ansibleResult"]["changed"] == 1
+    assert things.conditions("one")["Failure"]["status"] == "False"
+    assert _notes(project) == ["one 3"]
+
+    things.merge("one", {"status": {"seen": True}}, "status")
+    things.merge("one", {"metadata": {"labels": {"colour": "blue"}, "annotations": {"note": "x"}}})
+    things.merge("one", {"spec": {"size": 4}})
+    things.await_success("one")
+    assert _notes(project) == ["one 3", "one 4"]
+    assert [run["reason"] for run in operator.runs("one")] == ["created", "changed"]
+    assert (things.get("one") or {})["status"]["seen"] is True
+    assert operator.stop() == 0
+
+
+def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role("thing", NOTE)
+    project.watch("thing")
+    operator = project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    folder = project.folder / "runs/test.example.com/v1/Thing" / things.namespace / "one"
+    assert (folder / "artifacts/latest/stdout").exists()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    things.delete("one")
+    things.await_gone("one")
+    eventually(lambda: not folder.exists(), "the run folder to go")
+    assert len(operator.runs("one")) == 1
+
+
+def test_deletion_with_a_finalizer_runs_its_role_with_its_vars_and_then_lets_go(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", NOTE)
+    project.role("cleanup", CLEANUP)
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup", "vars": {"farewell": "adieu"}})
+    project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    assert (things.get("one") or {})["metadata"]["finalizers"] == [FINALIZER]
+    things.delete("one")
+    things.await_gone("one")
+    assert _notes(project) == ["one 1", "one adieu"]
+
+
+def test_deletion_in_the_middle_of_a_run_is_finalized_right_after_it(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Wait to be let on
+          ansible.builtin.wait_for:
+            path: "{{ lookup('env', 'NOTES') }}.go"
+            timeout: 60
+        """
+        + NOTE.replace("\n    ", "\n        "),
+    )
+    project.role("cleanup", CLEANUP)
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
+    operator = project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    operator.await_line("Run started", name="one")
+    things.delete("one")
+    eventually(lambda: "deletionTimestamp" in (things.get("one") or {})["metadata"], "the deletion mark")
+    (project.folder / "notes.go").touch()
+    things.await_gone("one")
+    assert _notes(project) == ["one 1", "one deleted"]
+    assert [run["reason"] for run in operator.runs("one")] == ["created", "deleted"]
+
+
+def test_deletion_ends_the_backoff_of_a_failing_role(project: Project, things: Things) -> None:
+    project.role("thing", "- ansible.builtin.fail: {msg: never}\n")
+    project.role("cleanup", CLEANUP)
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
+    operator = project.start(environment=_environment(project))
+    things.create("one", {})
+    things.await_condition("one", "Failure")
+    things.delete("one")
+    things.await_gone("one")
+    assert operator.runs("one")[-1]["reason"] == "deleted"
+    assert _notes(project) == ["one deleted"]
+
+
+def test_a_failing_finalizer_keeps_the_object_until_it_succeeds(project: Project, things: Things) -> None:
+    project.role("thing", NOTE)
+    project.role("cleanup", "- ansible.builtin.fail: {msg: server is away}\n  when: not (released | default(false))\n")
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
+    project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    things.delete("one")
+    failure = things.await_condition("one", "Failure")
+    assert failure["message"] == "server is away"
+    assert (things.get("one") or {})["metadata"]["finalizers"] == [FINALIZER]
+    things.merge("one", {"spec": {"released": True}})
+    things.await_gone("one")
+
+
+def test_finalizers_emptied_by_hand_hang_nothing(project: Project, things: Things) -> None:
+    project.role("thing", NOTE)
+    project.role("cleanup", "- ansible.builtin.fail: {msg: server is away}\n")
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
+    operator = project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    things.delete("one")
+    things.await_condition("one", "Failure")
+    things.merge("one", {"metadata": {"finalizers": None}})
+    things.await_gone("one")
+    things.create("one", {"size": 2})
+    things.await_success("one")
+    assert operator.stop() == 0
+
+
+def test_finalizers_of_others_are_left_alone(project: Project, things: Things, eventually: Eventually) -> None:
+    project.role("thing", NOTE)
+    project.role("cleanup", CLEANUP)
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
+    project.start(environment=_environment(project))
+    things.create("one", {"size": 1}, finalizers=["other.example.com/hold"])
+    things.await_success("one")
+    things.delete("one")
+    remaining = ["other.example.com/hold"]
+    eventually(lambda: (things.get("one") or {})["metadata"]["finalizers"] == remaining, "our finalizer to go")
+    assert _notes(project) == ["one 1", "one deleted"]
+    things.merge("one", {"metadata": {"finalizers": None}})
+    things.await_gone("one")
+
+
+def test_without_managed_status_nothing_is_written(project: Project, things: Things) -> None:
+    project.role("thing", NOTE)
+    project.watch("thing", manageStatus=False)
+    operator = project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    operator.await_line("Run ended", name="one")
+    assert operator.stop() == 0
+    assert "status" not in (things.get("one") or {})
+
+
+def test_sigterm_lets_a_run_end_and_writes_what_came_of_it(project: Project, things: Things) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Take a moment
+          ansible.builtin.wait_for:
+            timeout: 3
+        """,
+    )
+    project.watch("thing")
+    operator = project.start(environment=_environment(project))
+    things.create("one", {})
+    operator.await_line("Run started", name="one")
+    assert operator.stop() == 0
+    assert things.conditions("one")["Successful"]["status"] == "True"
+
+
+def test_a_run_that_outlasts_the_grace_period_is_ended_and_runs_again_at_the_next_start(
+    project: Project, things: Things
+) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Wait to be let on
+          ansible.builtin.wait_for:
+            path: "{{ lookup('env', 'NOTES') }}"
+            timeout: 300
+        """,
+    )
+    project.watch("thing")
+    operator = project.start("--graceful-shutdown-timeout=1s", environment=_environment(project))
+    things.create("one", {})
+    operator.await_line("Run started", name="one")
+    assert operator.stop() == 0
+    assert things.conditions("one")["Running"]["status"] == "False"
+    (project.folder / "notes").touch()
+    project.start(environment=_environment(project))
+    things.await_success("one")
