@@ -7,7 +7,7 @@ run sees it; all other strings stay as trusted as in a vars file written by hand
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import math
 import re
@@ -22,7 +22,7 @@ _Anchors: TypeAlias = dict[tuple[int, bool], str]
 """Anchor by identity and trust of a value that lives as long as the extra vars do."""
 
 _WORTH_AN_ALIAS = 16
-_RESOLVER = yaml.resolver.Resolver()
+_RESOLVER: Any = yaml.resolver.Resolver()
 # JSON leaves these bare; YAML forbids them or reads them as line breaks (https://yaml.org/spec/1.1/#id868524).
 _NOT_BARE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
@@ -82,7 +82,7 @@ def _scalar(value: Any, *, unsafe: bool) -> str:
         return str(value)
     if isinstance(value, float):
         return _float(value)
-    if isinstance(value, datetime.date):
+    if isinstance(value, dt.date):
         return _quoted(value.isoformat())  # in the vars of a watch: YAML reads an unquoted date as such
     if not isinstance(value, str):
         raise EngineError(f"a {type(value).__name__} cannot be an extra var; write a string, number, list or map")

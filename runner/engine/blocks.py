@@ -1,0 +1,103 @@
+"""The task output that `kubectl logs` users of an Ansible operator know, as blocks of text.
+
+`block` and `recap_block` are pure; `BlockWriter` puts each block out whole, so that blocks of two runs never mix.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from typing import Literal, TextIO
+
+from runner.engine.job import Event
+from runner.objects import GVK, ObjectKey
+
+Level = Literal["tasks", "everything", "nothing"]
+
+_OPENING = "--------------------------- Ansible Task StdOut -------------------------------"
+_CLOSING = "-" * len(_OPENING)
+_DEBUG = frozenset({"debug", "ansible.builtin.debug", "ansible.legacy.debug"})
+_SET_FACT = frozenset({"set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact"})
+_FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
+_ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
+_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+
+
+def block(event: Event, level: Level) -> str | None:
+    """Return the block that an event puts into the log, None for most."""
+    if level == "nothing":
+        return None
+    data = event.get("event_data")
+    data = data if isinstance(data, dict) else {}
+    text = event.get("stdout") or ""
+    if level == "everything":
+        shown = {"event": event.get("event"), **data}
+        text = "\n".join(filter(None, (text, json.dumps(shown, ensure_ascii=False, default=str))))
+        return _framed(text)
+    if not text.strip() or not _is_shown(event.get("event", ""), data.get("task_action", "")):
+        return None
+    name = event.get("event", "")
+    title = [] if name in _STARTS else [f"TASK [{data.get('task', '')}] " + "*" * 32]
+    where = [f"task path: {data['task_path']}"] if name in _FAILURES and data.get("task_path") else []
+    return _framed("\n".join([*title, *where, text.strip("\r\n")]))
+
+
+def _is_shown(name: str, action: str) -> bool:
+    if name in _STARTS:
+        return action not in _SET_FACT and action not in _DEBUG
+    return name in _FAILURES or name in _ITEMS or (name == "runner_on_ok" and action in _DEBUG)
+
+
+def _framed(text: str) -> str:
+    return f"\n{_OPENING}\n{text}\n{_CLOSING}\n"
+
+
+def recap_block(event: Event, gvk: GVK, key: ObjectKey) -> str | None:
+    """Return the block of the play recap, None for every other event."""
+    text = event.get("stdout") or ""
+    if event.get("event") != "playbook_on_stats" or not text.strip():
+        return None
+    title = f"Ansible Task Status Event StdOut ({gvk}, {key.name}/{key.namespace})"
+    return f"\n----- {title:>70} -----\n\n{text.strip()}\n\n----------\n"
+
+
+class BlockWriter:
+    """Writes blocks to a stream from a thread of its own: a reader that is slow must not hold up the operator.
+
+    What waits is bounded; a block that finds no room is dropped, and a line says how many were.
+    """
+
+    def __init__(self, stream: TextIO, room: int = 64 << 20) -> None:
+        self._stream = stream
+        self._room = room
+        self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._size = 0
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._work, name="blocks", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> None:
+        """Put a block out after those before it; never blocks."""
+        with self._lock:
+            if self._size and self._size + len(text) > self._room:
+                self._dropped += 1
+                return
+            self._size += len(text)
+        self._waiting.put(text)
+
+    def close(self) -> None:
+        """Return once all is written."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (text := self._waiting.get()) is not None:
+            self._stream.write(text)
+            with self._lock:
+                self._size -= len(text)
+                dropped, self._dropped = (self._dropped, 0) if not self._size else (0, self._dropped)
+            if dropped:
+                self._stream.write(f"\n{dropped} blocks of task output were dropped: nobody read this stream\n")
+            self._stream.flush()

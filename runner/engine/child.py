@@ -1,0 +1,201 @@
+"""The supervisor: one run in a process of its own, `python -m runner.engine.child`.
+
+Speaks over its standard streams only: a line of JSON on stdin says what to run, `stop` there asks it to end the run;
+stdout carries frames (a byte for the kind, four for the length, JSON), events in order and then the ending. When stdin
+closes, the operator is gone: the run ends, its kubeconfig is removed. Writing blocks while the operator does not read,
+and so does Ansible. Must not import anything of this package that is not needed to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import locale
+import os
+import shutil
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ansible_runner.config.runner import RunnerConfig
+from ansible_runner.runner import Runner, pexpect
+
+from runner.engine import processes
+
+HEADER = struct.Struct(">BI")
+STOP = b"stop\n"
+GRACE = 2.0
+"""Seconds between asking the processes of a run to end and killing them."""
+
+
+class Kind(IntEnum):
+    """What a frame holds."""
+
+    EVENT = 1
+    ENDING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run: the first line on stdin."""
+
+    run_dir: str
+    ident: str
+    playbook: str
+    inventory: str
+    verbosity: int
+    ansible_args: str
+    kubeconfig: str
+    temporary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How `ansible-playbook` ended: its exit code, or the signal that killed it, or why it could not be started."""
+
+    code: int | None
+    signal: int | None
+    error: str
+
+
+class Supervisor:
+    """Runs one order to its end."""
+
+    def __init__(self, order: Order, control: BinaryIO, events: BinaryIO) -> None:
+        self._order = order
+        self._control = control
+        self._events = events
+        self._process: Spawn | None = None
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Run Ansible; send every event, then the ending."""
+        try:
+            ending = self._ansible()
+        except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must be told
+            ending = Ending(code=None, signal=None, error=f"{type(error).__name__}: {error}")
+        try:
+            self._send(Kind.ENDING, asdict(ending))
+        except BrokenPipeError:
+            self._abandon()
+
+    def _ansible(self) -> Ending:
+        order = self._order
+        config = RunnerConfig(
+            private_data_dir=order.run_dir,
+            ident=order.ident,
+            playbook=order.playbook,
+            inventory=order.inventory,
+            verbosity=order.verbosity,
+            cmdline=order.ansible_args or None,
+            quiet=True,
+        )
+        config.prepare()
+        config.command[0] = ansible_playbook()
+        Spawn.started = self._started
+        pexpect.spawn = Spawn
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
+        run = Runner(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
+        run.run()
+        killed_by = self._process.signalstatus if self._process else None
+        return Ending(code=None if killed_by else run.rc, signal=killed_by, error="")
+
+    def _started(self, process: Spawn) -> None:
+        """Listen to the operator from now on: before the fork, a second thread could make it hang."""
+        self._process = process
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _event(self, event: dict[str, Any]) -> bool:
+        if "uuid" in event:  # the marker of the end of output has none
+            self._send(Kind.EVENT, event)
+        return True
+
+    def _send(self, kind: Kind, value: Any) -> None:
+        body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        self._events.write(HEADER.pack(kind, len(body)))
+        self._events.write(body)
+        self._events.flush()
+
+    def _listen(self) -> None:
+        while self._control.readline() == STOP:
+            self._stop()
+        self._stop()
+        self._abandon()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        processes.end_descendants(GRACE)
+
+    def _abandon(self) -> None:
+        """End without an operator: what it would have removed is removed here."""
+        Path(self._order.kubeconfig).unlink(missing_ok=True)
+        shutil.rmtree(self._order.temporary, ignore_errors=True)
+        os._exit(1)
+
+
+class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
+    """ansible-playbook's process, of which ansible-runner tells too little.
+
+    Dies with its supervisor. Once it has ended, so has what a role left in the background: it would hold the terminal
+    that ansible-runner reads to its end, and go on with a kubeconfig that is no more.
+    """
+
+    started: Callable[[Spawn], None]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, preexec_fn=_die_with_supervisor, **kwargs)
+        self._swept = False
+        type(self).started(self)
+
+    def isalive(self) -> bool:
+        """Whether the process lives; sweeps up behind it when it does no more."""
+        alive: bool = super().isalive()
+        if not alive and not self._swept:
+            self._swept = True
+            processes.end_descendants(GRACE)
+            processes.reap_children()
+        return alive
+
+
+def _die_with_supervisor() -> None:
+    processes.signal_on_parent_death(signal.SIGKILL)
+
+
+def ansible_playbook() -> str:
+    """Return the ansible-playbook beside our own Python, else the one on the path."""
+    beside = Path(sys.executable).with_name("ansible-playbook")
+    return str(beside) if beside.exists() else shutil.which("ansible-playbook") or "ansible-playbook"
+
+
+def use_utf8() -> None:
+    """Make sure of a locale that exists and is UTF-8: Ansible refuses to start in any other."""
+    with contextlib.suppress(locale.Error):
+        locale.setlocale(locale.LC_ALL, "")
+        if locale.nl_langinfo(locale.CODESET).upper() == "UTF-8":
+            return
+    os.environ["LC_ALL"] = "C.UTF-8"
+
+
+def main() -> None:
+    """Read the order, carry it out."""
+    control = os.fdopen(os.dup(0), "rb")
+    events = os.fdopen(os.dup(1), "wb")
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # whatever a library prints must not end up between frames
+    processes.adopt_orphans()
+    processes.signal_on_parent_death(signal.SIGTERM)
+    use_utf8()
+    order = Order(**json.loads(control.readline()))
+    Supervisor(order, control, events).run()
+    os._exit(0)  # the listening thread holds the stream that a normal exit would wait for
+
+
+if __name__ == "__main__":
+    main()

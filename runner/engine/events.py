@@ -1,0 +1,267 @@
+"""Folds the events of a run into its result. Pure.
+
+Promises: only failures that nobody rescued or ignored are failures; whatever ended the run, the result says so in a
+sentence. Reads what ansible-runner reports for ansible-core 2.18 to 2.21
+(https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from runner import duration
+from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
+
+UNKNOWN_FAILURE = "unknown playbook failure"
+
+_LOCALHOST = "localhost"
+_REQUEUE_ACTIONS = frozenset({"requeue_after", "operator_sdk.util.requeue_after"})
+_ERROR_LINE = re.compile(r"^(ERROR!|\[ERROR\]:|Traceback )")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_MAX_MESSAGE = 4096
+_MAX_ITEMS = 10
+_MAX_ERROR_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A failed task that may still turn out to be rescued. `task` counts the tasks that had started."""
+
+    host: str
+    unreachable: bool
+    task: int
+    failure: TaskFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the events so far say."""
+
+    events: int = 0
+    tasks: int = 0
+    task: str = ""
+    path: str = ""
+    items: tuple[str, ...] = ()
+    """Messages of the current task's failed items."""
+    suspects: tuple[_Suspect, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What Ansible itself said, outside of any task, from its first `ERROR!` on."""
+    stats: Event | None = None
+    requeue_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run came to its end, as its processes show it.
+
+    `stopped` is why we ended it, if we did; `code` and `signal` are ansible-playbook's; `fault` is what kept it from
+    starting or cut it short, as the end of a sentence.
+    """
+
+    stopped: Outcome | None
+    deadline: float | None
+    code: int | None
+    signal: str
+    fault: str
+    duration: float
+
+
+def fold(progress: Progress, event: Event) -> Progress:
+    """Add an event."""
+    add = _FOLDS.get(event.get("event", ""))
+    progress = replace(progress, events=progress.events + 1)
+    return add(progress, event) if add else progress
+
+
+def _task_start(progress: Progress, event: Event) -> Progress:
+    data = _data(event)
+    task, path = str(data.get("task", "")), str(data.get("task_path", ""))
+    return replace(progress, tasks=progress.tasks + 1, task=task, path=path, items=())
+
+
+def _item_failed(progress: Progress, event: Event) -> Progress:
+    return replace(progress, items=(*progress.items, _message(_data(event), ())))
+
+
+def _failed(progress: Progress, event: Event) -> Progress:
+    if _data(event).get("ignore_errors"):
+        return replace(progress, items=())
+    return _suspect(progress, _data(event), unreachable=False)
+
+
+def _unreachable(progress: Progress, event: Event) -> Progress:
+    return _suspect(progress, _data(event), unreachable=True)
+
+
+def _ok(progress: Progress, event: Event) -> Progress:
+    data = _data(event)
+    if not _REQUEUE_ACTIONS & {data.get("task_action"), data.get("resolved_action")}:
+        return progress
+    result = data.get("res")
+    period = result.get("period") if isinstance(result, dict) else None
+    with contextlib.suppress(ValueError):  # the module itself refuses what is no duration
+        if isinstance(period, str):
+            return replace(progress, requeue_after=duration.parse(period))
+    return progress
+
+
+def _stats(progress: Progress, event: Event) -> Progress:
+    return replace(progress, stats=event)
+
+
+def _raw(progress: Progress, event: Event) -> Progress:
+    """Keep what Ansible says outside of any task, from its first error on."""
+    begun = bool(progress.errors)
+    kept = []
+    for line in _COLOUR.sub("", str(event.get("stdout", ""))).splitlines():
+        begun = begun or bool(_ERROR_LINE.match(line))
+        if begun and line.strip():
+            kept.append(line.rstrip())
+    return replace(progress, errors=(*progress.errors, *kept)[:_MAX_ERROR_LINES]) if kept else progress
+
+
+_FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
+    "playbook_on_task_start": _task_start,
+    "playbook_on_handler_task_start": _task_start,
+    "runner_item_on_failed": _item_failed,
+    "runner_on_failed": _failed,
+    "runner_on_unreachable": _unreachable,
+    "runner_item_on_ok": _ok,
+    "runner_on_ok": _ok,
+    "playbook_on_stats": _stats,
+    "verbose": _raw,
+    "error": _raw,
+}
+
+
+def _data(event: Event) -> Mapping[str, Any]:
+    data = event.get("event_data")
+    return data if isinstance(data, dict) else {}
+
+
+def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) -> Progress:
+    failure = TaskFailure(
+        task=str(data.get("task") or ""),
+        message=_message(data, progress.items),
+        path=str(data.get("task_path") or ""),
+    )
+    suspect = _Suspect(str(data.get("host", "")), unreachable, progress.tasks, failure)
+    return replace(progress, suspects=(*progress.suspects, suspect), items=())
+
+
+def _message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
+    """Return a failed task's own message; `reason` and `censored` stand in its place for includes and `no_log`."""
+    result = data.get("res")
+    result = result if isinstance(result, dict) else {}
+    found = next((value for key in ("msg", "reason", "censored") if (value := result.get(key))), UNKNOWN_FAILURE)
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
+    distinct = list(dict.fromkeys(items))
+    if distinct:
+        more = f"; and {len(distinct) - _MAX_ITEMS} more" if len(distinct) > _MAX_ITEMS else ""
+        text = f"{text}: {'; '.join(distinct[:_MAX_ITEMS])}{more}"
+    return _cut(text.strip() or UNKNOWN_FAILURE)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}… ({len(text)} characters in all)"
+
+
+def recap(event: Event) -> Recap:
+    """Read the play recap for localhost out of `playbook_on_stats`."""
+    data = _data(event)
+
+    def count(name: str) -> int:
+        hosts = data.get(name)
+        return int(hosts.get(_LOCALHOST, 0)) if isinstance(hosts, dict) else 0
+
+    return Recap(
+        ok=count("ok"),
+        changed=count("changed"),
+        skipped=count("skipped"),
+        failures=count("failures"),
+        completion=_completion(str(event.get("created", ""))),
+    )
+
+
+def _completion(created: str) -> str:
+    """Write the time with microseconds even when there are none."""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(created).isoformat(timespec="microseconds")
+    return created
+
+
+def conclude(progress: Progress, end: End) -> RunResult:
+    """Say what the run came to."""
+    outcome, message = _verdict(progress, end)
+    return RunResult(
+        outcome=outcome,
+        recap=recap(progress.stats) if progress.stats else None,
+        failures=_failures(progress) if outcome is Outcome.FAILED else (),
+        message=message,
+        requeue_after=progress.requeue_after,
+        duration=end.duration,
+    )
+
+
+def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
+    if end.code == 0:
+        return Outcome.SUCCEEDED, ""  # also when it was about to be ended
+    if end.stopped is not None:
+        return end.stopped, f"{_why_stopped(end)} {_where(progress)}"
+    if end.signal or end.fault:
+        begun = bool(end.signal or progress.events)
+        return (Outcome.DIED if begun else Outcome.NOT_STARTED), _why_died(progress, end)
+    if _failures(progress):
+        return Outcome.FAILED, ""
+    if progress.errors:
+        return Outcome.FAILED, _cut("\n".join(progress.errors))
+    return Outcome.DIED, f"ansible-playbook ended with exit code {end.code} {_where(progress)} and did not say why"
+
+
+def _why_stopped(end: End) -> str:
+    if end.stopped is Outcome.TIMED_OUT:
+        return f"the run took longer than {duration.format(end.deadline or 0)} and was ended"
+    return "the run was ended by the operator"
+
+
+def _why_died(progress: Progress, end: End) -> str:
+    if not end.signal:
+        return f"{end.fault} {_where(progress)}"
+    hint = "; the kernel does so when memory runs out" if end.signal == "SIGKILL" else ""
+    return f"ansible-playbook was killed by {end.signal} {_where(progress)}{hint}"
+
+
+def _where(progress: Progress) -> str:
+    if not progress.tasks:
+        return "before its first task"
+    return f"during task {progress.task!r}" + (f" ({progress.path})" if progress.path else "")
+
+
+def _failures(progress: Progress) -> tuple[TaskFailure, ...]:
+    """Drop the failures that were rescued.
+
+    Ansible does not mark them in the event, but counts both kinds per host in the recap. What ends a host's play comes
+    last, so the last `failures` of a host are those nobody rescued. Without a recap, only what failed in the last task
+    can have ended the run.
+    """
+    if progress.stats is None:
+        return tuple(suspect.failure for suspect in progress.suspects if suspect.task == progress.tasks)
+    data = _data(progress.stats)
+    left = {
+        (host, unreachable): count
+        for name, unreachable in (("failures", False), ("dark", True))
+        for host, count in (data.get(name) or {}).items()
+    }
+    kept = []
+    for suspect in reversed(progress.suspects):
+        counted = (suspect.host, suspect.unreachable)
+        if left.get(counted, 0) > 0:
+            left[counted] -= 1
+            kept.append(suspect.failure)
+    return tuple(reversed(kept))

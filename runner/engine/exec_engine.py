@@ -1,0 +1,214 @@
+"""The `exec` engine: plain ansible-runner in a process of its own for each run. Always available.
+
+Promises what `job.Engine` promises. Each run has a supervisor (`child.py`) that leads a session of its own; see
+`docs/decisions/0004-run-processes.md` for what ends when, and who cleans up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner import log
+from runner.engine import events, inputdir, processes
+from runner.engine.job import EventSink, Job, Outcome, RunResult
+from runner.engine.supervision import Supervision, signal_name
+from runner.errors import EngineError
+
+_STOP_WITHIN = 10.0
+_LEFTOVER_GRACE = 2.0
+_LEFTOVER_KILL = 10.0
+
+
+class _Stop:
+    """The wish to end a run, with its reason; the first one counts."""
+
+    def __init__(self) -> None:
+        self.wish: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def ask(self, reason: Outcome) -> None:
+        if not self.wish.done():
+            self.wish.set_result(reason)
+
+    @property
+    def reason(self) -> Outcome | None:
+        return self.wish.result() if self.wish.done() else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    task: asyncio.Task[RunResult]
+    stop: _Stop
+
+
+class ExecEngine:
+    """Runs jobs below one root, each in processes of its own. Make it in the main thread."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._log = log.get(__name__)
+        self._runs: set[_Run] = set()
+        self._supervisors: set[int] = set()
+        self._closed = False
+        processes.adopt_orphans()
+
+    async def run(self, job: Job, sink: EventSink) -> RunResult:
+        """Run a job to its end. Canceling the awaiting task ends every process of the run first.
+
+        What `sink` raises ends the run and is raised here.
+        """
+        if self._closed:
+            return _not_started("the operator is shutting down; the run was not started")
+        stop = _Stop()
+        run = _Run(asyncio.create_task(self._run(job, sink, stop)), stop)
+        self._runs.add(run)
+        try:
+            return await asyncio.shield(run.task)
+        except asyncio.CancelledError:
+            stop.ask(Outcome.CANCELED)
+            await _wait_through_cancellation(run.task)
+            raise
+        finally:
+            self._runs.discard(run)
+
+    async def close(self, grace: float) -> None:
+        """Let runs end within `grace` seconds, then end them. No run starts afterwards."""
+        self._closed = True
+        tasks = {run.task for run in self._runs}
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+        for run in self._runs:
+            run.stop.ask(Outcome.CANCELED)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def reap_leftovers(self) -> int:
+        """End what runs of a dead earlier operator on the same root left; returns how many processes that were."""
+        return await asyncio.to_thread(_end_leftovers, self._root)
+
+    async def _run(self, job: Job, sink: EventSink, stop: _Stop) -> RunResult:
+        began = time.monotonic()
+        identity = processes.run_id(self._root, job.ident)
+        try:
+            folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)
+        except EngineError as error:
+            return _not_started(str(error), time.monotonic() - began)
+        try:
+            return await self._supervise(job, folder, identity, sink, stop)
+        finally:
+            await asyncio.to_thread(inputdir.clear, folder, job.max_artifacts)
+
+    async def _supervise(
+        self,
+        job: Job,
+        folder: inputdir.RunFolder,
+        identity: str,
+        sink: EventSink,
+        stop: _Stop,
+    ) -> RunResult:
+        began = time.monotonic()
+        try:
+            supervision = await Supervision.start(folder, identity)
+        except OSError as error:
+            return _not_started(f"the run's process could not be started: {error}")
+        self._supervisors.add(supervision.pid)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(job.deadline, stop.ask, Outcome.TIMED_OUT) if job.deadline is not None else None
+        try:
+            progress = await _follow(supervision, sink, stop)
+        except BaseException:
+            await supervision.kill()
+            raise
+        finally:
+            if timer:
+                timer.cancel()
+            how, gone = await supervision.sweep(self._supervisors)
+            self._supervisors.discard(supervision.pid)
+        if not gone:
+            self._log.warning(
+                "Processes of a run could not be ended", job=job.ident, gvk=str(job.gvk), **job.key._asdict()
+            )
+        return events.conclude(progress, _end(supervision, how, stop, job.deadline, time.monotonic() - began))
+
+
+async def _follow(supervision: Supervision, sink: EventSink, stop: _Stop) -> events.Progress:
+    """Pass the events on to their end; ask the run to end when that is wished, and make it end when it does not."""
+    reading = asyncio.create_task(_read(supervision, sink))
+    either: set[asyncio.Future[Any]] = {reading, stop.wish}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not reading.done():
+        supervision.ask_to_stop()
+        await asyncio.wait({reading}, timeout=_STOP_WITHIN)
+    if not reading.done():
+        await supervision.kill()
+    return await reading
+
+
+async def _read(supervision: Supervision, sink: EventSink) -> events.Progress:
+    progress = events.Progress()
+    async for event in supervision.events():
+        progress = events.fold(progress, event)
+        sink(event)
+    return progress
+
+
+def _end(supervision: Supervision, how: str, stop: _Stop, deadline: float | None, duration: float) -> events.End:
+    ending = supervision.ending
+    fault = f"the run's supervisor {how}" if ending is None else ""
+    if ending is not None and ending.error:
+        fault = f"ansible-runner failed ({ending.error})"
+    return events.End(
+        stopped=stop.reason,
+        deadline=deadline,
+        code=ending.code if ending else None,
+        signal=signal_name(ending.signal) if ending and ending.signal else "",
+        fault=fault,
+        duration=duration,
+    )
+
+
+def _not_started(message: str, duration: float = 0.0) -> RunResult:
+    return RunResult(
+        outcome=Outcome.NOT_STARTED,
+        recap=None,
+        failures=(),
+        message=message,
+        requeue_after=None,
+        duration=duration,
+    )
+
+
+async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
+    """Wait for a task that must not be cut short, however often we are canceled meanwhile."""
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            continue
+    if not task.cancelled() and task.exception() is not None:
+        # The canceled caller gets no result; its error must not get lost.
+        raise EngineError(f"the run failed while it was being ended: {task.exception()}") from task.exception()
+
+
+def _end_leftovers(root: Path) -> int:
+    """End leftover processes and remove leftover kubeconfigs; an operator that lives keeps its own."""
+    found = processes.leftovers(root)
+    processes.send(found, signal.SIGTERM)
+    deadline = time.monotonic() + _LEFTOVER_GRACE
+    while (left := processes.leftovers(root)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    deadline = time.monotonic() + _LEFTOVER_KILL
+    while left and time.monotonic() < deadline:
+        processes.send(left, signal.SIGKILL)
+        time.sleep(0.05)
+        left = processes.leftovers(root)
+    running = processes.table()
+    for path, identity in inputdir.kubeconfigs(root):
+        if not processes.operator_lives(identity, running):
+            path.unlink(missing_ok=True)
+    return len(found)

@@ -1,0 +1,262 @@
+"""The run folder: ansible-runner's private data directory of one object, made anew for each run.
+
+Owns what stands in `env/`, `inventory/`, `project/` and `tmp/`; `artifacts/` stays. Promises: folders 0700, files 0600,
+whatever the umask; a file is there whole or not at all; nothing of an earlier run is left outside `artifacts/`.
+Blocking I/O: call it in a thread. Must not start anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import runner
+from runner.engine import artifacts, extravars
+from runner.engine.job import Job
+from runner.engine.processes import MARKER
+from runner.errors import EngineError
+from runner.watches import Playbook, Role
+
+KUBECONFIG = Path("env", "kubeconfig")
+TEMPORARY = Path("tmp")
+MAX_VERBOSITY = 7
+
+_ENVVARS = Path("env", "envvars")
+_COLLECTIONS = Path(runner.__file__).parent / "collections"
+_FOLDERS = ("env", "inventory", "project", "tmp")
+_STRAY_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A folder made ready. `environment` is the whole environment of the run's processes."""
+
+    path: Path
+    ident: str
+    playbook: Path
+    inventory: Path
+    verbosity: int
+    ansible_args: str
+    environment: Mapping[str, str]
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of this run alone."""
+        return self.path / KUBECONFIG
+
+    @property
+    def artifacts(self) -> Path:
+        """Where runs leave what they leave."""
+        return self.path / "artifacts"
+
+
+def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
+    """Make the folder ready for a run; `environ` is the operator's own environment.
+
+    An `EngineError` says what could not be written, or that `--ansible-args` cannot be split.
+    """
+    _check(job)
+    environment = {**environ, **job.environment}
+    try:
+        _make_folders(job.run_dir)
+        added = {**job.environment, **_added(job, identity, environment)}
+        playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
+        _write_env(job, added)
+        inventory = _write_inventory(job.run_dir, environment.get("ANSIBLE_INVENTORY", ""))
+        _make_artifacts(job.run_dir / "artifacts", job.ident)
+    except OSError as error:
+        _forget_kubeconfig(job.run_dir)
+        raise EngineError(
+            f"the run folder {job.run_dir} cannot be written ({error.strerror}: {error.filename}); "
+            "it needs a writable volume with free space",
+        ) from error
+    except EngineError:
+        _forget_kubeconfig(job.run_dir)
+        raise
+    return RunFolder(
+        path=job.run_dir,
+        ident=job.ident,
+        playbook=playbook,
+        inventory=inventory,
+        verbosity=max(0, min(job.verbosity, MAX_VERBOSITY)),
+        ansible_args=job.ansible_args,
+        environment={**environment, **added},
+    )
+
+
+def clear(folder: RunFolder, max_artifacts: int) -> None:
+    """Remove the kubeconfig and temporary files, and rotate, once every process of the run has ended."""
+    folder.kubeconfig.unlink(missing_ok=True)
+    _remove(folder.path / TEMPORARY)
+    for facts in (folder.artifacts / folder.ident / "fact_cache").iterdir():
+        facts.chmod(0o600)
+    artifacts.rotate(folder.artifacts, max_artifacts)
+
+
+def _check(job: Job) -> None:
+    """Refuse what could lead out of the folder (Kubernetes allows no such names) or cannot be started."""
+    if ".." in job.run_dir.parts or not job.run_dir.is_absolute():
+        raise EngineError(f"{job.run_dir} cannot be the run folder of {job.gvk} {job.key}: it must be absolute")
+    if job.ident in {"", ".", "..", artifacts.LATEST} or "/" in job.ident:
+        raise EngineError(f"{job.ident!r} cannot name a run: it must be the name of a folder")
+    try:
+        shlex.split(job.ansible_args)
+    except ValueError as error:
+        raise EngineError(f"--ansible-args {job.ansible_args!r} cannot be split into words: {error}") from error
+
+
+def _forget_kubeconfig(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the folder that could not be written may not be there at all
+        (path / KUBECONFIG).unlink(missing_ok=True)
+
+
+def _make_folders(path: Path) -> None:
+    _private_folder(path)
+    for name in (*_FOLDERS, *_STRAY_FILES):
+        _remove(path / name)
+    for name in (*_FOLDERS, "artifacts"):
+        _private_folder(path / name)
+
+
+def _private_folder(path: Path) -> None:
+    """Make a folder and its missing parents, each 0700. One that is there must be ours."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileNotFoundError:
+        _private_folder(path.parent)
+        _private_folder(path)  # again, as a removal may have taken the empty parent meanwhile
+        return
+    except FileExistsError:
+        status = path.lstat()
+        if not path.is_dir() or path.is_symlink() or status.st_uid != os.geteuid():
+            raise EngineError(f"{path} is not a folder of our own; remove it or move the run folders") from None
+    path.chmod(0o700)
+
+
+def _make_artifacts(folder: Path, ident: str) -> None:
+    """Make what Ansible and ansible-runner would make for everybody to read."""
+    for path in (folder / ident, folder / ident / "fact_cache"):
+        _private_folder(path)
+    _write(folder / ident / "stderr", "")
+    artifacts.point_latest(folder, ident)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, link or folder."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # Linux says the first, POSIX the second
+        shutil.rmtree(path)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file 0600, whole or not at all."""
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(text)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(value, indent=1))
+
+
+def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What a run's environment has beyond the operator's and the job's."""
+    kubeconfig = str(job.run_dir / KUBECONFIG)
+    added = {
+        MARKER: identity,
+        "KUBECONFIG": kubeconfig,
+        "K8S_AUTH_KUBECONFIG": kubeconfig,
+        # Below the run folder, so that what a killed run leaves behind goes with the next one.
+        "ANSIBLE_LOCAL_TEMP": str(job.run_dir / TEMPORARY),
+        # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
+        # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
+        "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),
+    }
+    if not {"ANSIBLE_NOCOLOR", "NO_COLOR", "ANSIBLE_FORCE_COLOR"} & environment.keys():
+        added["ANSIBLE_NOCOLOR"] = "1"  # ansible-runner gives Ansible a terminal; logs and status are none
+    return added
+
+
+def _write_env(job: Job, environment: Mapping[str, str]) -> None:
+    env = job.run_dir / "env"
+    _write_json(job.run_dir / _ENVVARS, dict(environment))  # first: it says whose run the kubeconfig is for
+    _write(job.run_dir / KUBECONFIG, job.kubeconfig)
+    _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
+    _write_json(env / "settings", {"pexpect_timeout": 1})
+    if job.ansible_args:
+        _write(env / "cmdline", job.ansible_args)
+
+
+def _write_inventory(path: Path, own: str) -> Path:
+    """Write the inventory, or return the user's own, which is used in its place."""
+    if own:
+        return Path(own).absolute()
+    hosts = path / "inventory" / "hosts"
+    # Ansible's files for modules stand below the run folder: HOME may be read-only, and a killed run cleans up nothing.
+    temporary = shlex.quote(f"ansible_remote_tmp={path / TEMPORARY}")
+    interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
+    _write(hosts, f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    return hosts
+
+
+def _write_project(job: Job, *, explicit: bool) -> Path:
+    """Return the playbook to run; a role gets one of its own in `project/`."""
+    if isinstance(job.content, Playbook):
+        return job.content.path
+    project = job.run_dir / "project"
+    name = _collection_role(job.content)
+    if name is None:
+        # Roles beside it are found as with `--roles-path`, but roles_path of an ansible.cfg stays in force.
+        (project / "roles").symlink_to(job.content.path.parent, target_is_directory=True)
+        name = job.content.path.name
+    play = {"hosts": "localhost", "gather_facts": not explicit, "roles": [{"role": name}]}
+    _write_json(project / "main.yml", [play])
+    return project / "main.yml"
+
+
+def _collection_role(role: Role) -> str | None:
+    """Return `namespace.collection.role` for a role that stands in a collection."""
+    match role.path.parts:
+        case (*_, "ansible_collections", namespace, collection, "roles", name):
+            return f"{namespace}.{collection}.{name}"
+    return None
+
+
+def kubeconfigs(root: Path) -> list[tuple[Path, str]]:
+    """Return each kubeconfig below `root` with the run it was written for.
+
+    Looks into no run folder: there may be thousands of them, each with thousands of files.
+    """
+    found = []
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        if (folder / _ENVVARS).is_file():
+            if (folder / KUBECONFIG).is_file():
+                found.append((folder / KUBECONFIG, _identity(folder / _ENVVARS)))
+        else:
+            with contextlib.suppress(OSError):  # removed meanwhile, or not ours to read
+                waiting.extend(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    return found
+
+
+def _identity(envvars: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return str(json.loads(envvars.read_bytes()).get(MARKER, ""))
+    return ""

@@ -1,0 +1,222 @@
+"""Finding, ending and reaping every process of a run, whatever it did to hide.
+
+A run's processes are found in three ways, because each alone can be escaped: the marker that they inherit in their
+environment, descent from its supervisor, and descent from a marked process. Reads `/proc` (proc(5)); where there is
+none, only what was started directly is known. Must not know what a run executes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MARKER = "ANSIBLE_OPERATOR_RUN_ID"
+"""Environment variable that every process of a run inherits: `<root>:<operator pid>:<its start time>:<ident>`."""
+
+_PROC = Path("/proc")
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SCAN_INTERVAL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process as one look at `/proc` showed it. `start` (clock ticks since boot) tells it from a later namesake."""
+
+    pid: int
+    parent: int
+    session: int
+    start: int
+    zombie: bool
+
+
+def run_id(root: Path, ident: str) -> str:
+    """Name a run of this operator process."""
+    pid = os.getpid()
+    own = read(pid)
+    return f"{_digest(root)}:{pid}:{own.start if own else 0}:{ident}"
+
+
+def _digest(root: Path) -> str:
+    return hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
+
+
+def adopt_orphans() -> None:
+    """Make orphans among our descendants our children, so that they can be found and reaped (Linux only)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def signal_on_parent_death(number: signal.Signals) -> None:
+    """Have the kernel send us `number` when the thread that started us ends (Linux only)."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+def read(pid: int) -> Process | None:
+    """Look at one process; None when it is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The command may hold spaces and brackets; what follows its last bracket is fixed (proc_pid_stat(5)).
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        start=int(fields[19]),
+        zombie=fields[0] in {b"Z", b"X"},
+    )
+
+
+def table() -> dict[int, Process]:
+    """Look at all processes."""
+    try:
+        names = [entry.name for entry in _PROC.iterdir()]
+    except OSError:
+        return {}
+    found = (read(int(name)) for name in names if name.isdigit())
+    return {process.pid: process for process in found if process}
+
+
+def marker(pid: int) -> str | None:
+    """Return the run that a process belongs to by its environment; None when it has no marker or may not be read."""
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    prefix = f"{MARKER}=".encode()
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return entry.removeprefix(prefix).decode(errors="replace")
+    return None
+
+
+def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+    """Return the pids below `roots`, without them."""
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                waiting.append(pid)
+    return found
+
+
+def of_run(identity: str, supervisor: int) -> list[Process]:
+    """Return all processes of a run: its supervisor, what descends from it, what is marked, what descends from that."""
+    processes = table()
+    marked = {pid for pid in processes if marker(pid) == identity}
+    roots = marked | {supervisor}
+    pids = (roots | descendants(processes, roots)) - {os.getpid()}
+    return [processes[pid] for pid in pids if pid in processes]
+
+
+def send(processes: Iterable[Process], number: signal.Signals) -> None:
+    """Signal those that are still what they were. What may not be signalled (another user's) is left."""
+    for process in processes:
+        now = read(process.pid)
+        if now and now.start == process.start and not now.zombie:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
+
+
+def living(processes: Iterable[Process]) -> list[Process]:
+    """Drop the zombies."""
+    return [process for process in processes if not process.zombie]
+
+
+def end_descendants(grace: float, kill_within: float = 5.0) -> None:
+    """Ask everything below this process to end, and after `grace` seconds kill it. For a process of its own."""
+    own = os.getpid()
+
+    def below() -> list[Process]:
+        processes = table()
+        return living(processes[pid] for pid in descendants(processes, [own]))
+
+    send(below(), signal.SIGTERM)
+    deadline = time.monotonic() + grace
+    while below() and time.monotonic() < deadline:
+        time.sleep(_SCAN_INTERVAL)
+    deadline = time.monotonic() + kill_within
+    while (left := below()) and time.monotonic() < deadline:
+        send(left, signal.SIGKILL)
+        time.sleep(_SCAN_INTERVAL)
+
+
+def kill(identity: str, supervisor: int, within: float) -> bool:
+    """Kill what is left of a run, again and again while it forks; whether nothing lives after `within` seconds."""
+    deadline = time.monotonic() + within
+    while left := living(of_run(identity, supervisor)):
+        send(left, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_SCAN_INTERVAL)
+    return True
+
+
+def stray_zombies(known: Collection[int]) -> set[int]:
+    """Return the zombies that became our children when a supervisor died.
+
+    A stray is told from a child of somebody else in this process by its session: runs live in sessions of their own,
+    other children in ours. `known` are pids that somebody waits for: supervisors.
+    """
+    own, session = os.getpid(), os.getsid(0)
+    return {
+        process.pid
+        for process in table().values()
+        if process.zombie and process.parent == own and process.session != session and process.pid not in known
+    }
+
+
+def reap(pids: Iterable[int]) -> None:
+    """Take the exit status of zombies that nobody waits for."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def reap_children() -> None:
+    """Take the exit status of every zombie below this process. For a process that waits for no child elsewhere."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def leftovers(root: Path) -> list[Process]:
+    """Return the living processes of runs below `root` whose operator is dead."""
+    processes = table()
+    prefix = f"{_digest(root)}:"
+    orphaned = set()
+    for pid in processes:
+        identity = marker(pid)
+        if identity and identity.startswith(prefix) and not operator_lives(identity, processes):
+            orphaned.add(pid)
+    pids = (orphaned | descendants(processes, orphaned)) - {os.getpid()}
+    return living(processes[pid] for pid in pids)
+
+
+def operator_lives(identity: str, processes: Mapping[int, Process]) -> bool:
+    """Whether the operator that gave this name to a run is still there."""
+    _, _, rest = identity.partition(":")
+    pid, _, rest = rest.partition(":")
+    start, _, _ = rest.partition(":")
+    operator = processes.get(int(pid)) if pid.isdigit() else None
+    return operator is not None and not operator.zombie and str(operator.start) == start

@@ -1,0 +1,162 @@
+"""The operator's end of a supervisor (`child.py`): start it, read its frames, end it, and leave nothing behind.
+
+Promises: frames come in order and one at a time, so that a slow reader slows Ansible down and memory stays bounded;
+whatever kills the supervisor, `sweep` ends what it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Collection
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from runner.engine import processes
+from runner.engine.child import GRACE, HEADER, STOP, Ending, Kind, Order
+from runner.engine.inputdir import TEMPORARY, RunFolder
+
+_READ_AHEAD = 1 << 20
+_STDERR_KEPT = 8192
+_KILL_WITHIN = 10.0
+_STOP_WITHIN = GRACE + 5.0
+"""Seconds that a supervisor has to end a run when asked; then it is killed with everything below it."""
+
+
+class Supervision:
+    """One supervisor."""
+
+    def __init__(self, process: asyncio.subprocess.Process, identity: str) -> None:
+        self._process = process
+        self._identity = identity
+        self._complaint = b""
+        self._stderr = asyncio.create_task(self._read_stderr())
+        self.ending: Ending | None = None
+        """How ansible-playbook ended; None until then, and for ever if the supervisor died first."""
+
+    @classmethod
+    async def start(cls, folder: RunFolder, identity: str) -> Supervision:
+        """Start a run. An `OSError` says that no process could be started."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # a folder named like one of our packages in the operator's working directory is none of ours
+            "-m",
+            "runner.engine.child",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(folder.environment),
+            start_new_session=True,
+            limit=_READ_AHEAD,
+        )
+        supervision = cls(process, identity)
+        order = Order(
+            run_dir=str(folder.path),
+            ident=folder.ident,
+            playbook=str(folder.playbook),
+            inventory=str(folder.inventory),
+            verbosity=folder.verbosity,
+            ansible_args=folder.ansible_args,
+            kubeconfig=str(folder.kubeconfig),
+            temporary=str(folder.path / TEMPORARY),
+        )
+        supervision._tell(orjson.dumps(asdict(order)) + b"\n")
+        return supervision
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process, leader of its session."""
+        return self._process.pid
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the events; ends when the supervisor has ended, and then `ending` holds how, if it could say so."""
+        stream = self._process.stdout
+        assert stream is not None  # noqa: S101 - it was asked for as a pipe
+        while True:
+            try:
+                kind, length = HEADER.unpack(await stream.readexactly(HEADER.size))
+                body = await stream.readexactly(length)
+            except asyncio.IncompleteReadError:
+                break
+            await asyncio.sleep(0)  # a large frame cost the loop some time already
+            value = _parse(body)
+            if kind == Kind.EVENT:
+                yield value
+            else:
+                self.ending = Ending(**value)
+            await asyncio.sleep(0)
+        await self._stderr
+
+    def ask_to_stop(self) -> None:
+        """Ask the supervisor to end the run."""
+        self._tell(STOP)
+
+    async def kill(self) -> None:
+        """Kill the supervisor and everything below it."""
+        await asyncio.to_thread(processes.kill, self._identity, self.pid, _KILL_WITHIN)
+
+    async def sweep(self, known: Collection[int]) -> tuple[str, bool]:
+        """Wait for the supervisor, end whatever it left, and say how it ended and whether all is gone.
+
+        `known` are the pids of all supervisors. How: empty for a clean exit.
+        """
+        try:
+            code = await asyncio.wait_for(self._process.wait(), _STOP_WITHIN)
+        except TimeoutError:
+            await self.kill()
+            code = await self._process.wait()
+        gone = await asyncio.to_thread(processes.kill, self._identity, self.pid, _KILL_WITHIN)
+        if self.ending is None:
+            await asyncio.to_thread(_reap_strays, known)
+        return self._how(code), gone
+
+    def _how(self, code: int) -> str:
+        if self.ending is not None:
+            return ""
+        if code < 0:
+            return f"was killed by {signal_name(-code)}"
+        last = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"ended with exit code {code}" + (f": {last}" if last else "")
+
+    def _tell(self, line: bytes) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for as a pipe
+        self._process.stdin.write(line)
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - it was asked for as a pipe
+        while part := await self._process.stderr.read(_STDERR_KEPT):
+            self._complaint = (self._complaint + part)[-_STDERR_KEPT:]
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: `SIGKILL`; its number when it has none."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return json.loads(body)  # NaN and infinity, which Ansible may well say
+
+
+def _reap_strays(known: Collection[int]) -> None:
+    """Reap what became ours when a supervisor died: zombies that are still there at a second look.
+
+    Whoever started a child in this process waits for it, and is faster than that.
+    """
+    deadline = time.monotonic() + _KILL_WITHIN
+    before = processes.stray_zombies(known)
+    while before and time.monotonic() < deadline:
+        time.sleep(0.1)
+        now = processes.stray_zombies(known)
+        processes.reap(before & now)
+        before = now - before
