@@ -1,0 +1,85 @@
+"""What the API server's answers mean: errors, waiting times and warnings. Pure, but for the log of warnings.
+
+Source: the API conventions, "Response Status Kind", and RFC 9110 (`Retry-After`), RFC 7234 (`Warning`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from runner import log
+from runner.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    ThrottledError,
+    UnauthorizedError,
+)
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    422: InvalidError,
+    429: ThrottledError,
+}
+_ADVICE: dict[type[ApiError], str] = {
+    UnauthorizedError: "check that the credentials are valid and not expired",
+    ForbiddenError: "add a rule for this verb and resource to the operator's Role or ClusterRole",
+}
+_SERVER_ERRORS = 500
+_EXCERPT = 200
+_MAX_WARNINGS = 1000
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_log = log.get(__name__)
+
+
+def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """Make the error of an answer to `what` (`GET /api/v1/...`)."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or found.get("kind") != "Status":
+        text = body[:_EXCERPT].decode(errors="replace").strip()
+        found = {"message": text or "no message"}
+    asked = headers.get("Retry-After", "")
+    return of_status(what, {**found, "code": status}, float(asked) if asked.isdigit() else None)
+
+
+def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
+    """Make the error of a `Status` object, as it also comes in an ERROR event of a watch."""
+    code = int(status.get("code") or _SERVER_ERRORS)
+    kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
+    details = status.get("details")
+    if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
+        retry_after = float(details["retryAfterSeconds"])
+    message = f"{what}: {status.get('message') or status.get('reason') or 'no message'} (HTTP {code})"
+    if kind in _ADVICE:
+        message += f"; {_ADVICE[kind]}"
+    return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after)
+
+
+class Warnings:
+    """Logs each of the API server's warnings once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def note(self, what: str, headers: Iterable[str]) -> None:
+        """Log those `Warning` headers of an answer to `what` that are news."""
+        for header in headers:
+            for text in _WARNING.findall(header):
+                if text not in self._told and len(self._told) < _MAX_WARNINGS:
+                    self._told.add(text)
+                    _log.warning("The API server warns", warning=text, request=what)

@@ -1,0 +1,168 @@
+"""What was last seen of one kind's objects.
+
+Owns: the objects, as JSON text without `managedFields`, each with a `Summary` of what decisions need; a parsed object
+takes several times the room of its text. `get` parses anew, so that what it returns is the caller's.
+
+Guarantees: the only writer is `apply`. A replay (an object whose resourceVersion is the one that is held) is no change.
+After `Synced` the scope holds exactly what the list held. An object that was deleted and made again while nobody
+watched comes as one change with two different uids.
+
+Resource versions are opaque: compared for equality, never for order. Must not import: watch, client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import KeysView
+from dataclasses import dataclass
+
+import orjson
+
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.objects import Object, ObjectKey, annotations_of, finalizers_of, is_deleting, key_of, metadata, uid_of
+
+_DIGEST_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What decisions need to know of an object."""
+
+    uid: str
+    resource_version: str
+    generation: int | None
+    """None for kinds without one."""
+    deleting: bool
+    finalizers: tuple[str, ...]
+    annotations_digest: bytes
+    content_digest: bytes
+    """Of all but `managedFields` and `resourceVersion`, for kinds without a generation; empty for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object appeared (`old` is None), changed, or is gone (`new` is None)."""
+
+    key: ObjectKey
+    old: Summary | None
+    new: Summary | None
+    initial: bool
+    """Whether it belongs to the first list of its scope: it was there before we were."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    summary: Summary
+    text: bytes
+    scope: str
+    round: int
+    """The scope's list that saw the object last."""
+
+
+@dataclass(slots=True)
+class _Scope:
+    round: int = 0
+    listing: bool = False
+    synced: bool = False
+
+
+class Cache:
+    """Holds one kind's objects."""
+
+    def __init__(self) -> None:
+        self._entries: dict[ObjectKey, _Entry] = {}
+        self._scopes: dict[str, _Scope] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._entries
+
+    def keys(self) -> KeysView[ObjectKey]:
+        """The keys of all objects."""
+        return self._entries.keys()
+
+    def get(self, key: ObjectKey) -> Object | None:
+        """Return a copy of an object, without `managedFields`."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        found: Object = orjson.loads(entry.text)
+        return found
+
+    def summary(self, key: ObjectKey) -> Summary | None:
+        """Return what is known of an object, without parsing it."""
+        entry = self._entries.get(key)
+        return entry.summary if entry is not None else None
+
+    def is_synced(self, scope: str) -> bool:
+        """Whether a list of this scope was ever complete."""
+        return scope in self._scopes and self._scopes[scope].synced
+
+    def apply(self, scope: str, event: WatchEvent) -> list[Change]:
+        """Take in what the watcher of `scope` says; return what changed by it."""
+        state = self._scopes.setdefault(scope, _Scope())
+        match event:
+            case Restarted():
+                state.round += 1
+                state.listing = True
+                return []
+            case Applied(obj):
+                return self._applied(scope, state, obj)
+            case Deleted(obj):
+                entry = self._entries.pop(key_of(obj), None)
+                return [] if entry is None else [Change(key_of(obj), entry.summary, None, initial=False)]
+            case Synced():
+                return self._synced(scope, state)
+
+    def _applied(self, scope: str, state: _Scope, obj: Object) -> list[Change]:
+        key = key_of(obj)
+        held = self._entries.get(key)
+        if held is not None:
+            held.scope, held.round = scope, state.round
+            if held.summary.resource_version == metadata(obj).get("resourceVersion") and held.summary.uid == uid_of(
+                obj
+            ):
+                return []
+        new, text = _condense(obj)
+        initial = state.listing and not state.synced
+        if held is None:
+            key = ObjectKey(sys.intern(key.namespace), key.name)
+            self._entries[key] = _Entry(new, text, scope, state.round)
+            return [Change(key, None, new, initial)]
+        old, held.summary, held.text = held.summary, new, text
+        return [Change(key, old, new, initial)]
+
+    def _synced(self, scope: str, state: _Scope) -> list[Change]:
+        state.listing, state.synced = False, True
+        gone = [key for key, entry in self._entries.items() if entry.scope == scope and entry.round != state.round]
+        return [Change(key, self._entries.pop(key).summary, None, initial=False) for key in gone]
+
+
+def _condense(obj: Object) -> tuple[Summary, bytes]:
+    """Make an object's summary and the text that is kept of it."""
+    meta = {name: value for name, value in metadata(obj).items() if name != "managedFields"}
+    kept = {**obj, "metadata": meta}
+    generation = meta.get("generation")
+    annotations = annotations_of(obj)
+    summary = Summary(
+        uid=meta.get("uid") or "",
+        resource_version=meta.get("resourceVersion") or "",
+        generation=generation,
+        deleting=is_deleting(obj),
+        finalizers=tuple(map(sys.intern, finalizers_of(obj))),
+        annotations_digest=_digest(annotations) if annotations else b"",
+        content_digest=_content_digest(kept, meta) if generation is None else b"",
+    )
+    return summary, orjson.dumps(kept)
+
+
+def _content_digest(kept: Object, meta: Object) -> bytes:
+    """Digest all that somebody could have changed."""
+    return _digest({**kept, "metadata": {name: value for name, value in meta.items() if name != "resourceVersion"}})
+
+
+def _digest(value: Object | dict[str, str]) -> bytes:
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()

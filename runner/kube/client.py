@@ -1,0 +1,302 @@
+"""The API server's REST interface, as much of it as controllers need.
+
+Owns: connections, timeouts, and the retries that are safe for every caller. Retried here: 401 once with fresh
+credentials; 429, and 5xx with `Retry-After`, a bounded number of times, since the server did not begin to work on them.
+(aiohttp sends an idempotent request once more when a kept connection turns out closed.) All else is the caller's to
+judge.
+
+Promises: every call ends within its timeout; watches hold connections of their own and never keep a call waiting;
+errors are those of `runner.errors`: ApiError where the server answered, ApiUnavailableError where it did not.
+
+Assumes: one event loop. Must not import: watch, cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from runner import __version__
+from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
+from runner.kube import answers, sockets
+from runner.kube.auth import Credentials
+from runner.kube.discovery import ApiResource
+from runner.kube.lines import split_lines
+from runner.objects import Object, ObjectKey
+
+Params = Mapping[str, str]
+
+_USER_AGENT = (
+    f"ansible-operator/{__version__} ({platform.system().lower()}/{platform.machine()}) "
+    f"python/{platform.python_version()}"
+)
+_JSON = "application/json"
+_CONNECT = 10.0
+_STREAM_BUFFER = 1 << 18
+_ERROR = 400
+_BAD_REDIRECT = 300
+
+
+class PatchType(Enum):
+    """Media types of a patch (https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply)."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of plain calls, in seconds."""
+
+    total: float = 60.0
+    """A whole call, its retries not included."""
+    attempts: int = 4
+    """Tries of a call that the server puts off."""
+    longest_wait: float = 10.0
+    """The most of a `Retry-After` that is waited for between two tries."""
+    connections: int = 32
+    """Connections of plain calls at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list."""
+
+    items: list[Object] = field(repr=False)
+    resource_version: str
+    cont: str
+    """Asks for the next page; empty on the last."""
+    size: int
+    """Bytes of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request, ready to be sent any number of times."""
+
+    method: str
+    path: str
+    params: Params
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str = _JSON
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Client:
+    """Talks to one API server. An asynchronous context manager."""
+
+    def __init__(self, credentials: Credentials, limits: Limits | None = None) -> None:
+        self.credentials = credentials
+        self._limits = limits or Limits()
+        self._warnings = answers.Warnings()
+        self._calls: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._calls = _session(self._limits.connections)
+        self._streams = _session(0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for session in (self._calls, self._streams):
+            if session is not None:
+                await session.close()
+        self._calls = self._streams = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+    ) -> Object:
+        """Send one request and return the object that comes back. `path` begins with `/`."""
+        data = None if body is None else orjson.dumps(body)
+        return _parse(await self._call(_Call(method, path, params or {}, data, content_type)))
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        """Read one object."""
+        return await self.request("GET", resource.path(key.namespace, key.name))
+
+    async def list_page(self, resource: ApiResource, namespace: str, selector: str, limit: int, cont: str) -> Page:
+        """Read one page of a list; an empty `cont` asks for the first. GoneError: start over."""
+        wanted = {"labelSelector": selector, "limit": str(limit), "continue": cont}
+        params = {name: value for name, value in wanted.items() if value}
+        raw = await self._call(_Call("GET", resource.path(namespace), params))
+        found = _parse(raw)
+        meta = found.get("metadata") or {}
+        items: list[Object] = found.get("items") or []
+        for item in items:
+            # Items of built-in kinds come without the type that their list has.
+            item.setdefault("apiVersion", resource.gvk.api_version)
+            item.setdefault("kind", resource.gvk.kind)
+        return Page(items, str(meta.get("resourceVersion") or ""), str(meta.get("continue") or ""), len(raw))
+
+    async def create(self, resource: ApiResource, namespace: str, obj: Mapping[str, Any]) -> Object:
+        """Create an object; ConflictError when there is one of its name."""
+        return await self.request("POST", resource.path(namespace), body=obj)
+
+    async def patch(
+        self,
+        resource: ApiResource,
+        key: ObjectKey,
+        body: object,
+        *,
+        content_type: PatchType,
+        subresource: str = "",
+        params: Params | None = None,
+    ) -> Object:
+        """Patch an object. An apply patch needs `fieldManager`, and perhaps `force`, in `params`."""
+        path = resource.path(key.namespace, key.name, subresource)
+        return await self.request("PATCH", path, params=params, body=body, content_type=content_type.value)
+
+    async def delete(
+        self, resource: ApiResource, key: ObjectKey, *, uid: str = "", propagation: str = "Background"
+    ) -> Object:
+        """Ask for an object's deletion; with `uid`, ConflictError when another one stands under its name."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        return await self.request("DELETE", resource.path(key.namespace, key.name), body=options)
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Params, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch (or any answer of JSON lines) and yield its lines, raw.
+
+        The iterator ends when the server closes; a last line that is cut off is left out. `idle` seconds without a
+        byte, a connection that breaks or cannot be made: ApiUnavailableError. Not retried but for a 401.
+        """
+        call = _Call("GET", path, params)
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=idle)
+        answer = await self._open(self._streams, call, patience)
+        try:
+            yield _lines(call, answer, self.credentials.base_url)
+        finally:
+            # What is unread would come for ever: the connection cannot be kept.
+            answer.close()
+
+    async def _call(self, call: _Call) -> bytes:
+        """Send a call as often as it is put off."""
+        patience = aiohttp.ClientTimeout(total=self._limits.total, sock_connect=_CONNECT)
+        for attempt in range(1, self._limits.attempts + 1):
+            try:
+                answer = await self._open(self._calls, call, patience)
+                async with answer, _translated(call, self.credentials.base_url):
+                    return await answer.read()
+            except ApiError as error:
+                if not _is_put_off(error) or attempt == self._limits.attempts:
+                    raise
+                wait = min(error.retry_after if error.retry_after is not None else 1.0, self._limits.longest_wait)
+                await asyncio.sleep(wait * random.uniform(1.0, 1.2))  # noqa: S311 - spreads load, guards nothing
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _open(
+        self, session: aiohttp.ClientSession | None, call: _Call, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return a good answer, its body unread. A 401 is tried again with fresh credentials."""
+        if session is None:
+            raise RuntimeError("Client is used outside its `async with`")
+        try:
+            return await self._send(session, call, patience)
+        except UnauthorizedError:
+            await self.credentials.refresh()
+            return await self._send(session, call, patience)
+
+    async def _send(
+        self, session: aiohttp.ClientSession, call: _Call, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        credentials = self.credentials
+        headers = await credentials.headers()
+        headers["Accept"] = _JSON
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        url = URL(f"{credentials.base_url}{call.path}?{urlencode(call.params)}".rstrip("?"), encoded=True)
+        async with _translated(call, credentials.base_url):
+            try:
+                answer = await session.request(
+                    call.method,
+                    url,
+                    data=call.body,
+                    headers=headers,
+                    timeout=patience,
+                    proxy=credentials.proxy,
+                    ssl=credentials.ssl or True,
+                    server_hostname=credentials.server_hostname,
+                    allow_redirects=False,
+                    read_bufsize=_STREAM_BUFFER,
+                )
+            except aiohttp.ClientConnectorCertificateError:
+                # The server's authority may have been renewed; the next try finds out.
+                await credentials.refresh()
+                raise
+            self._warnings.note(str(call), answer.headers.getall("Warning", ()))
+            if answer.status >= _BAD_REDIRECT:
+                async with answer:
+                    raise answers.error(str(call), answer.status, answer.headers, await answer.read())
+        return answer
+
+
+def _session(connections: int) -> aiohttp.ClientSession:
+    """Make a session; 0 connections: as many as are asked for."""
+    connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30, socket_factory=sockets.make)
+    return aiohttp.ClientSession(
+        connector=connector,
+        # Lists are read within the cluster: unpacking them would cost the event loop more than the network saves.
+        headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
+
+
+def _is_put_off(error: ApiError) -> bool:
+    """Whether the server asks to come back later, without having begun."""
+    return isinstance(error, ThrottledError) or (isinstance(error, ServerError) and error.retry_after is not None)
+
+
+@asynccontextmanager
+async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
+    """Turn what aiohttp raises into ApiUnavailableError."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise ApiUnavailableError(f"{call}: {base_url} gave no answer in time ({error!r})") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ApiUnavailableError(f"{call}: {base_url}: {error!r}") from error
+
+
+async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncIterator[bytes]:
+    async with _translated(call, base_url):
+        async for line in split_lines(answer.content.iter_any()):
+            yield line
+
+
+def _parse(raw: bytes) -> Object:
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ApiUnavailableError(
+            f"the answer is no JSON ({error}); does something else than the API server answer?"
+        ) from error
+    if not isinstance(found, dict):
+        raise ApiUnavailableError("the answer is no JSON object; does something else than the API server answer?")
+    return found

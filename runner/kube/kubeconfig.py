@@ -1,0 +1,187 @@
+"""Kubeconfig files, read, merged and cut down to one context.
+
+Owns: what the files mean (https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/): of
+several files the first to name something wins, and a relative path is relative to the file that holds it.
+
+Promises: a `KubeConfig` is self-contained. Certificates and keys stand in it as data; only what others keep renewing
+(token files, credential plugins) stays a reference, by absolute path. Whatever cannot be used is a ConfigError.
+
+Must not import: anything that talks to a cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+
+_NAME = "ansible-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeConfig:
+    """One context: how to reach the API server, and as whom."""
+
+    cluster: Mapping[str, Any]
+    """The kubeconfig's `cluster`, with its certificate authority as data."""
+    user: Mapping[str, Any]
+    """The kubeconfig's `user`, with certificates as data and paths absolute."""
+    namespace: str
+    origin: str
+    """Where this was read, for messages."""
+    user_name: str = ""
+    user_file: Path | None = None
+    """The file that holds the user, and the user's name in it: renewed OIDC tokens are written back there."""
+
+    def text(self) -> str:
+        """Render as a kubeconfig with one context."""
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": _NAME,
+                "contexts": [
+                    {
+                        "name": _NAME,
+                        "context": {"cluster": _NAME, "user": _NAME, "namespace": self.namespace or "default"},
+                    }
+                ],
+                "clusters": [{"name": _NAME, "cluster": dict(self.cluster)}],
+                "users": [{"name": _NAME, "user": dict(self.user)}],
+            },
+            sort_keys=False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A named cluster, user or context, and the file that it stands in."""
+
+    value: Mapping[str, Any]
+    file: Path
+
+
+def read(files: Sequence[Path], context: str | None) -> KubeConfig:
+    """Merge `files` and take the named context, or the current one."""
+    documents = [(file, _parse(file)) for file in files]
+    origin = ", ".join(map(str, files))
+    name = context or next((str(c) for _, d in documents if (c := d.get("current-context"))), "")
+    contexts = _merge(documents, "contexts", "context")
+    if not name:
+        known = ", ".join(sorted(contexts)) or "none"
+        raise ConfigError(f"{origin}: no current context; name one with --context (known: {known})")
+    chosen = _find(contexts, "context", name, origin).value
+    cluster = _find(_merge(documents, "clusters", "cluster"), "cluster", str(chosen.get("cluster") or ""), origin)
+    user_name = str(chosen.get("user") or "")
+    user = _find(_merge(documents, "users", "user"), "user", user_name, origin) if user_name else None
+    return KubeConfig(
+        cluster=_whole_cluster(cluster),
+        user=_whole_user(user) if user is not None else {},
+        namespace=str(chosen.get("namespace") or "default"),
+        origin=origin,
+        user_name=user_name,
+        user_file=user.file if user is not None else None,
+    )
+
+
+def save_tokens(file: Path, user_name: str, tokens: Mapping[str, str]) -> None:
+    """Write renewed tokens of an OIDC login back, as kubectl does: a refresh token may be good for one use only."""
+    document = _parse(file)
+    for entry in document.get("users") or []:
+        if entry.get("name") == user_name:
+            entry["user"]["auth-provider"]["config"].update(tokens)
+    target = file.resolve()
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+            yaml.safe_dump(document, out, sort_keys=False)
+        fresh.chmod(target.stat().st_mode & 0o777)
+        fresh.replace(target)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}; check --kubeconfig or KUBECONFIG") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: is no valid YAML: {error}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file}: is no kubeconfig; it should be a mapping with clusters, users and contexts")
+    return found
+
+
+def _merge(documents: Sequence[tuple[Path, Mapping[str, Any]]], section: str, field: str) -> dict[str, _Entry]:
+    merged: dict[str, _Entry] = {}
+    for file, document in documents:
+        entries = document.get(section) or []
+        if not isinstance(entries, list):
+            raise ConfigError(f"{file}: {section} should be a list of entries with name and {field}")
+        for entry in entries:
+            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                raise ConfigError(f"{file}: an entry of {section} has no name")
+            value = entry.get(field) or {}
+            if not isinstance(value, dict):
+                raise ConfigError(f"{file}: {section} {entry['name']!r}: {field} should be a mapping")
+            merged.setdefault(entry["name"], _Entry(value, file))
+    return merged
+
+
+def _find(entries: Mapping[str, _Entry], what: str, name: str, origin: str) -> _Entry:
+    if name not in entries:
+        known = ", ".join(sorted(entries)) or "none"
+        raise ConfigError(f"{origin}: there is no {what} {name!r} (known: {known})")
+    return entries[name]
+
+
+def _whole_cluster(entry: _Entry) -> dict[str, Any]:
+    cluster = dict(entry.value)
+    if not cluster.get("server"):
+        raise ConfigError(f"{entry.file}: the cluster has no server; write server: https://host:port")
+    _embed(cluster, "certificate-authority", entry.file)
+    return cluster
+
+
+def _whole_user(entry: _Entry) -> dict[str, Any]:
+    user = dict(entry.value)
+    _embed(user, "client-certificate", entry.file)
+    _embed(user, "client-key", entry.file)
+    if user.get("tokenFile"):
+        user["tokenFile"] = str(_beside(entry.file, user["tokenFile"]))
+    plugin = user.get("exec")
+    if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
+        user["exec"] = {**plugin, "command": str(_beside(entry.file, plugin["command"]))}
+    provider = user.get("auth-provider")
+    if isinstance(provider, dict):
+        settings = dict(provider.get("config") or {})
+        _embed(settings, "idp-certificate-authority", entry.file)
+        user["auth-provider"] = {**provider, "config": settings}
+    return user
+
+
+def _beside(file: Path, path: str) -> Path:
+    """Resolve a path that a kubeconfig names."""
+    return (file.absolute().parent / path).absolute()
+
+
+def _embed(section: dict[str, Any], field: str, file: Path) -> None:
+    """Replace the path in `field` by the content of its file, unless the content is there already."""
+    path = section.pop(field, None)
+    if not path or section.get(f"{field}-data"):
+        return
+    try:
+        content = _beside(file, str(path)).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {field}: {path}: cannot be read: {error.strerror}") from error
+    section[f"{field}-data"] = base64.b64encode(content).decode()

@@ -1,0 +1,336 @@
+"""Follows the objects of one kind in one namespace, or in all, for ever.
+
+Flow: `connecting` finds out how the kind is served and opens a watch; `listing` brackets a complete list between
+`Restarted` and `Synced`; `live` passes on each change as it comes. `waiting for kind`: the API server does not serve
+it. `failing`: the last try went wrong, `last_error` says how; the next one comes by itself.
+
+Guarantees: `events` never ends and never raises for trouble with the API. A watch that ends is taken up where it
+stopped, without a list, as long as the server knows that place; if not (410), a new list follows, in which what did
+not change has the resourceVersion that it had. A list is read object by object or page by page, never held whole. The
+event loop is given back every few milliseconds. A kind that disappears comes as an empty list.
+
+Assumes: one consumer. Caveats: deletions during a gap are known by absence only (the cache finds them); the objects of
+a list come in no order.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ ("Efficient detection of changes", "Streaming
+lists"). Must not import: cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from runner import log
+from runner.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    KindNotFoundError,
+    NotFoundError,
+)
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_stream import Pacer, WatchStream
+from runner.objects import GVK, annotations_of, metadata
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_BAD_REQUEST = 400
+_ENOUGH_BROKEN_LISTS = 2
+
+
+class State(StrEnum):
+    """Where a watcher stands."""
+
+    CONNECTING = "connecting"
+    LISTING = "listing"
+    LIVE = "live"
+    WAITING_FOR_KIND = "waiting for kind"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPolicy:
+    """How patient a watcher is; seconds, unless it says otherwise."""
+
+    idle_limit: float = 90.0
+    """A watch without a byte for so long is dead: the server sends a bookmark about each minute."""
+    list_idle_limit: float = 30.0
+    """The same within a streamed list: a server that does not know streamed lists would stay silent."""
+    shortest_watch: float = 240.0
+    longest_watch: float = 480.0
+    """The server is asked to end a watch after a time between these two."""
+    first_backoff: float = 0.1
+    longest_backoff: float = 10.0
+    longest_retry_after: float = 60.0
+    """The most that a server's `Retry-After` is obeyed."""
+    first_kind_poll: float = 1.0
+    longest_kind_poll: float = 5.0
+    first_page: int = 50
+    """Objects; few, since nobody knows yet how large they are."""
+    longest_page: int = 500
+    page_bytes: int = 1 << 20
+    """Pages are as long as keeps them about this large."""
+    slice: float = 0.005
+    """The event loop is not held for longer."""
+    repeat_log: float = 60.0
+    """An error that stays is logged again after so long."""
+
+
+class Watcher:
+    """Watches one kind in one namespace (`""`: all)."""
+
+    def __init__(
+        self,
+        client: Client,
+        discovery: Discovery,
+        gvk: GVK,
+        namespace: str,
+        selector: str,
+        policy: WatchPolicy,
+        *,
+        takes_cluster_scope: bool = True,
+    ) -> None:
+        """`takes_cluster_scope`: see `watchers`."""
+        self.gvk = gvk
+        self.namespace = namespace
+        self.state = State.CONNECTING
+        self.last_contact: float | None = None
+        """When the server was last heard of, by the event loop's clock."""
+        self.last_error: str | None = None
+        """What is wrong now; None while nothing is."""
+        self._client = client
+        self._discovery = discovery
+        self._selector = selector
+        self._policy = policy
+        self._takes_cluster_scope = takes_cluster_scope
+        self._resume_from = ""
+        """The place to take a watch up from; empty: a list is needed."""
+        self._told_objects = False
+        """Whether the consumer holds objects from us that may have to be taken back."""
+        self._streams_lists = True
+        self._broken_lists = 0
+        self._gets_bookmarks = False
+        self._backoff = Backoff(policy.first_backoff, policy.longest_backoff)
+        self._kind_poll = Backoff(policy.first_kind_poll, policy.longest_kind_poll)
+        self._absences = 0
+        self._logged: tuple[str, float] = ("", 0.0)
+        self._log = log.get(__name__, gvk=str(gvk), scope=namespace or "all namespaces")
+
+    async def events(self) -> AsyncGenerator[WatchEvent]:
+        """Yield what happens, for ever."""
+        while True:
+            delay = 0.0
+            try:
+                resource = await self._find()
+                async with aclosing(self._follow(resource)) as events:
+                    async for event in events:
+                        yield event
+            except KindNotFoundError as error:
+                self._absent(error)
+                if self._absences > 1 and self._told_objects:
+                    # Asked twice, since all that hangs on these objects will be given up.
+                    self._told_objects = False
+                    yield Restarted(self.namespace)
+                    yield Synced()
+                delay = self._kind_poll.next()
+            except (ApiError, ApiUnavailableError) as error:
+                delay = self._failed(error)
+            await asyncio.sleep(delay)
+
+    async def _find(self) -> ApiResource:
+        resource = await self._discovery.find(self.gvk)
+        self._heard()
+        if self._absences:
+            self._absences = 0
+            self._kind_poll.reset()
+            self._log.info("Kind is served now")
+        return resource
+
+    def _follow(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
+        """Choose the next step; each ends by itself or raises, and leaves behind where to resume."""
+        if not resource.namespaced and not self._takes_cluster_scope:
+            return self._stand_aside()
+        if self._resume_from:
+            return self._resumed(resource)
+        return self._streamed_list(resource) if self._streams_lists else self._paged_list(resource)
+
+    async def _stand_aside(self) -> AsyncGenerator[WatchEvent]:
+        """The kind is cluster-scoped and another watcher has it. Look now and then whether that is still so."""
+        if self.state is not State.LIVE:
+            yield Restarted(self.namespace)
+            yield Synced()
+        self._works(State.LIVE)
+        await asyncio.sleep(self._policy.longest_kind_poll)
+
+    async def _resumed(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
+        """Watch from where the last watch or list ended."""
+        stream = self._stream(resource, {"resourceVersion": self._resume_from})
+        try:
+            async with aclosing(self._read(stream, listing=False)) as events:
+                async for event in events:
+                    yield event
+        except ApiUnavailableError:
+            if stream.timed_out and not self._gets_bookmarks:
+                # This server promises no sign of life, so silence means nothing.
+                return
+            if stream.timed_out:
+                # It would have sent bookmarks, had its resource versions reached ours: an older etcd was restored.
+                self._resume_from = ""
+            raise
+        finally:
+            self._ended(stream)
+
+    async def _streamed_list(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
+        """List by a watch that begins with all that exists, and go on watching."""
+        stream = self._stream(resource, {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
+        stream.patience = self._policy.list_idle_limit
+        try:
+            async with aclosing(self._read(stream, listing=True)) as events:
+                async for event in events:
+                    yield event
+        except (ApiError, ApiUnavailableError) as error:
+            if not self._resume_from:
+                self._doubt_streamed_lists(stream, error)
+            raise
+        finally:
+            self._ended(stream)
+
+    async def _read(self, stream: WatchStream, *, listing: bool) -> AsyncGenerator[WatchEvent]:
+        """Pass on a watch's events, and remember how far it came."""
+        begun = False
+        opened = State.LISTING if listing else State.LIVE
+        async with aclosing(stream.events(lambda: self._works(opened))) as events:
+            async for kind, obj in events:
+                self._heard()
+                if listing and not begun:
+                    begun = self._told_objects = True
+                    yield Restarted(self.namespace)
+                if kind != "BOOKMARK":
+                    yield Deleted(obj) if kind == "DELETED" else Applied(obj)
+                elif listing and annotations_of(obj).get(_INITIAL_EVENTS_END) == "true":
+                    listing, stream.patience = False, None
+                    self._works(State.LIVE)
+                    yield Synced()
+                self._gets_bookmarks |= kind == "BOOKMARK"
+                if not listing:
+                    # Objects of a list come in no order, so that only its end is a place to resume from.
+                    self._resume_from = str(metadata(obj).get("resourceVersion") or "")
+        if listing:
+            raise ApiUnavailableError(f"streamed list of {self.gvk}: the server closed it before its end")
+
+    async def _paged_list(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
+        """List page by page; the watch that follows is a step of its own."""
+        policy, pacer = self._policy, Pacer(self._policy.slice)
+        limit, cont, begun = policy.first_page, "", False
+        while True:
+            page = await self._client.list_page(resource, self.namespace, self._selector, limit, cont)
+            self._heard()
+            if not begun:
+                self._works(State.LISTING)
+                begun = self._told_objects = True
+                yield Restarted(self.namespace)
+            if page.items:
+                limit = max(1, min(policy.longest_page, policy.page_bytes * len(page.items) // page.size))
+            while page.items:
+                yield Applied(page.items.pop())
+                await pacer.breathe()
+            if not page.cont:
+                break
+            cont = page.cont
+        # A list without a version is no Kubernetes habit; "0" asks to watch from any.
+        self._resume_from = page.resource_version or "0"
+        yield Synced()
+
+    def _stream(self, resource: ApiResource, params: dict[str, str]) -> WatchStream:
+        policy = self._policy
+        ends_after = random.uniform(policy.shortest_watch, policy.longest_watch)  # noqa: S311 - spreads load
+        params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(int(ends_after))}
+        if self._selector:
+            params["labelSelector"] = self._selector
+        pacer = Pacer(policy.slice)
+        return WatchStream(self._client, resource.path(self.namespace), params, policy.idle_limit, pacer)
+
+    def _doubt_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
+        """Go over to pages when the server refuses streamed lists, ignores the wish, or fails at them again."""
+        refused = isinstance(error, InvalidError) or (isinstance(error, ApiError) and error.status == _BAD_REQUEST)
+        if stream.lasted:
+            self._broken_lists += 1
+        if refused or self._broken_lists >= _ENOUGH_BROKEN_LISTS:
+            self._streams_lists = False
+            self._log.debug("The API server does not stream lists; pages are read instead", error=str(error))
+
+    def _ended(self, stream: WatchStream) -> None:
+        """Forget earlier failures once a watch lasted, not when it opened: a server may close each at once."""
+        if stream.settled:
+            self._backoff.reset()
+
+    def _heard(self) -> None:
+        self.last_contact = asyncio.get_running_loop().time()
+
+    def _works(self, state: State) -> None:
+        self._heard()
+        if self.last_error is not None:
+            self._log.info("Watch works again")
+        self.state, self.last_error = state, None
+
+    def _absent(self, error: KindNotFoundError) -> None:
+        self._heard()
+        if not self._absences:
+            self._log.warning("Kind is not served; waiting until it is", hint=str(error))
+        self._absences += 1
+        self._resume_from = ""
+        self.state, self.last_error = State.WAITING_FOR_KIND, str(error)
+
+    def _failed(self, error: ApiError | ApiUnavailableError) -> float:
+        """Take note of an error; return the seconds until the next try."""
+        delay = self._backoff.next()
+        if isinstance(error, NotFoundError):
+            # The kind went, or moved: discovery says which.
+            self._discovery.forget(self.gvk)
+            self._resume_from = ""
+        elif _is_expired(error):
+            self._resume_from = ""
+            self._log.info("The watch cannot be taken up where it stopped; listing anew", error=str(error))
+            return delay
+        elif isinstance(error, ApiError) and error.retry_after is not None:
+            delay = max(delay, min(error.retry_after, self._policy.longest_retry_after))
+        self.state, self.last_error = State.FAILING, str(error)
+        self._tell(error)
+        return delay
+
+    def _tell(self, error: Exception) -> None:
+        """Log an error when it is news, and now and then while it stays."""
+        now = asyncio.get_running_loop().time()
+        text, told_at = self._logged
+        if str(error) == text and now - told_at < self._policy.repeat_log:
+            return
+        self._logged = (str(error), now)
+        extra = {"needs": "verbs get, list and watch on this kind"} if isinstance(error, ForbiddenError) else {}
+        self._log.warning("Watch failed; trying again", error=str(error), **extra)
+
+
+def watchers(
+    client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], selector: str, policy: WatchPolicy
+) -> tuple[Watcher, ...]:
+    """Make a watcher per namespace, the first of which takes the kind as a whole should it be cluster-scoped.
+
+    No namespaces: one watcher for all.
+    """
+    return tuple(
+        Watcher(client, discovery, gvk, namespace, selector, policy, takes_cluster_scope=number == 0)
+        for number, namespace in enumerate(namespaces or ("",))
+    )
+
+
+def _is_expired(error: Exception) -> bool:
+    """Whether the server does not know our resource version: too old (410), or from a future that it lost (504)."""
+    return isinstance(error, GoneError) or "too large resource version" in str(error).lower()

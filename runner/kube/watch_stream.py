@@ -1,0 +1,102 @@
+"""One watch request, from its opening to its end, as typed events.
+
+Promises: an ERROR event is raised as the ApiError it holds; a watch that goes silent, breaks, or is closed at once is
+an ApiUnavailableError; one that the server closes in its own good time just ends. The event loop is given back every
+few milliseconds, however fast events come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+
+import orjson
+
+from runner.errors import ApiUnavailableError
+from runner.kube import answers
+from runner.kube.client import Client
+from runner.objects import Object
+
+_SETTLED = 1.0
+"""Seconds after which the end of a watch is nothing to wonder about."""
+
+
+class Pacer:
+    """Gives the event loop back when it was held for `slice_` seconds."""
+
+    def __init__(self, slice_: float) -> None:
+        self._slice = slice_
+        self._time = asyncio.get_running_loop().time
+        self._until = self._time() + slice_
+
+    async def breathe(self) -> None:
+        """Let others run, if it is their turn."""
+        if self._time() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._time() + self._slice
+
+
+class WatchStream:
+    """A watch that is about to be opened. Iterate once."""
+
+    def __init__(self, client: Client, path: str, params: Mapping[str, str], idle_limit: float, pacer: Pacer) -> None:
+        """`idle_limit`: a watch without a byte for so many seconds is dead."""
+        self.patience: float | None = None
+        """Seconds within which the next event has to come, where that is less than the idle limit. May be changed."""
+        self.lasted = 0.0
+        """Seconds that it was open, known when it has ended."""
+        self.silent = True
+        """Whether nothing ever came."""
+        self._client = client
+        self._path = path
+        self._params = params
+        self._idle_limit = idle_limit
+        self._pacer = pacer
+
+    @property
+    def settled(self) -> bool:
+        """Whether it lasted for more than a moment."""
+        return self.lasted >= _SETTLED
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was open all the time that a silent watch is given, and nothing came."""
+        return self.silent and self.lasted >= self._idle_limit
+
+    async def events(self, opened: Callable[[], None]) -> AsyncGenerator[tuple[str, Object]]:
+        """Yield type and object of each event. Calls `opened` once the server has agreed."""
+        what = f"watch of {self._path}"
+        time = asyncio.get_running_loop().time
+        async with self._client.stream(self._path, self._params, idle=self._idle_limit) as lines:
+            began = time()
+            opened()
+            try:
+                while (line := await self._next(lines, what)) is not None:
+                    self.silent = False
+                    kind, obj = _decode(line, what)
+                    if kind == "ERROR":
+                        raise answers.of_status(what, obj)
+                    yield kind, obj
+                    await self._pacer.breathe()
+            finally:
+                self.lasted = time() - began
+        if not self.settled:
+            raise ApiUnavailableError(f"{what}: the server closed it at once")
+
+    async def _next(self, lines: AsyncIterator[bytes], what: str) -> bytes | None:
+        try:
+            async with asyncio.timeout(self.patience):
+                return await anext(lines, None)
+        except TimeoutError as error:
+            raise ApiUnavailableError(f"{what}: nothing came for {self.patience:g} s") from error
+
+
+def _decode(line: bytes, what: str) -> tuple[str, Object]:
+    try:
+        event = orjson.loads(line)
+        kind, obj = event["type"], event["object"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise ApiUnavailableError(f"{what}: {line[:100]!r} is no watch event; does something stand between?") from error
+    if not isinstance(kind, str) or not isinstance(obj, dict):
+        raise ApiUnavailableError(f"{what}: {line[:100]!r} is no watch event; does something stand between?")
+    return kind, obj
