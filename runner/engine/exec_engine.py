@@ -101,7 +101,13 @@ class ExecEngine:
         try:
             return await self._supervise(job, folder, identity, sink, stop)
         finally:
+            await self._clear(folder, job)
+
+    async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
+        try:
             await asyncio.to_thread(inputdir.clear, folder, job.max_artifacts)
+        except OSError as error:  # what a role made as another user, say; the run's result stands
+            self._log.warning("What a run left could not be removed", job=job.ident, error=str(error))
 
     async def _supervise(
         self,

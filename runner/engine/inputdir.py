@@ -96,7 +96,7 @@ def clear(folder: RunFolder, max_artifacts: int) -> None:
     """Remove the kubeconfig and temporary files, and rotate, once every process of the run has ended."""
     folder.kubeconfig.unlink(missing_ok=True)
     _remove(folder.path / TEMPORARY)
-    for facts in (folder.artifacts / folder.ident / "fact_cache").iterdir():
+    for facts in (folder.artifacts / folder.ident / "fact_cache").glob("*"):
         facts.chmod(0o600)
     artifacts.rotate(folder.artifacts, max_artifacts)
 

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import string
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.engine import params
+from runner.engine.params import snake_case
+from runner.errors import TerminalError
+from runner.objects import GVK
+from runner.watches import Finalizer, Role, Watch
+
+PAIRS = [
+    tuple(line.split("\t"))
+    for line in Path(__file__).with_name("snake_case.tsv").read_text(encoding="utf-8").splitlines()
+]
+ASCII_KEYS = st.text(alphabet=string.ascii_letters + string.digits + "_- .", max_size=40)
+ROLE = Role("memcached", Path("/opt/ansible/roles/memcached"))
+
+MakeWatch = Callable[..., Watch]
+
+
+def memcached(spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "cache.example.com/v1alpha1",
+        "kind": "Memcached",
+        "metadata": {"name": "sample", "namespace": "default"},
+        "spec": spec,
+    }
+
+
+class TestSnakeCase:
+    @pytest.mark.parametrize(("key", "expected"), PAIRS)
+    def test_each_pair_of_the_table_comes_out(self, key: str, expected: str) -> None:
+        assert snake_case(key) == expected
+
+    def test_an_empty_key_stays_empty(self) -> None:
+        assert snake_case("") == ""
+        assert snake_case("  ") == ""
+
+    @given(ASCII_KEYS)
+    def test_no_upper_case_hyphen_or_space_is_left(self, key: str) -> None:
+        assert not set(snake_case(key)) & set(string.ascii_uppercase + "- ")
+
+    @given(ASCII_KEYS)
+    def test_letters_and_digits_keep_their_order(self, key: str) -> None:
+        assert snake_case(key).replace("_", "") == "".join(key.lower().replace("_", "").replace("-", "").split(" "))
+
+    @given(st.text(alphabet=string.ascii_letters + "_- ", max_size=40))
+    def test_a_second_conversion_of_a_key_without_digits_changes_nothing(self, key: str) -> None:
+        once = snake_case(key)
+        assert snake_case(once) == once
+
+    @given(st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True))
+    def test_a_key_that_is_snake_case_stays(self, key: str) -> None:
+        assert snake_case(key) == key
+
+    @given(st.text())
+    def test_no_key_at_all_raises(self, key: str) -> None:
+        assert isinstance(snake_case(key), str)
+
+
+class TestBuild:
+    def test_a_spec_becomes_variables_in_snake_case_at_every_depth(self, make_watch: MakeWatch) -> None:
+        spec = {"replicaCount": 3, "extraMap": {"someKey": [{"podIPs": 1}, [{"baseURLPath": 2}]]}}
+
+        made = params.build(memcached(spec), make_watch(), finalizing=False).extra_vars
+
+        assert made["replica_count"] == 3
+        assert made["extra_map"] == {"some_key": [{"pod_ips": 1}, [{"base_url_path": 2}]]}
+
+    def test_the_object_and_its_spec_come_as_written(self, make_watch: MakeWatch) -> None:
+        obj = memcached({"replicaCount": 3})
+
+        made = params.build(obj, make_watch(), finalizing=False).extra_vars
+
+        assert made["_cache_example_com_memcached"] == obj
+        assert made["_cache_example_com_memcached_spec"] == {"replicaCount": 3}
+        assert made["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
+
+    def test_keys_stay_as_written_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
+        watch = make_watch(snake_case_parameters=False)
+
+        made = params.build(memcached({"replicaCount": {"podIPs": 1}}), watch, finalizing=False).extra_vars
+
+        assert made["replicaCount"] == {"podIPs": 1}
+        assert "replica_count" not in made
+
+    @pytest.mark.parametrize("spec", [None, [], "text", 3, True])
+    def test_a_spec_that_is_no_map_counts_as_empty(self, make_watch: MakeWatch, spec: Any) -> None:
+        made = params.build(memcached(spec), make_watch(), finalizing=False).extra_vars
+
+        assert made.keys() == {
+            "ansible_operator_meta",
+            "_cache_example_com_memcached",
+            "_cache_example_com_memcached_spec",
+        }
+        assert made["_cache_example_com_memcached_spec"] == {}
+
+    def test_an_object_without_spec_runs_with_an_empty_one(self, make_watch: MakeWatch) -> None:
+        obj = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}, "data": {"k": "dg=="}}
+
+        made = params.build(obj, make_watch(gvk=GVK("", "v1", "Secret")), finalizing=False).extra_vars
+
+        assert made == {"ansible_operator_meta": {"name": "s", "namespace": "n"}, "__secret": obj, "__secret_spec": {}}
+
+    def test_later_sources_win(self, make_watch: MakeWatch) -> None:
+        watch = make_watch(
+            vars={"size": "of watch", "state": "present"},
+            finalizer=Finalizer("example.com/f", ROLE, {"state": "absent"}),
+        )
+        obj = memcached({"size": 1, "state": "odd", "ansibleOperatorMeta": "from spec"})
+
+        running = params.build(obj, watch, finalizing=False).extra_vars
+        finalizing = params.build(obj, watch, finalizing=True).extra_vars
+
+        assert (running["size"], running["state"]) == ("of watch", "present")
+        assert (finalizing["size"], finalizing["state"]) == ("of watch", "absent")
+        assert running["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
+
+    def test_what_came_from_the_object_is_unsafe_and_what_a_watch_says_is_not(self, make_watch: MakeWatch) -> None:
+        watch = make_watch(vars={"size": "{{ other }}"}, finalizer=Finalizer("f", ROLE, {"state": "absent"}))
+
+        made = params.build(memcached({"size": 1, "other": 2, "state": 3}), watch, finalizing=True)
+
+        assert made.unsafe_keys == {
+            "other",
+            "ansible_operator_meta",
+            "_cache_example_com_memcached",
+            "_cache_example_com_memcached_spec",
+        }
+
+    def test_nothing_is_unsafe_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
+        made = params.build(memcached({"a": "{{ b }}"}), make_watch(mark_unsafe=False), finalizing=False)
+
+        assert made.unsafe_keys == frozenset()
+
+    def test_keys_that_fall_together_are_named_and_the_last_wins(self, make_watch: MakeWatch) -> None:
+        spec = {"fooBar": 1, "foo_bar": 2, "list": [{"aKey": 1, "a-key": 2}]}
+
+        made = params.build(memcached(spec), make_watch(), finalizing=False)
+
+        assert made.extra_vars["foo_bar"] == 2
+        assert [str(collision) for collision in made.collisions] == [
+            "spec: 'fooBar' and 'foo_bar' both become 'foo_bar'; 'foo_bar' is used",
+            "spec.list[0]: 'aKey' and 'a-key' both become 'a_key'; 'a-key' is used",
+        ]
+
+    def test_a_spec_that_nests_too_deep_is_refused_until_it_changes(self, make_watch: MakeWatch) -> None:
+        spec: Any = {}
+        for _ in range(20000):
+            spec = {"aB": spec}
+
+        with pytest.raises(TerminalError, match=r"Memcached default/sample nests too deep"):
+            params.build(memcached(spec), make_watch(), finalizing=False)
+
+    def test_a_spec_of_200_kib_is_built_at_once(self, make_watch: MakeWatch) -> None:
+        spec = {"items": [{f"fieldName{number}": "x" * 40} for number in range(4000)]}
+        began = time.perf_counter()
+
+        params.build(memcached(spec), make_watch(), finalizing=False)
+
+        assert time.perf_counter() - began < 1
+
+
+class TestHasTemplate:
+    @pytest.mark.parametrize(
+        ("spec", "path"),
+        [
+            ({"a": 1, "b": ["x", {"c": "{{ d }}"}]}, "spec.b[1].c"),
+            ({"a": "{% if x %}"}, "spec.a"),
+            ({"a": "x {# comment"}, "spec.a"),
+            ({"a": {"{{ key }}": 1}}, "spec.a.{{ key }}"),
+            ({"first": {"x": "{{ 1 }}"}, "second": "{{ 2 }}"}, "spec.first.x"),
+            ({"a": "{ { } }", "b": None, "c": [1, True]}, None),
+            (None, None),
+        ],
+    )
+    def test_the_first_template_is_found(self, spec: Any, path: str | None) -> None:
+        assert params.has_template(spec) == path
