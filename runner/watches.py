@@ -257,7 +257,7 @@ def _finalizer(fields: Fields, own: Content | None, around: _Surroundings) -> Fi
 
 def _reconcile_period(fields: Fields) -> float | None:
     text = fields.text("reconcilePeriod")
-    if fields.given("reconcilePeriod") is None:
+    if not isinstance(fields.given("reconcilePeriod"), yaml.ScalarNode):
         return None
     if text.lower() == "off":
         return 0.0

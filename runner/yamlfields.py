@@ -125,7 +125,10 @@ class Fields:
         node = self.given(name)
         if node is None:
             return default
-        value = None if not isinstance(node, yaml.ScalarNode) else yamltree.plain(node)
+        try:
+            value = yamltree.plain(node)
+        except ValueError:
+            value = None
         if not isinstance(value, int) or isinstance(value, bool):
             self._wrong(name, node, "write a whole number")
             return default

@@ -219,21 +219,20 @@ def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:
     for key, value in merged(cast("yaml.MappingNode", node)):
         if isinstance(key, yaml.CollectionNode):
             raise ValueError(f"has {kind_of(key)} as a key; keys are text")  # noqa: TRY004 - it is the user's value that is wrong
-        values[key.value] = _plain(value, inside)
+        values[_characters(key.value)] = _plain(value, inside)
     return values
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
     text: str = node.value
     tag = node.tag.removeprefix(_STANDARD)
-    value: Any = text
+    value: Any = _characters(text)
     if tag == "null":
         value = None
     elif tag == "bool":
         value = _CONSTRUCTOR.construct_yaml_bool(node)
     elif tag == "int" and ":" not in text:
-        number = _CONSTRUCTOR.construct_yaml_int(node)
-        value = number if -_LARGEST_INTEGER // 2 <= number < _LARGEST_INTEGER else float(number)
+        value = _integer(_CONSTRUCTOR.construct_yaml_int(node), text)
     elif tag == "float" and ":" not in text:
         value = _finite(_CONSTRUCTOR.construct_yaml_float(node), text)
     elif tag == "str" and node.style is None and _GO_FLOAT.fullmatch(text):
@@ -241,6 +240,26 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     elif tag == "binary":
         value = _binary(text)
     return value
+
+
+def _characters(text: str) -> str:
+    """Join what JSON writes as two escapes, a surrogate pair, to the one character that it stands for."""
+    if not any("\ud800" <= each <= "\udfff" for each in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ValueError("holds half a character, an escape from \\ud800 to \\udfff without its other half") from error
+
+
+def _integer(number: int, text: str) -> int | float:
+    """Integers beyond 64 bits are rounded, as Go's reader does."""
+    if -_LARGEST_INTEGER // 2 <= number < _LARGEST_INTEGER:
+        return number
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError(f"holds {text[:20]}..., which is too large") from None
 
 
 def _finite(number: float, text: str) -> float:
