@@ -1,0 +1,20 @@
+"""A real control plane on this machine: etcd, API server, controllers, scheduler, and kwok for nodes.
+
+    from runner import devcluster
+
+    with devcluster.start() as cluster:
+        subprocess.run([cluster.kubectl, "--kubeconfig", cluster.kubeconfig, "get", "nodes"], check=True)
+
+Promises: TLS with an authority of its own, RBAC on, everything on the loopback interface, any number side by side;
+ready in about five seconds once its programs are on this machine; gone with the process that started it, however
+that ends. `ansible-operator cluster up` starts one that stays. The pytest fixtures are in `pytest_plugin`.
+
+Importing this package must stay cheap: pytest does it at every start.
+"""
+
+from __future__ import annotations
+
+from runner.devcluster.cluster import DevCluster, Outside, start
+from runner.errors import ClusterError
+
+__all__ = ["ClusterError", "DevCluster", "Outside", "start"]

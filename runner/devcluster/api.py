@@ -1,0 +1,84 @@
+"""A few requests to the API server of a cluster of ours, by standard library alone.
+
+Owns what starting a cluster and naming a pod's log need; the operator's own client is another room. Synchronous, a
+connection per request. Errors: `ClusterError` for an answer that is not usable.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from runner.devcluster.ports import LOOPBACK
+from runner.errors import ClusterError
+
+_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The API server on a loopback port, asked as the administrator."""
+
+    port: int
+    tls: ssl.SSLContext
+
+    @classmethod
+    def from_run_folder(cls, run: Path, port: int) -> Self:
+        """Use the certificates that the supervisor wrote."""
+        tls = ssl.create_default_context(cafile=str(run / "ca.crt"))
+        tls.load_cert_chain(run / "admin.crt", run / "admin.key")
+        return cls(port, tls)
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        """Return status and answer (JSON if it is). Raises OSError where nobody answers."""
+        content_type = "application/json"
+        if method == "PATCH":
+            content_type = "application/apply-patch+yaml"
+        connection = http.client.HTTPSConnection(LOOPBACK, self.port, context=self.tls, timeout=_TIMEOUT)
+        try:
+            connection.request(
+                method,
+                path,
+                body=None if body is None else json.dumps(body),
+                headers={"Content-Type": content_type, "Accept": "application/json"},
+            )
+            answer = connection.getresponse()
+            data = answer.read()
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"{method} {path}: broken answer: {error!r}") from error
+        finally:
+            connection.close()
+        is_json = answer.headers.get_content_type() == "application/json"
+        return answer.status, json.loads(data) if is_json else data.decode(errors="replace")
+
+    def ready(self, path: str = "/readyz") -> bool:
+        """Say whether the server takes requests."""
+        try:
+            status, _ = self.call("GET", path)
+        except OSError:
+            return False
+        return status == http.client.OK
+
+    def apply(self, path: str, body: Mapping[str, Any]) -> None:
+        """Create or update an object by server-side apply (see "Server-Side Apply" in the Kubernetes reference)."""
+        query = "?fieldManager=ansible-operator-devcluster&force=true"
+        status, answer = self.call("PATCH", path + query, body)
+        if status not in {http.client.OK, http.client.CREATED}:
+            raise ClusterError(f"{path}: the API server refused it with {status}: {answer}")
+
+    def get(self, path: str) -> Any:
+        """Return an object, or None where there is none (yet)."""
+        try:
+            status, answer = self.call("GET", path)
+        except OSError:
+            return None
+        return answer if status == http.client.OK else None
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is such an object or kind."""
+        return self.get(path) is not None

@@ -1,0 +1,170 @@
+"""The programs of the control plane: which ones, where they are looked for, how they get there.
+
+In this order, for each program by itself: the folder that `KUBEBUILDER_ASSETS` names; our folder in the user's cache;
+an official release; a build by Go. What is loaded or built appears in the cache whole or not at all, so that an
+interrupted build goes on where it stopped; a lock lets one process do it while others wait for the result.
+
+Errors: `ClusterError` that names each place and says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from runner.devcluster import folders, locks
+from runner.devcluster.progress import Progress
+from runner.errors import ClusterError
+
+KUBERNETES, ETCD, KWOK = "v1.35.4", "v3.6.5", "v0.7.0"
+ASSETS = "KUBEBUILDER_ASSETS"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program and where its source is: a module in `modules/`, the package in it, variables set at link time."""
+
+    name: str
+    module: str
+    package: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+_VERSION = "k8s.io/component-base/version"
+_KUBERNETES_VARIABLES = (
+    (f"{_VERSION}.gitVersion", KUBERNETES),
+    (f"{_VERSION}.gitMajor", "1"),
+    (f"{_VERSION}.gitMinor", "35"),
+    (f"{_VERSION}.gitTreeState", "clean"),
+)
+PROGRAMS = (
+    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
+    *(
+        Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VARIABLES)
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    ),
+    Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The machine that the programs are for, in Go's words."""
+
+    system: str
+    machine: str
+
+    def __str__(self) -> str:
+        """Return the form that names of releases use."""
+        return f"{self.system}-{self.machine}"
+
+
+class UnavailableError(Exception):
+    """This way to a program is closed here; the message says why, the next way is tried."""
+
+
+class Source(Protocol):
+    """A way to get a program that is not on this machine yet."""
+
+    def fetch(self, program: Program, target: Target, file: Path, progress: Progress) -> None:
+        """Write the program to `file`. Raises UnavailableError, or ClusterError where trying further is senseless."""
+
+
+def this_machine() -> Target:
+    """Return what the programs must be for."""
+    machines = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+    machine = platform.machine()
+    return Target(sys.platform, machines.get(machine, machine))
+
+
+def cache_folder(environ: Mapping[str, str], target: Target) -> Path:
+    """Return the folder for these versions; others have another one, so none is ever taken for another."""
+    return folders.binaries(environ) / f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}_{target}"
+
+
+def find(
+    environ: Mapping[str, str],
+    target: Target,
+    programs: Sequence[Program] = PROGRAMS,
+) -> Mapping[str, Path]:
+    """Return those programs that are on this machine already."""
+    places = [cache_folder(environ, target)]
+    if environ.get(ASSETS):
+        places.insert(0, Path(environ[ASSETS]).absolute())
+    found = {}
+    for program in programs:
+        for place in places:
+            if os.access(place / program.name, os.X_OK):
+                found[program.name] = place / program.name
+                break
+    return found
+
+
+def provide(
+    environ: Mapping[str, str],
+    sources: Sequence[Source],
+    progress: Progress,
+    programs: Sequence[Program] = PROGRAMS,
+) -> Mapping[str, Path]:
+    """Return all programs; get what is missing, in the given order of sources."""
+    target = this_machine()
+    found = find(environ, target, programs)
+    if len(found) == len(programs):
+        return found
+    folder = cache_folder(environ, target)
+    with locks.locked(folder / "lock", _waiting(progress)):
+        found = find(environ, target, programs)
+        missing = [program for program in programs if program.name not in found]
+        if missing:
+            progress.note(
+                f"The control plane lacks {', '.join(program.name for program in missing)}; getting that into {folder} "
+                "(once; by Go it takes some minutes)",
+            )
+        for number, program in enumerate(missing, start=1):
+            with progress.step(f"{program.name} ({number} of {len(missing)})"):
+                _get(program, target, folder, sources, progress)
+    return find(environ, target, programs)
+
+
+def _get(program: Program, target: Target, folder: Path, sources: Sequence[Source], progress: Progress) -> None:
+    reasons = []
+    for source in sources:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as new:
+            file = Path(new) / program.name
+            try:
+                source.fetch(program, target, file, progress)
+            except UnavailableError as error:
+                reasons.append(str(error))
+                continue
+            file.chmod(0o755)
+            file.replace(folder / program.name)
+            return
+    ways = "".join(f"\n  - {reason}" for reason in (f"{folder}: not there", *reasons))
+    raise ClusterError(
+        f"{program.name} for {target} cannot be had:\n  - {ASSETS}: not set, or not there{ways}\n"
+        "Install Go (https://go.dev/dl/), or open the network, or set "
+        f"{ASSETS} to a folder that holds {', '.join(p.name for p in PROGRAMS)}.",
+    )
+
+
+def _waiting(progress: Progress) -> _Waiting:
+    return _Waiting(progress)
+
+
+class _Waiting:
+    """Says once that another process is at it, then now and then that it still is."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._said = False
+
+    def __call__(self) -> None:
+        if not self._said:
+            self._progress.note("Another process is getting the control plane's programs; waiting for it")
+            self._said = True

@@ -1,0 +1,133 @@
+"""`ansible-operator cluster up | down | status | kubeconfig`.
+
+Owns arguments and output of these commands; each sets `func`, which takes the arguments and returns the exit code.
+Errors pass through as ClusterError and ConfigError: the command line above prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.devcluster import named
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_DESCRIPTION = """\
+A real Kubernetes control plane on this machine, without containers: etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler, and kwok, which makes pods Running and Ready without starting anything. The programs are taken from
+$KUBEBUILDER_ASSETS, from the cache folder, from the official releases, or built by Go, in this order.
+"""
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add `cluster` and its commands."""
+    cluster = subparsers.add_parser(
+        "cluster",
+        help="a real control plane on this machine, for trying and testing",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = cluster.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    start = commands.add_parser("up", help="start one that stays until `down`; does nothing if it runs")
+    _name(start)
+    start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="put a copy of the kubeconfig there")
+    start.add_argument("--foreground", action="store_true", help="stay, and end it with Ctrl-C")
+    start.set_defaults(func=_up)
+    stop = commands.add_parser("down", help="end it and remove its data; its logs stay")
+    _name(stop)
+    stop.set_defaults(func=_down)
+    status = commands.add_parser("status", help="list those that run, and where the logs are")
+    status.set_defaults(func=_status)
+    show = commands.add_parser("kubeconfig", help="print the path of its kubeconfig")
+    _name(show)
+    show.add_argument("--content", action="store_true", help="print the kubeconfig itself")
+    show.set_defaults(func=_kubeconfig)
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", default="default", help="several can run side by side under names of their own")
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    if arguments.foreground:
+        return _foreground(arguments)
+    found, started = named.up(os.environ, arguments.name, sys.stderr)
+    _present(found, arguments.kubeconfig, "is ready" if started else "runs already")
+    _say(f"End it:      ansible-operator cluster down{_option(found.name)}")
+    return 0
+
+
+def _foreground(arguments: argparse.Namespace) -> int:
+    # Blocked here, taken by sigwait below: a signal in between is not lost, and none interrupts the start half-way.
+    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    with named.foreground(os.environ, arguments.name, sys.stderr) as found:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        try:
+            _present(found, arguments.kubeconfig, "is ready")
+            _say("End it:      Ctrl-C")
+            signal.sigwait(ending)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 0
+
+
+def _present(found: named.Named, copy: Path | None, how: str) -> None:
+    if found.facts is None:  # it went down between two looks
+        _say(f"The control plane {found.name!r} has just been ended")
+        return
+    if copy is not None:
+        named.export(found, copy)
+    kubeconfig = copy.absolute() if copy is not None else found.layout.kubeconfig
+    _say(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
+    _say(f"Use it:      export KUBECONFIG={kubeconfig}")
+    _say(f"kubectl:     {found.facts['kubectl']}")
+    _say(f"Logs:        {found.layout.logs}")
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    ran = named.down(os.environ, arguments.name)
+    _say(f"The control plane {arguments.name!r} " + ("is gone, its data too" if ran else "does not run"))
+    return 0
+
+
+def _status(_arguments: argparse.Namespace) -> int:
+    clusters = named.every(os.environ)
+    if not clusters:
+        _say("No control plane runs. `ansible-operator cluster up` starts one.")
+    for found in clusters:
+        _say(f"{found.name}: {found.state}")
+        if found.facts:
+            _say(f"  API server  {found.facts['url']}, since {found.facts['started']}")
+            _say(f"  kubeconfig  {found.facts['kubeconfig']}")
+            _say(f"  kubectl     {found.facts['kubectl']}")
+        if found.layout.logs.exists():
+            _say(f"  logs        {found.layout.logs}")
+    return 0
+
+
+def _kubeconfig(arguments: argparse.Namespace) -> int:
+    found = named.look(os.environ, arguments.name)
+    if found.facts is None:
+        sys.stderr.write(
+            f"The control plane {found.name!r} is {found.state}: "
+            f"start it with `ansible-operator cluster up{_option(found.name)}`\n",
+        )
+        return 1
+    path = found.layout.kubeconfig
+    _say(path.read_text(encoding="utf-8").rstrip("\n") if arguments.content else str(path))
+    return 0
+
+
+def _option(name: str) -> str:
+    return "" if name == "default" else f" --name {name}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

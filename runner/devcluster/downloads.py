@@ -1,0 +1,150 @@
+"""Programs from their projects' official releases, taken only if their SHA-256 is the published one.
+
+dl.k8s.io publishes a digest beside each file, etcd a list per release; of kwok's, GitHub's own record of the release
+tells it. All by HTTPS from the projects' own hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import io
+import json
+import tarfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from runner.devcluster.binaries import ETCD, KUBERNETES, KWOK, Program, Target, UnavailableError
+from runner.devcluster.progress import Progress
+from runner.errors import ClusterError
+
+_GITHUB = "https://github.com"
+_KWOK_RELEASE = f"https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/{KWOK}"
+_CHUNK = 1 << 20
+_SMALL = 1 << 20
+_TIMEOUT = 5.0  # seconds to connect, and between two pieces of data
+
+
+class Opener(Protocol):
+    """Opens a URL for reading; raises OSError or http.client.HTTPException."""
+
+    def __call__(self, url: str, *, timeout: float) -> http.client.HTTPResponse:
+        """Return the open answer, of status 200."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Where a program's release is, where its digest stands, and its name in an archive, if it comes in one."""
+
+    url: str
+    digest_url: str
+    member: str = ""
+
+
+def open_url(url: str, *, timeout: float) -> http.client.HTTPResponse:
+    """Open an HTTPS URL, through the proxies that the environment names."""
+    answer: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=timeout)  # noqa: S310 - the URLs are those of this file, all https
+    return answer
+
+
+def release(program: Program, target: Target) -> Release:
+    """Return where the official release is."""
+    if program.name == "etcd":
+        if target.system != "linux":
+            raise UnavailableError(f"releases: etcd for {target.system} comes in a form that is not read here")
+        base = f"{_GITHUB}/etcd-io/etcd/releases/download/{ETCD}"
+        archive = f"etcd-{ETCD}-{target}"
+        return Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd")
+    if program.name == "kwok":
+        return Release(f"{_GITHUB}/kubernetes-sigs/kwok/releases/download/{KWOK}/kwok-{target}", _KWOK_RELEASE)
+    if target.system != "linux" and program.name != "kubectl":
+        raise UnavailableError(f"releases: there is no {program.name} for {target.system}")
+    url = f"https://dl.k8s.io/release/{KUBERNETES}/bin/{target.system}/{target.machine}/{program.name}"
+    return Release(url, f"{url}.sha256")
+
+
+@dataclass(slots=True)
+class Downloads:
+    """Loads releases. A host that could not be reached is not asked again."""
+
+    open: Opener
+    _unreachable: dict[str, str] = field(default_factory=dict)
+
+    def fetch(self, program: Program, target: Target, file: Path, progress: Progress) -> None:
+        """Load the program and check it. Raises ClusterError if what came is not what was published."""
+        where = release(program, target)
+        wanted = published_digest(self._small(where.digest_url), where.url)
+        loaded = file.with_suffix(".download")
+        digest = self._load(where.url, loaded, progress)
+        if digest != wanted:
+            raise ClusterError(
+                f"{where.url}: its SHA-256 is {digest}, published is {wanted}: not used. "
+                "Something between here and there changes files; try again on another network",
+            )
+        if where.member:
+            _unpack(loaded, where.member, file)
+        else:
+            loaded.replace(file)
+
+    def _small(self, url: str) -> str:
+        with self._opened(url) as answer:
+            return answer.read(_SMALL).decode()
+
+    def _load(self, url: str, file: Path, progress: Progress) -> str:
+        digest = hashlib.sha256()
+        done = 0
+        with self._opened(url) as answer, file.open("wb") as output:
+            try:
+                while chunk := answer.read(_CHUNK):
+                    digest.update(chunk)
+                    output.write(chunk)
+                    done += len(chunk)
+                    progress.tick(f"loading, {done >> 20} MiB")
+            except (OSError, http.client.HTTPException) as error:
+                raise UnavailableError(f"{url}: broke off after {done >> 20} MiB: {error!r}") from error
+        return digest.hexdigest()
+
+    def _opened(self, url: str) -> http.client.HTTPResponse:
+        host = urlsplit(url).netloc
+        if host in self._unreachable:
+            raise UnavailableError(self._unreachable[host])
+        try:
+            return self.open(url, timeout=_TIMEOUT)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise UnavailableError(f"{url}: answered {error.code} {error.reason}") from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = f"{host}: not reached ({getattr(error, 'reason', error)})"
+            self._unreachable[host] = reason
+            raise UnavailableError(reason) from error
+
+
+def published_digest(text: str, url: str) -> str:
+    """Return the digest of the file at `url`: `text` is the digest, a list as of sha256sum, or a GitHub release."""
+    name = url.rsplit("/", 1)[1]
+    if text.lstrip().startswith("{"):
+        for asset in json.loads(text).get("assets", []):
+            kind, _, digest = (asset.get("digest") or "").partition(":")
+            if asset.get("name") == name and kind == "sha256":
+                return str(digest)
+        raise UnavailableError(f"{url}: no digest is published for it")
+    for line in text.splitlines():
+        digest, _, file = line.partition(" ")
+        if not file or file.strip().lstrip("*") == name:
+            return digest
+    raise UnavailableError(f"{url}: no digest is published for it")
+
+
+def _unpack(archive: Path, member: str, file: Path) -> None:
+    with tarfile.open(archive) as tar:
+        content = tar.extractfile(member)
+        if content is None:
+            raise ClusterError(f"{archive.name}: holds no file {member}")
+        with content, file.open("wb") as output:
+            while chunk := content.read(io.DEFAULT_BUFFER_SIZE):
+                output.write(chunk)
+    archive.unlink()

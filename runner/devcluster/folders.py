@@ -1,0 +1,37 @@
+"""Where binaries and clusters are kept, by the XDG base directory specification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner.errors import ConfigError
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+def binaries(environ: Mapping[str, str]) -> Path:
+    """Return the folder of built and loaded binaries."""
+    return _base(environ, "XDG_CACHE_HOME", ".cache") / "controlplane"
+
+
+def clusters(environ: Mapping[str, str]) -> Path:
+    """Return the folder that holds a folder per named cluster."""
+    return _base(environ, "XDG_STATE_HOME", ".local/state") / "clusters"
+
+
+def cluster(environ: Mapping[str, str], name: str) -> Path:
+    """Return the folder of one named cluster."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name for a cluster: use up to 40 lower case letters, digits and hyphens",
+        )
+    return clusters(environ) / name
+
+
+def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    # The specification: a relative path there is to be ignored.
+    given = Path(environ.get(variable, ""))
+    home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    return (given if given.is_absolute() else home / default) / "ansible-operator"

@@ -1,0 +1,112 @@
+"""Programs built by Go, from the small modules in `modules/` whose go.sum pins all they consist of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from runner.devcluster.binaries import Program, Target, UnavailableError
+from runner.devcluster.progress import Progress
+from runner.errors import ClusterError
+
+_USUAL_PLACES = (Path("/usr/local/go/bin"), Path("/opt/homebrew/bin"), Path("/usr/lib/go/bin"))
+_POLL = 0.2
+_LAST_LINES = 15
+# What would change which program comes out; everything else of Go's settings (proxy, caches) is the user's.
+_STEERING = ("GOOS", "GOARCH", "GOFLAGS", "GO111MODULE", "GOEXPERIMENT", "GOBIN", "GODEBUG", "CGO_CFLAGS", "CC")
+
+
+@dataclass(frozen=True, slots=True)
+class GoBuild:
+    """Builds with the Go that is installed; a newer one that the module asks for, Go loads by itself."""
+
+    environ: Mapping[str, str]
+    logs: Path
+
+    def fetch(self, program: Program, target: Target, file: Path, progress: Progress) -> None:
+        """Build the program. Raises ClusterError with the end of Go's output if that fails."""
+        go = find_go(self.environ)
+        log = self.logs / f"build-{program.name}.log"
+        with (
+            tempfile.TemporaryDirectory() as work,
+            resources.as_file(resources.files("runner.devcluster") / "modules" / program.module) as module,
+            log.open("wb") as output,
+        ):
+            source = Path(work) / program.module
+            shutil.copytree(module, source)  # the package's own folder may be read-only
+            process = subprocess.Popen(
+                command(go, program, file),
+                cwd=source,
+                env=environment(self.environ, target),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
+            )
+            code = _wait(process, progress)
+        if code != 0:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+            raise ClusterError(
+                f"{go} could not build {program.name} (exit code {code}); all it said is in {log}, the end is:\n"
+                + "\n".join(f"  {line}" for line in lines),
+            )
+        log.unlink()
+
+
+def find_go(environ: Mapping[str, str]) -> str:
+    """Return Go's path: from PATH, or a place where its installers put it."""
+    path = os.pathsep.join([environ.get("PATH", ""), *map(str, _USUAL_PLACES)])
+    go = shutil.which("go", path=path)
+    if go is None:
+        raise UnavailableError(f"Go: not in PATH, nor in {', '.join(map(str, _USUAL_PLACES))}")
+    return go
+
+
+def command(go: str, program: Program, file: Path) -> list[str]:
+    """Return the command that builds a program."""
+    variables = " ".join(f"-X {name}={value}" for name, value in program.variables)
+    flags = f"-s -w {variables}".rstrip()
+    return [
+        go,
+        "build",
+        "-mod=readonly",
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        flags,
+        "-o",
+        str(file),
+        program.package,
+    ]
+
+
+def environment(environ: Mapping[str, str], target: Target) -> dict[str, str]:
+    """Return the environment of the build: the user's, without what would make another program of it."""
+    kept = {name: value for name, value in environ.items() if name not in _STEERING}
+    return {
+        "GOTOOLCHAIN": "auto",  # a Go that is too old loads the one it needs, unless the user says otherwise
+        **kept,
+        "GOWORK": "off",
+        "CGO_ENABLED": "0",
+        "GOOS": target.system,
+        "GOARCH": target.machine,
+    }
+
+
+def _wait(process: subprocess.Popen[bytes], progress: Progress) -> int:
+    try:
+        while True:
+            try:
+                return process.wait(_POLL)
+            except subprocess.TimeoutExpired:
+                progress.tick("building with Go")
+    finally:
+        if process.poll() is None:  # interrupted: Go's compilers must not go on without us
+            os.killpg(process.pid, 15)
+            process.wait()

@@ -1,0 +1,90 @@
+"""Kubeconfig files: written for a client certificate, and read as far as tests need it.
+
+Promises: what is written stands on its own (certificates inside), belongs to its user alone (0600), and appears whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from runner.errors import ClusterError
+
+if TYPE_CHECKING:  # loading the cryptography behind it would slow every pytest start
+    from runner.devcluster.pki import KeyPair
+
+
+CONTEXT_PREFIX = "ansible-operator-"
+
+
+def text(cluster: str, url: str, authority: bytes, client: KeyPair) -> str:
+    """Return a kubeconfig with one context, whose name tells the cluster's."""
+    cluster = CONTEXT_PREFIX + cluster
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": cluster, "cluster": {"server": url, "certificate-authority-data": _base64(authority)}},
+        ],
+        "users": [
+            {
+                "name": cluster,
+                "user": {
+                    "client-certificate-data": _base64(client.certificate),
+                    "client-key-data": _base64(client.key),
+                },
+            },
+        ],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": cluster}}],
+        "current-context": cluster,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file of secrets: mode 0600, in one step."""
+    data = content.encode() if isinstance(content, str) else content
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def current_server(path: Path) -> str:
+    """Return the URL of the API server that a kubeconfig's current context names."""
+    try:
+        document = _read(path)
+        current = document["current-context"]
+        cluster = next(c["context"]["cluster"] for c in document["contexts"] if c["name"] == current)
+        return str(next(c["cluster"]["server"] for c in document["clusters"] if c["name"] == cluster))
+    except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration) as error:
+        raise ClusterError(
+            f"{path}: not a kubeconfig whose current context names a server ({error!r}): "
+            "set KUBECONFIG to a usable file, or unset it",
+        ) from error
+
+
+def is_ours(path: Path) -> bool:
+    """Say whether a file is a kubeconfig that `text` made."""
+    try:
+        return str(_read(path)["current-context"]).startswith(CONTEXT_PREFIX)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return False
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

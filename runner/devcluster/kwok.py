@@ -1,0 +1,110 @@
+"""What kwok is told: its configuration, its node, and the objects that speak for a single pod.
+
+kwok plays the kubelet. Every pod becomes Running and Ready; what its log, its commands and its ports answer is said by
+kwok's own objects: for all pods in the configuration file, for one pod by an object of that pod's name in its namespace
+(`Logs`, `PortForward`), which wins. See kwok's API reference for the fields.
+
+Pure: values only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from runner.devcluster.layout import Layout
+from runner.devcluster.ports import LOOPBACK
+
+GROUP_VERSION = "kwok.x-k8s.io/v1alpha1"
+PLURALS = ("logs", "portforwards")
+NODE = "node-1"
+NO_LOG = "This pod is simulated. A Logs object of its name says which file is its log."
+# The answer of every port of every pod: takes an HTTP request, says what is missing. kwok closes the connection only
+# after the client did, so the length must be told.
+_NO_TARGET = "This pod is simulated. A PortForward object of its name says where its ports lead.\n"
+_ANSWER = f"""
+while read -r line; do [ "${{#line}}" -le 1 ] && break; done
+printf 'HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\nContent-Length: {len(_NO_TARGET)}\\r\\n\\r\\n'
+printf '{_NO_TARGET}'
+"""
+
+
+def configuration(layout: Layout) -> str:
+    """Return kwok's configuration file. JSON is YAML, and a YAML file may hold several documents."""
+    documents = (
+        _document("ClusterLogs", {"logs": [{"logsFile": str(layout.pod_log), "follow": True}]}),
+        _document("ClusterExec", {"execs": [{"local": {"workDir": str(layout.exec_folder)}}]}),
+        _document("ClusterPortForward", {"forwards": [{"command": ["/bin/sh", "-c", _ANSWER]}]}),
+    )
+    return "\n---\n".join(json.dumps(document) for document in documents) + "\n"
+
+
+def _document(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"apiVersion": GROUP_VERSION, "kind": kind, "metadata": {"name": "default"}, "spec": spec}
+
+
+def node() -> Mapping[str, Any]:
+    """Return the node. It must have no status, or kwok would give it no address and logs could not be had."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": NODE,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "type": "kwok"},
+        },
+    }
+
+
+def definitions() -> tuple[Mapping[str, Any], ...]:
+    """Return the custom resource definitions of the objects that speak for one pod."""
+    return (_definition("Logs", "logs"), _definition("PortForward", "portforwards"))
+
+
+def _definition(kind: str, plural: str) -> Mapping[str, Any]:
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.kwok.x-k8s.io"},
+        "spec": {
+            "group": "kwok.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "versions": [version],
+        },
+    }
+
+
+def pod_logs(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:
+    """Return the object that names the file which is a pod's log."""
+    spec = {"logs": [{"logsFile": str(file.absolute()), "follow": True}]}
+    return _for_pod("Logs", namespace, pod, spec)
+
+
+def pod_port(namespace: str, pod: str, port: int, target: int) -> Mapping[str, Any]:
+    """Return the object that leads a pod's port to a port on this machine."""
+    spec = {"forwards": [{"ports": [port], "target": {"address": LOOPBACK, "port": target}}]}
+    return _for_pod("PortForward", namespace, pod, spec)
+
+
+def _for_pod(kind: str, namespace: str, pod: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": kind,
+        "metadata": {"name": pod, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def log_line(text: str, at: datetime) -> str:
+    """Return a line of a log file in the form that a kubelet reads (the CRI's: time, stream, tag, text)."""
+    return f"{at.isoformat(timespec='microseconds').removesuffix('+00:00')}000Z stdout F {text}\n"

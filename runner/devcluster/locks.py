@@ -1,0 +1,77 @@
+"""Locks between processes: an exclusive flock on a file, gone with the process that holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_POLL = 0.05
+
+
+class FileLock:
+    """A lock file. The file stays where it is, only the lock comes and goes; it holds the owner's process id."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, patience: float = 0.0) -> bool:
+        """Take the lock if nobody holds it; wait `patience` seconds for that."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + patience
+        while not _try(descriptor):
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                return False
+            time.sleep(_POLL)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def holder(self) -> int | None:
+        """Return the process id of who holds the lock, None if nobody does, 0 if it has just been taken."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            if _try(descriptor):
+                return None
+            content = os.read(descriptor, 20).strip()
+        finally:
+            os.close(descriptor)
+        return int(content) if content else 0
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock; `waiting` is called again and again while another process holds it."""
+    lock = FileLock(path)
+    while not lock.acquire():
+        waiting()
+        time.sleep(_POLL)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,154 @@
+"""Clusters that stay: started by `cluster up`, found again by their name.
+
+The truth about a cluster is its lock: it runs exactly as long as its supervisor holds it. What is known about it
+(`cluster.json`) is there once it is ready.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from runner.devcluster import folders, kubeconfig
+from runner.devcluster.cluster import Supervised, launch
+from runner.devcluster.layout import Layout
+from runner.devcluster.locks import FileLock
+from runner.errors import ClusterError
+
+_STARTS_WITHIN = 70.0
+_ENDS_WITHIN = 20.0
+_POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What is known of a named cluster: `facts` only while it is ready."""
+
+    name: str
+    layout: Layout
+    supervisor: int | None
+    facts: Mapping[str, Any] | None
+
+    @property
+    def state(self) -> str:
+        """Return running, starting or stopped."""
+        if self.supervisor is None:
+            return "stopped"
+        return "running" if self.facts else "starting"
+
+
+def look(environ: Mapping[str, str], name: str) -> Named:
+    """Find out how a cluster is."""
+    layout = Layout(folders.cluster(environ, name))
+    supervisor = FileLock(layout.lock).holder()
+    facts = None
+    if supervisor is not None and layout.facts.exists():
+        facts = json.loads(layout.facts.read_text(encoding="utf-8"))
+    return Named(name, layout, supervisor, facts)
+
+
+def every(environ: Mapping[str, str]) -> list[Named]:
+    """Return all clusters that run or have left logs."""
+    folder = folders.clusters(environ)
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [look(environ, name) for name in names]
+
+
+def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[Named, bool]:
+    """Start a cluster that stays, unless it runs; return it and whether it was started now."""
+    found = look(environ, name)
+    if found.supervisor is not None:
+        return _wait_until_ready(environ, name), False
+    _launch(found, progress).ask({"do": "detach"})
+    return look(environ, name), True
+
+
+@contextmanager
+def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Iterator[Named]:
+    """Run a cluster under its name as long as the context lasts. Raises ClusterError if one runs."""
+    found = look(environ, name)
+    if found.supervisor is not None:
+        raise ClusterError(f"cluster {name!r} runs already: `ansible-operator cluster down --name {name}` ends it")
+    supervised = _launch(found, progress)
+    try:
+        yield look(environ, name)
+    finally:
+        supervised.stop()
+
+
+def _launch(found: Named, progress: TextIO) -> Supervised:
+    shutil.rmtree(found.layout.logs, ignore_errors=True)  # those of the last one of that name
+    return launch(found.layout.folder, name=found.name, apiserver_args=(), keep_logs=True, progress=progress)
+
+
+def down(environ: Mapping[str, str], name: str) -> bool:
+    """End a cluster and remove its data; return whether one ran. Its logs stay."""
+    found = look(environ, name)
+    exported = _exported(found.layout)
+    if found.supervisor is not None:
+        os.kill(found.supervisor, signal.SIGTERM)
+        if not _ended(found.layout):
+            os.kill(found.supervisor, signal.SIGKILL)  # its guard ends the rest
+            if not _ended(found.layout):
+                raise ClusterError(
+                    f"process {found.supervisor} of cluster {name!r} does not end; see {found.layout.logs}"
+                )
+    if found.layout.run.exists():
+        shutil.rmtree(found.layout.run)
+    if exported:
+        exported.unlink()
+    return found.supervisor is not None
+
+
+def _ended(layout: Layout) -> bool:
+    deadline = time.monotonic() + _ENDS_WITHIN
+    while FileLock(layout.lock).holder() is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+def _wait_until_ready(environ: Mapping[str, str], name: str) -> Named:
+    deadline = time.monotonic() + _STARTS_WITHIN
+    while True:
+        found = look(environ, name)
+        if found.facts:
+            return found
+        if found.supervisor is None:
+            raise ClusterError(f"cluster {name!r} ended while it was starting; its logs are in {found.layout.logs}")
+        if time.monotonic() > deadline:
+            raise ClusterError(f"cluster {name!r} does not become ready; its logs are in {found.layout.logs}")
+        time.sleep(_POLL)
+
+
+def export(found: Named, target: Path) -> None:
+    """Copy the kubeconfig to a file of the user's choice; `down` removes it there.
+
+    Raises ClusterError rather than overwrite a file that this command did not write.
+    """
+    target = target.absolute()
+    if target.exists() and not kubeconfig.is_ours(target):
+        raise ClusterError(
+            f"{target} exists and was not written by this command: name another file, or use {found.layout.kubeconfig}",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    kubeconfig.write(target, found.layout.kubeconfig.read_bytes())
+    kubeconfig.write(found.layout.exported, str(target))
+
+
+def _exported(layout: Layout) -> Path | None:
+    """Return the copy of the kubeconfig, if it still is one."""
+    try:
+        target = Path(layout.exported.read_text(encoding="utf-8"))
+        return target if target.read_bytes() == layout.kubeconfig.read_bytes() else None
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,89 @@
+"""What is said between a supervisor and its owner, and how the supervisor notices that the owner is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+_CHUNK = 65536
+_FIRST_LINE_POLL = 1.0
+
+
+class OwnerGoneError(Exception):
+    """Nobody needs this cluster any more; the message says how that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to start; the first line of standard input."""
+
+    name: str
+    folder: str
+    binaries: Mapping[str, str]
+    apiserver_args: tuple[str, ...]
+    keep_logs: bool
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Read the line that `to_json` wrote."""
+        values = json.loads(line)
+        return cls(**{**values, "apiserver_args": tuple(values["apiserver_args"])})
+
+    def to_json(self) -> str:
+        """Return one line."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+@dataclass(slots=True)
+class Owner:
+    """Who started us, seen through a pipe and by process id.
+
+    The pipe tells at once, but not always: a program that the owner forked may hold the other end open. The process
+    id of our parent changes when the owner dies.
+    """
+
+    descriptor: int
+    parent: int
+    detached: bool = False
+    _stop: str = ""
+    _pending: bytes = b""
+    _lines: list[str] = field(default_factory=list)
+
+    def stop(self, reason: str) -> None:
+        """Note that the cluster must go; for signal handlers."""
+        self._stop = reason
+
+    def check(self) -> None:
+        """Raise `OwnerGoneError` if the cluster must go."""
+        if self._stop and not (self._stop == "end of input" and self.detached):
+            raise OwnerGoneError(self._stop)
+        if not self.detached and os.getppid() != self.parent:
+            raise OwnerGoneError("the owner died")
+
+    def lines(self, timeout: float) -> list[str]:
+        """Return the lines that came in; wait at most `timeout` seconds for one."""
+        if self._stop:
+            time.sleep(timeout)
+            return []
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.descriptor, selectors.EVENT_READ)
+            if not selector.select(timeout):
+                return []
+        data = os.read(self.descriptor, _CHUNK)
+        if not data:
+            self._stop = "end of input"
+        *complete, self._pending = (self._pending + data).split(b"\n")
+        return [line.decode() for line in complete]
+
+    def first_line(self) -> str:
+        """Wait for the first line."""
+        while True:
+            lines = self.lines(_FIRST_LINE_POLL)
+            if lines:
+                return lines[0]
+            self.check()

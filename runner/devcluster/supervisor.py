@@ -1,0 +1,318 @@
+"""The process above one control plane: starts it, keeps it up, takes orders, cleans up.
+
+Flow: read the order to start from standard input (one JSON line), start everything, answer with one JSON line, then
+read further orders, a line each, until standard input ends or SIGTERM comes; then end all processes and remove the
+files. One thread, and no waiting without looking at the owner.
+
+Guarantees: when the owner (who holds the other end of standard input) is gone, so is the cluster, unless the order
+`detach` came before. A component that ends without being told to is started again, later each time. A second
+supervisor in the same folder refuses to start.
+
+Must not import the command line or the parts that build binaries; runs as `python -P -m runner.devcluster.supervisor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runner import log
+from runner.devcluster import kubeconfig, kwok, locks, pki, ports
+from runner.devcluster.api import Api
+from runner.devcluster.components import SERVER_NAMES, Ports, arguments
+from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER, Layout
+from runner.devcluster.orders import Order, Owner, OwnerGoneError
+from runner.devcluster.processes import Component, Guard
+from runner.errors import ClusterError
+
+_READY_WITHIN = 60.0
+_POLL = 0.02
+_TICK = 0.25
+_KWOK_TRIES = 5
+_FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
+_GRACE = 30.0
+_PATIENCE = 1.0  # seconds; whoever looks whether a cluster runs holds its lock for a moment
+
+_log = log.get(__name__)
+
+
+class _EndedError(ClusterError):
+    """A component ended while the cluster was starting."""
+
+    def __init__(self, component: Component) -> None:
+        code = component.process.returncode if component.process else None
+        super().__init__(
+            f"{component.name} ended with exit code {code} while the cluster was starting; "
+            f"the end of its log:\n{component.last_lines()}",
+        )
+        self.component = component.name
+
+
+@dataclass(slots=True)
+class Revival:
+    """When a component that ended by itself may start again."""
+
+    delay: float = _FIRST_DELAY
+    due: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Say whether it is time; the first call after an end starts the waiting."""
+        if not self.due:
+            self.due = now + self.delay
+            self.delay = min(self.delay * 2, _LAST_DELAY)
+            return False
+        if now < self.due:
+            return False
+        self.due = 0.0
+        return True
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """One control plane and its processes."""
+
+    order: Order
+    owner: Owner
+    layout: Layout
+    guard: Guard
+    components: dict[str, Component] = field(default_factory=dict)
+    revivals: dict[str, Revival] = field(default_factory=dict)
+    reserved: ports.ReservedPort = field(default_factory=ports.reserve)
+
+    def start(self) -> Mapping[str, Any]:
+        """Start the control plane; return what the owner wants to know about it."""
+        began = time.monotonic()
+        chosen = Ports(self.reserved.number, ports.probe())
+        write_files(self.layout, self.order.name, chosen.url)
+        self._compose(chosen)
+        self._start(ETCD)
+        self._start(APISERVER)
+        api = Api.from_run_folder(self.layout.run, chosen.apiserver)
+        self._wait_for("the API server to be ready", api.ready)
+        self._start(CONTROLLERS)
+        self._start(SCHEDULER)
+        self._start_kwok(api, chosen)
+        api.apply(f"/api/v1/nodes/{kwok.NODE}", kwok.node())
+        self._wait_for("a ready node and the default service account", lambda: usable(api))
+        facts = {
+            "name": self.order.name,
+            "pid": os.getpid(),
+            "url": chosen.url,
+            "port": chosen.apiserver,
+            "kubeconfig": str(self.layout.kubeconfig),
+            "logs": str(self.layout.logs),
+            "run": str(self.layout.run),
+            "kubectl": self.order.binaries["kubectl"],
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - began, 2),
+        }
+        kubeconfig.write(self.layout.facts, json.dumps(facts))
+        return facts
+
+    def serve(self) -> None:
+        """Take orders and keep the components up until the owner is gone."""
+        while True:
+            for line in self.owner.lines(_TICK):
+                answer(self._obey(json.loads(line)))
+            self.owner.check()
+            self._revive()
+
+    def stop(self) -> None:
+        """End everything. Nothing is kept, so nothing is asked to end slowly."""
+        for component in self.components.values():
+            component.kill()
+        self.reserved.close()
+
+    def _compose(self, chosen: Ports) -> None:
+        for name, flags in arguments(chosen, self.order.apiserver_args).items():
+            if name not in self.components or not self.components[name].alive:
+                command = (self.order.binaries[name], *flags)
+                self.components[name] = Component(name, command, self.layout.run, self.layout.log(name))
+
+    def _start(self, name: str) -> None:
+        self.components[name].start()
+        self.guard.tell(list(self.components.values()))
+        _log.info("component started", component=name, pid=self.components[name].pid)
+
+    def _start_kwok(self, api: Api, chosen: Ports) -> None:
+        """Start kwok, on another port if somebody took the one that was free a moment ago."""
+        for definition in kwok.definitions():
+            name = definition["metadata"]["name"]
+            api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", definition)
+        for plural in kwok.PLURALS:
+            path = f"/apis/{kwok.GROUP_VERSION}/{plural}"
+            self._wait_for(f"the API server to serve {plural}", partial(api.exists, path))
+        for _ in range(_KWOK_TRIES):
+            self._start(KWOK)
+            kubelet = Api(chosen.kwok, api.tls)
+            try:
+                # Its certificate is one of ours, so that nobody else can be taken for it.
+                self._wait_for("kwok to listen", partial(kubelet.ready, "/healthz"))
+            except _EndedError as error:
+                if error.component != KWOK or "address already in use" not in str(error):
+                    raise
+                chosen = Ports(chosen.apiserver, ports.probe())
+                self._compose(chosen)
+            else:
+                return
+        raise ClusterError(f"kwok found no free port in {_KWOK_TRIES} tries; its log is {self.layout.log(KWOK)}")
+
+    def _wait_for(self, what: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_WITHIN
+        while not condition():
+            self.owner.check()
+            for component in self.components.values():
+                if component.wanted and not component.alive:
+                    raise _EndedError(component)
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"waited {_READY_WITHIN:.0f} s in vain for {what}; the logs are in {self.layout.logs}",
+                )
+            time.sleep(_POLL)
+
+    def _revive(self) -> None:
+        for name, component in self.components.items():
+            ended = component.wanted and not component.alive
+            if ended and self.revivals.setdefault(name, Revival()).is_due(time.monotonic()):
+                _log.warning("component ended by itself, started again", component=name)
+                self._start(name)
+
+    def _obey(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do what an order says; see `DevCluster`, whose methods these are."""
+        if order["do"] == "detach":
+            self.owner.detached = True
+            return {}
+        component = self.components[order["component"]]
+        try:
+            match order["do"]:
+                case "start" if not component.alive:
+                    self._start(component.name)
+                case "stop":
+                    self._stop(component, graceful=order["graceful"])
+                case "pause":
+                    component.signal(signal.SIGSTOP)
+                case "resume":
+                    component.signal(signal.SIGCONT)
+                case _:
+                    pass
+            if component.name == APISERVER and order["do"] == "start":
+                api = Api.from_run_folder(self.layout.run, self.reserved.number)
+                self._wait_for("the API server to be ready", api.ready)
+        except ClusterError as error:
+            return {"error": str(error)}
+        return {"pid": component.pid}
+
+    def _stop(self, component: Component, *, graceful: bool) -> None:
+        component.wanted = False
+        if graceful:
+            component.signal(signal.SIGTERM)
+            deadline = time.monotonic() + _GRACE
+            while component.alive and time.monotonic() < deadline:
+                self.owner.check()
+                time.sleep(_POLL)
+        component.kill()
+
+
+def usable(api: Api) -> bool:
+    """Say whether pods can be created in the default namespace and will run."""
+    node = api.get(f"/api/v1/nodes/{kwok.NODE}")
+    if node is None or node["spec"].get("taints"):
+        return False
+    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", [])}
+    needed = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
+    return conditions.get("Ready") == "True" and all(
+        api.exists(f"/api/v1/namespaces/default/{path}") for path in needed
+    )
+
+
+def write_files(layout: Layout, name: str, url: str) -> None:
+    """Write keys, certificates, kubeconfigs and configuration: all that components read."""
+    authority = pki.Authority.create(f"ansible-operator {name}")
+    admin = authority.issue("admin", organization="system:masters")
+    pairs = {
+        "ca": authority.pair,
+        "apiserver": authority.issue("kube-apiserver", hosts=SERVER_NAMES),
+        "kubelet": authority.issue("kubelet", hosts=(ports.LOOPBACK, "localhost")),
+        "kubelet-client": authority.issue("kube-apiserver-kubelet-client", organization="system:masters"),
+        "admin": admin,
+    }
+    for file, pair in pairs.items():
+        kubeconfig.write(layout.run / f"{file}.crt", pair.certificate)
+        kubeconfig.write(layout.run / f"{file}.key", pair.key)
+    private, public = pki.signing_key()
+    kubeconfig.write(layout.run / "sa.key", private)
+    kubeconfig.write(layout.run / "sa.pub", public)
+    clients = {
+        "kubeconfig": admin,
+        "controllers.kubeconfig": authority.issue("system:kube-controller-manager", organization="system:masters"),
+        "scheduler.kubeconfig": authority.issue("system:kube-scheduler"),
+        "kwok.kubeconfig": authority.issue("kwok", organization="system:masters"),
+    }
+    for file, pair in clients.items():
+        content = kubeconfig.text(name, url, authority.pair.certificate, pair)
+        kubeconfig.write(layout.run / file, content)
+    layout.exec_folder.mkdir()
+    kubeconfig.write(layout.pod_log, kwok.log_line(kwok.NO_LOG, datetime.now(UTC)))
+    kubeconfig.write(layout.run / "kwok.yaml", kwok.configuration(layout))
+
+
+def answer(values: Mapping[str, Any]) -> None:
+    """Write one line to the owner. Who does not listen any more needs no answer."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), json.dumps(values).encode() + b"\n")
+
+
+def run(order: Order, owner: Owner) -> int:
+    """Run one cluster from its first process to its last file; return the exit code."""
+    layout = Layout(Path(order.folder))
+    lock = locks.FileLock(layout.lock)
+    if not lock.acquire(patience=_PATIENCE):
+        answer({"error": f"a cluster runs in {layout.folder} already, or starts there now"})
+        return 1
+    if layout.run.exists():  # left by a supervisor and a guard that were both killed
+        shutil.rmtree(layout.run)
+    layout.run.mkdir(mode=0o700)
+    guard = Guard.start([layout.run] if order.keep_logs else [layout.folder])
+    supervisor = Supervisor(order, owner, layout, guard)
+    try:
+        answer(supervisor.start())
+        supervisor.serve()
+    except OwnerGoneError as gone:
+        _log.info("cluster ends", reason=str(gone))
+    except ClusterError as error:
+        answer({"error": str(error)})
+        return 1
+    finally:
+        supervisor.stop()
+        guard.finish()
+        lock.release()
+    return 0
+
+
+def main() -> int:
+    """Read the order and run it."""
+    log.configure(level=logging.INFO, encoder="console")
+    owner = Owner(sys.stdin.fileno(), os.getppid())
+    signal.signal(signal.SIGTERM, lambda *_: owner.stop("SIGTERM"))
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    try:
+        return run(Order.from_json(owner.first_line()), owner)
+    except OwnerGoneError:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
