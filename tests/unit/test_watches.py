@@ -578,10 +578,7 @@ def test_expansion_keeps_a_line_of_the_file_for_each_line_of_the_result(text: st
 
 
 FIELD = st.sampled_from(
-    (
-        "group version kind role playbook vars reconcilePeriod manageStatus maxRunnerArtifacts selector blacklist finalizer"
-        " matchLabels matchExpressions key operator values name <<"
-    ).split()
+    (*watches._WATCH_FIELDS, "matchLabels", "matchExpressions", "key", "operator", "values", "name", "<<")
 )
 ANYTHING = st.recursive(
     st.none()
