@@ -161,7 +161,9 @@ from ansible_collections.operator_sdk.util.plugins.module_utils import auth, eve
 from ansible_collections.operator_sdk.util.plugins.module_utils.api import ApiFailure, ApiResource, KubernetesApi
 from ansible_collections.operator_sdk.util.plugins.module_utils.events import Occurrence
 
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_CONFLICT = 409
 _ATTEMPTS = 5
 _RULE = "Grant the operator: apiGroups [''] resources [events] verbs [get, create, patch]."
 
