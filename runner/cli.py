@@ -12,6 +12,7 @@ import difflib
 import logging
 import os
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -68,7 +69,7 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"{_unknown('command', command, commands)}; see `ansible-operator --help`")
     parsed, unknown = parser.parse_known_args(_joined(arguments))
     if unknown:
-        see = f"see `ansible-operator {command} --help`"
+        see = f"see `ansible-operator {'' if command.startswith('-') else command + ' '}--help`"
         raise ConfigError("\n".join(f"{_unknown_argument(each, command)}; {see}" for each in unknown))
     run: Callable[[argparse.Namespace], int] = parsed.func
     return run(parsed)
@@ -81,17 +82,27 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves descriptions as they are written, and breaks no path or flag at its dashes."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=_HELP_COLUMN)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="ansible-operator",
         usage="ansible-operator COMMAND [flags]",
         description=cli_text.DESCRIPTION,
         epilog=cli_text.EXAMPLES,
-        formatter_class=_formatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="ansible-operator")
     run = _command(commands, "run", _run, "run the operator", cli_text.RUN, cli_text.RUN_EXAMPLES)
     for title, group in GROUPS.items():
         section = run.add_argument_group(title)
@@ -117,15 +128,11 @@ def _command(
         usage=f"ansible-operator {name} [flags]",
         description=description or text,
         epilog=examples,
-        formatter_class=_formatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     parser.set_defaults(func=run)
     return parser
-
-
-def _formatter(prog: str) -> argparse.RawDescriptionHelpFormatter:
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=_HELP_COLUMN)
 
 
 def _add(section: Any, option: Option) -> None:
@@ -151,8 +158,8 @@ def _unknown_argument(argument: str, command: str) -> str:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
         return f"`{command}` takes no argument {argument!r}"
-    known = [option.flag for option in OPTIONS if command == "run" or option.flag in _VALIDATE_OPTIONS]
-    return _unknown("flag", flag, [f"--{name}" for name in (*known, "strict", "help")])
+    flags = {"run": [option.flag for option in OPTIONS], "validate": [*_VALIDATE_OPTIONS, "strict"]}
+    return _unknown("flag", flag, [f"--{name}" for name in (*flags.get(command, []), "help", "version")])
 
 
 def _unknown(what: str, given: str, known: Sequence[str]) -> str:
@@ -164,10 +171,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from runner import log, settings, watches  # noqa: PLC0415 - costs a third of a second that --help should not
 
     told, odd = settings.from_args(arguments, os.environ)
-    encoder: log.Format = "json"
-    if told.log_format == "console" or (told.log_format == "auto" and sys.stderr.isatty()):
-        encoder = "console"
-    log.configure(level=logging.getLevelNamesMapping()[told.log_level.upper()], encoder=encoder)
     loaded = watches.load(
         told.watches_file,
         environ=os.environ,
@@ -175,6 +178,10 @@ def _run(arguments: argparse.Namespace) -> int:
         roles_path=told.ansible_roles_path,
         collections_path=told.ansible_collections_path,
     )
+    encoder: log.Format = "json"
+    if told.log_format == "console" or (told.log_format == "auto" and sys.stderr.isatty()):
+        encoder = "console"
+    log.configure(level=logging.getLevelNamesMapping()[told.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
     for warning in (*odd, *loaded.warnings, *told.warnings_for(kinds)):
         log.get(__name__).warning("Something given is odd", detail=warning)

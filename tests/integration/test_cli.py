@@ -1,0 +1,136 @@
+"""The installed command, started as a user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).parent / "ansible-operator"
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    role = tmp_path / "roles/memcached/tasks"
+    role.mkdir(parents=True)
+    (role / "main.yml").write_text("- name: say\n  ansible.builtin.debug:\n    msg: hello\n")
+    (tmp_path / "watches.yaml").write_text("- {group: example.com, version: v1, kind: Memcached, role: memcached}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def command(project: Path) -> Command:
+    def run(*arguments: str, script: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", "-o", "pipefail", "-c", script, str(COMMAND)] if script else [str(COMMAND), *arguments]
+        clean = {"PATH": os.environ["PATH"], "HOME": str(project), "COLUMNS": "100"}
+        return subprocess.run(
+            words, cwd=project, env=clean | environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+def test_alone_it_prints_its_help(command: Command) -> None:
+    done = command()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ansible-operator COMMAND")
+
+
+def test_it_tells_its_version_and_those_of_what_it_runs(command: Command) -> None:
+    assert command("--version").stdout == f"ansible-operator {version('ansible-operator-runner')}\n"
+    done = command("version")
+    assert done.returncode == 0
+    assert f"ansible-core      {version('ansible-core')}\n" in done.stdout
+
+
+def test_it_is_also_the_package_run_as_a_module(project: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "runner", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "ansible-operator")
+
+
+@pytest.mark.parametrize("arguments", ["run --help", "--help", "validate --help", "version"])
+def test_a_reader_that_stops_early_is_no_error(command: Command, arguments: str) -> None:
+    done = command(script=f'"$0" {arguments} | (exec 0<&-; sleep 0)')
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_stops_early_does_not_hide_the_exit_code(command: Command, project: Path) -> None:
+    (project / "watches.yaml").write_text("text\n")
+    done = command(script='"$0" validate | (exec 0<&-; sleep 0)')
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_help_loads_nothing_that_only_a_run_needs(project: Path) -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "runner", "run", "--help"]
+    loaded = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    assert "runner.cli" in loaded
+    for heavy in ("aiohttp", "structlog", "ansible_runner", "kubernetes", "runner.app"):
+        assert f" {heavy}\n" not in loaded
+
+
+def test_a_project_that_is_right_validates(command: Command) -> None:
+    done = command("validate")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "watches.yaml: 1 watch, 0 errors, 0 warnings\n", "")
+
+
+def test_each_problem_is_a_line_with_its_place(command: Command, project: Path) -> None:
+    (project / "watches.yaml").write_text("- version: v1\n  kind: K\n  role: nowhere\n  manageStatus: ${MANAGE}\n")
+    done = command("validate", MANAGE="perhaps", ANSIBLE_ROLES_PATH="/opt/roles")
+    assert done.returncode == 2
+    tried = f"/opt/roles/nowhere, /opt/roles/roles/nowhere, {project}/roles/nowhere"
+    assert done.stdout.splitlines() == [
+        f"watches.yaml:3: error: v1, Kind=K: role: 'nowhere' was not found; tried {tried}",
+        "watches.yaml:4: error: v1, Kind=K: manageStatus: is text ('perhaps'); write true or false",
+        "watches.yaml: 0 watches, 2 errors, 0 warnings",
+    ]
+
+
+def test_strict_makes_warnings_errors(command: Command, project: Path) -> None:
+    (project / "roles/memcached/tasks/main.yml").write_text("- debug: {msg: '{{ meta.name }}'}\n")
+    warned = command("validate")
+    assert warned.returncode == 0
+    assert warned.stdout.startswith("roles/memcached/tasks/main.yml:1: warning: meta.name is what the first SDKs said")
+    refused = command("validate", "--strict")
+    assert refused.returncode == 2
+    assert refused.stdout.endswith("watches.yaml: 1 watch, 1 error, 0 warnings\n")
+
+
+def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
+    done = command("validate", ANSIBLE_OPERATOR_RECONCILE_PERIOD="soon")
+    assert done.returncode == 0
+    assert done.stdout.startswith("warning: ANSIBLE_OPERATOR_RECONCILE_PERIOD in the environment is not used: 'soon'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--leader-elect=true"], "error: --leader-elect=true: leader election is not part of this version yet"),
+        (["run", "--proxy-port=8888"], "error: --proxy-port=8888: the proxy between runs and the API server"),
+        (["run", "--watches-file=none.yaml"], "error: none.yaml: there is no such file"),
+        (["run", "--reconcile-perod=1h"], "error: unknown flag --reconcile-perod; did you mean --reconcile-period?"),
+        (["up", "local"], "error: `up local` is today's `ansible-operator run`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_used_ends_with_code_2_before_anything_starts(
+    command: Command, arguments: list[str], said: str
+) -> None:
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(said)
+
+
+def test_a_watches_file_with_errors_stops_run_with_all_of_them(command: Command, project: Path) -> None:
+    (project / "watches.yaml").write_text("- kind: K\n  role: memcached\n- version: v1\n  role: memcached\n")
+    done = command("run")
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: watches.yaml:1: watch 1: version: is missing or empty; write the API's version")
+    assert second.startswith("error: watches.yaml:3: watch 2: kind: is missing or empty; write the kind as its objects")
