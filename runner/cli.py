@@ -184,7 +184,7 @@ def _run(arguments: argparse.Namespace) -> int:
     log.configure(level=logging.getLevelNamesMapping()[told.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
     for warning in (*odd, *loaded.warnings, *told.warnings_for(kinds)):
-        log.get(__name__).warning("Something given is odd", detail=warning)
+        log.get(__name__).warning("Check the configuration", detail=warning)
     from runner import app  # noqa: PLC0415 - costs most, so bad input is answered first
 
     return app.run(told, loaded)
