@@ -13,6 +13,7 @@ import asyncio
 import base64
 import os
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from runner.kube.kubeconfig import KubeConfig
 from runner.kube.oidc import OidcLogin
 from runner.kube.tokens import Fixed, TokenFile, TokenSource
 
+_REFRESH_INTERVAL = 5.0
 _log = log.get(__name__)
 
 
@@ -60,6 +62,8 @@ class Credentials:
     def __init__(self, source: Callable[[], KubeConfig], environ: Mapping[str, str]) -> None:
         self._source = source
         self._environ = environ
+        self._refreshing = asyncio.Lock()
+        self._refreshed_at = float("-inf")
         self._adopt(source())
 
     def _adopt(self, config: KubeConfig) -> None:
@@ -86,7 +90,17 @@ class Credentials:
         return headers
 
     async def refresh(self) -> None:
-        """Read everything again: the API server refused what we have, or we its certificate."""
+        """Read everything again: the API server refused what we have, or we its certificate.
+
+        Many callers may find that at once, and a refusal may last: within a few seconds only the first has an effect.
+        """
+        async with self._refreshing:
+            if time.monotonic() - self._refreshed_at < _REFRESH_INTERVAL:
+                return
+            await self._reload()
+            self._refreshed_at = time.monotonic()
+
+    async def _reload(self) -> None:
         self._token.forget()
         try:
             config = await asyncio.to_thread(self._source)

@@ -156,7 +156,8 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         annotations_digest=_digest(annotations) if annotations else b"",
         content_digest=_content_digest(kept, meta) if generation is None else b"",
     )
-    return summary, orjson.dumps(kept)
+    # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.
+    return summary, bytes(memoryview(orjson.dumps(kept)))
 
 
 def _content_digest(kept: Object, meta: Object) -> bytes:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -132,7 +132,8 @@ class Client:
     ) -> Object:
         """Send one request and return the object that comes back. `path` begins with `/`."""
         data = None if body is None else orjson.dumps(body)
-        return _parse(await self._call(_Call(method, path, params or {}, data, content_type)))
+        call = _Call(method, path, params or {}, data, content_type)
+        return _parse(call, await self._call(call))
 
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
         """Read one object."""
@@ -142,8 +143,9 @@ class Client:
         """Read one page of a list; an empty `cont` asks for the first. GoneError: start over."""
         wanted = {"labelSelector": selector, "limit": str(limit), "continue": cont}
         params = {name: value for name, value in wanted.items() if value}
-        raw = await self._call(_Call("GET", resource.path(namespace), params))
-        found = _parse(raw)
+        call = _Call("GET", resource.path(namespace), params)
+        raw = await self._call(call)
+        found = _parse(call, raw)
         meta = found.get("metadata") or {}
         items: list[Object] = found.get("items") or []
         for item in items:
@@ -190,7 +192,8 @@ class Client:
         patience = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=idle)
         answer = await self._open(self._streams, call, patience)
         try:
-            yield _lines(call, answer, self.credentials.base_url)
+            async with aclosing(_lines(call, answer, self.credentials.base_url)) as lines:
+                yield lines
         finally:
             # What is unread would come for ever: the connection cannot be kept.
             answer.close()
@@ -284,19 +287,17 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
         raise ApiUnavailableError(f"{call}: {base_url}: {error!r}") from error
 
 
-async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncIterator[bytes]:
-    async with _translated(call, base_url):
-        async for line in split_lines(answer.content.iter_any()):
+async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncGenerator[bytes]:
+    async with _translated(call, base_url), aclosing(split_lines(answer.content.iter_any())) as lines:
+        async for line in lines:
             yield line
 
 
-def _parse(raw: bytes) -> Object:
+def _parse(call: _Call, raw: bytes) -> Object:
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise ApiUnavailableError(
-            f"the answer is no JSON ({error}); does something else than the API server answer?"
-        ) from error
+        raise ApiUnavailableError(f"{call}: the answer is no JSON ({error}); does a proxy stand between?") from error
     if not isinstance(found, dict):
-        raise ApiUnavailableError("the answer is no JSON object; does something else than the API server answer?")
+        raise ApiUnavailableError(f"{call}: the answer is no JSON object; does a proxy stand between?")
     return found

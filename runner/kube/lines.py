@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable
 
 
-async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
     """Yield each line that ends in a newline, without it; what follows the last newline is dropped.
 
     Takes time in proportion to the bytes, also for a line that comes in thousands of pieces.

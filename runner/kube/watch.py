@@ -22,7 +22,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from enum import StrEnum
 
 from runner import log
@@ -39,8 +38,11 @@ from runner.kube.backoff import Backoff
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_policy import WatchPolicy
 from runner.kube.watch_stream import Pacer, WatchStream
 from runner.objects import GVK, annotations_of, metadata
+
+__all__ = ["State", "WatchPolicy", "Watcher", "watchers"]
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BAD_REQUEST = 400
@@ -55,34 +57,6 @@ class State(StrEnum):
     LIVE = "live"
     WAITING_FOR_KIND = "waiting for kind"
     FAILING = "failing"
-
-
-@dataclass(frozen=True, slots=True)
-class WatchPolicy:
-    """How patient a watcher is; seconds, unless it says otherwise."""
-
-    idle_limit: float = 90.0
-    """A watch without a byte for so long is dead: the server sends a bookmark about each minute."""
-    list_idle_limit: float = 30.0
-    """The same within a streamed list: a server that does not know streamed lists would stay silent."""
-    shortest_watch: float = 240.0
-    longest_watch: float = 480.0
-    """The server is asked to end a watch after a time between these two."""
-    first_backoff: float = 0.1
-    longest_backoff: float = 10.0
-    longest_retry_after: float = 60.0
-    """The most that a server's `Retry-After` is obeyed."""
-    first_kind_poll: float = 1.0
-    longest_kind_poll: float = 5.0
-    first_page: int = 50
-    """Objects; few, since nobody knows yet how large they are."""
-    longest_page: int = 500
-    page_bytes: int = 1 << 20
-    """Pages are as long as keeps them about this large."""
-    slice: float = 0.005
-    """The event loop is not held for longer."""
-    repeat_log: float = 60.0
-    """An error that stays is logged again after so long."""
 
 
 class Watcher:
@@ -112,6 +86,8 @@ class Watcher:
         self._selector = selector
         self._policy = policy
         self._takes_cluster_scope = takes_cluster_scope
+        self._stands_aside = False
+        self._path = ""
         self._resume_from = ""
         """The place to take a watch up from; empty: a list is needed."""
         self._told_objects = False
@@ -149,6 +125,9 @@ class Watcher:
     async def _find(self) -> ApiResource:
         resource = await self._discovery.find(self.gvk)
         self._heard()
+        path = resource.path(self.namespace)
+        if path != self._path:
+            self._path, self._resume_from = path, ""
         if self._absences:
             self._absences = 0
             self._kind_poll.reset()
@@ -159,16 +138,18 @@ class Watcher:
         """Choose the next step; each ends by itself or raises, and leaves behind where to resume."""
         if not resource.namespaced and not self._takes_cluster_scope:
             return self._stand_aside()
+        self._stands_aside = False
         if self._resume_from:
             return self._resumed(resource)
         return self._streamed_list(resource) if self._streams_lists else self._paged_list(resource)
 
     async def _stand_aside(self) -> AsyncGenerator[WatchEvent]:
         """The kind is cluster-scoped and another watcher has it. Look now and then whether that is still so."""
-        if self.state is not State.LIVE:
+        self._works(State.LIVE)
+        if not self._stands_aside:
+            self._stands_aside = True
             yield Restarted(self.namespace)
             yield Synced()
-        self._works(State.LIVE)
         await asyncio.sleep(self._policy.longest_kind_poll)
 
     async def _resumed(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
@@ -256,8 +237,7 @@ class Watcher:
         params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(int(ends_after))}
         if self._selector:
             params["labelSelector"] = self._selector
-        pacer = Pacer(policy.slice)
-        return WatchStream(self._client, resource.path(self.namespace), params, policy.idle_limit, pacer)
+        return WatchStream(self._client, resource.path(self.namespace), params, policy)
 
     def _doubt_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
         """Go over to pages when the server refuses streamed lists, ignores the wish, or fails at them again."""
@@ -269,9 +249,11 @@ class Watcher:
             self._log.debug("The API server does not stream lists; pages are read instead", error=str(error))
 
     def _ended(self, stream: WatchStream) -> None:
-        """Forget earlier failures once a watch lasted, not when it opened: a server may close each at once."""
         if stream.settled:
+            # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()
+        # The server ends a kind's watches when its CRD changes; perhaps it got a status subresource.
+        self._discovery.forget(self.gvk)
 
     def _heard(self) -> None:
         self.last_contact = asyncio.get_running_loop().time()

@@ -15,10 +15,8 @@ import orjson
 from runner.errors import ApiUnavailableError
 from runner.kube import answers
 from runner.kube.client import Client
+from runner.kube.watch_policy import WatchPolicy
 from runner.objects import Object
-
-_SETTLED = 1.0
-"""Seconds after which the end of a watch is nothing to wonder about."""
 
 
 class Pacer:
@@ -39,8 +37,7 @@ class Pacer:
 class WatchStream:
     """A watch that is about to be opened. Iterate once."""
 
-    def __init__(self, client: Client, path: str, params: Mapping[str, str], idle_limit: float, pacer: Pacer) -> None:
-        """`idle_limit`: a watch without a byte for so many seconds is dead."""
+    def __init__(self, client: Client, path: str, params: Mapping[str, str], policy: WatchPolicy) -> None:
         self.patience: float | None = None
         """Seconds within which the next event has to come, where that is less than the idle limit. May be changed."""
         self.lasted = 0.0
@@ -50,24 +47,23 @@ class WatchStream:
         self._client = client
         self._path = path
         self._params = params
-        self._idle_limit = idle_limit
-        self._pacer = pacer
+        self._policy = policy
 
     @property
     def settled(self) -> bool:
         """Whether it lasted for more than a moment."""
-        return self.lasted >= _SETTLED
+        return self.lasted >= self._policy.settled
 
     @property
     def timed_out(self) -> bool:
         """Whether it was open all the time that a silent watch is given, and nothing came."""
-        return self.silent and self.lasted >= self._idle_limit
+        return self.silent and self.lasted >= self._policy.idle_limit
 
     async def events(self, opened: Callable[[], None]) -> AsyncGenerator[tuple[str, Object]]:
         """Yield type and object of each event. Calls `opened` once the server has agreed."""
         what = f"watch of {self._path}"
-        time = asyncio.get_running_loop().time
-        async with self._client.stream(self._path, self._params, idle=self._idle_limit) as lines:
+        time, pacer = asyncio.get_running_loop().time, Pacer(self._policy.slice)
+        async with self._client.stream(self._path, self._params, idle=self._policy.idle_limit) as lines:
             began = time()
             opened()
             try:
@@ -77,7 +73,7 @@ class WatchStream:
                     if kind == "ERROR":
                         raise answers.of_status(what, obj)
                     yield kind, obj
-                    await self._pacer.breathe()
+                    await pacer.breathe()
             finally:
                 self.lasted = time() - began
         if not self.settled:
