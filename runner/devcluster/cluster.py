@@ -28,6 +28,7 @@ from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
 _ENDS_WITHIN = 20.0
+_LAST_LINES = 15
 
 
 class Control(Protocol):
@@ -111,6 +112,7 @@ class Supervised:
     process: subprocess.Popen[str]
     stdin: IO[str]
     stdout: IO[str]
+    log: IO[str]
     facts: Mapping[str, Any] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
@@ -135,7 +137,10 @@ class Supervised:
         """Read the next answer."""
         line = self.stdout.readline()
         if not line:
-            raise ClusterError(f"the cluster's supervisor ended by itself (exit code {self.process.wait()})")
+            code = self.process.wait()
+            self.log.seek(0)
+            said = "".join(f"  {said}" for said in self.log.readlines()[-_LAST_LINES:])
+            raise ClusterError(f"the cluster's supervisor ended by itself (exit code {code}); it said:\n{said}")
         values: Mapping[str, Any] = json.loads(line)
         if "error" in values:
             raise ClusterError(values["error"])
@@ -155,6 +160,7 @@ class Supervised:
             self.process.kill()  # its guard does the rest
             self.process.wait()
         self.stdout.close()
+        self.log.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +226,18 @@ def launch(
     programs = get_programs(os.environ, progress)
     layout = Layout(folder)
     layout.logs.mkdir(parents=True, exist_ok=True)
-    with layout.log("supervisor").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runner.devcluster.supervisor"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,  # Ctrl-C in a terminal is for the owner, who ends us in order
-        )
+    log = layout.log("supervisor").open("a+", encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runner.devcluster.supervisor"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        start_new_session=True,  # Ctrl-C in a terminal is for the owner, who ends the cluster in order
+    )
     if process.stdin is None or process.stdout is None:  # pragma: no cover - for the type checker; PIPE was asked for
         raise AssertionError
-    supervised = Supervised(process, process.stdin, process.stdout)
+    supervised = Supervised(process, process.stdin, process.stdout, log)
     order = Order(name, str(folder), {k: str(v) for k, v in programs.items()}, tuple(apiserver_args), keep_logs)
     try:
         supervised.stdin.write(order.to_json())

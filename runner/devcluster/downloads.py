@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import io
 import json
+import shutil
 import tarfile
 import urllib.error
 import urllib.request
@@ -141,10 +141,9 @@ def published_digest(text: str, url: str) -> str:
 
 def _unpack(archive: Path, member: str, file: Path) -> None:
     with tarfile.open(archive) as tar:
-        content = tar.extractfile(member)
+        content = tar.extractfile(member) if member in tar.getnames() else None
         if content is None:
-            raise ClusterError(f"{archive.name}: holds no file {member}")
+            raise ClusterError(f"the release's archive holds no file {member}: please report this")
         with content, file.open("wb") as output:
-            while chunk := content.read(io.DEFAULT_BUFFER_SIZE):
-                output.write(chunk)
+            shutil.copyfileobj(content, output)
     archive.unlink()

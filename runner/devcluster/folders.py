@@ -23,11 +23,16 @@ def clusters(environ: Mapping[str, str]) -> Path:
 
 def cluster(environ: Mapping[str, str], name: str) -> Path:
     """Return the folder of one named cluster."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise ConfigError(
             f"{name!r} is no name for a cluster: use up to 40 lower case letters, digits and hyphens",
         )
     return clusters(environ) / name
+
+
+def is_name(text: str) -> bool:
+    """Say whether a cluster can have this name: it becomes part of file and context names."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -50,15 +50,16 @@ def look(environ: Mapping[str, str], name: str) -> Named:
     layout = Layout(folders.cluster(environ, name))
     supervisor = FileLock(layout.lock).holder()
     facts = None
-    if supervisor is not None and layout.facts.exists():
-        facts = json.loads(layout.facts.read_text(encoding="utf-8"))
+    if supervisor is not None:
+        with suppress(FileNotFoundError):  # still starting, or ending just now
+            facts = json.loads(layout.facts.read_text(encoding="utf-8"))
     return Named(name, layout, supervisor, facts)
 
 
 def every(environ: Mapping[str, str]) -> list[Named]:
     """Return all clusters that run or have left logs."""
     folder = folders.clusters(environ)
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    names = sorted(path.name for path in folder.glob("*/") if folders.is_name(path.name))
     return [look(environ, name) for name in names]
 
 
@@ -67,7 +68,12 @@ def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[Named, 
     found = look(environ, name)
     if found.supervisor is not None:
         return _wait_until_ready(environ, name), False
-    _launch(found, progress).ask({"do": "detach"})
+    try:
+        _launch(found, progress).ask({"do": "detach"})
+    except ClusterError:
+        if look(environ, name).supervisor is None:
+            raise
+        return _wait_until_ready(environ, name), False  # somebody else was a moment earlier
     return look(environ, name), True
 
 
@@ -85,7 +91,6 @@ def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Itera
 
 
 def _launch(found: Named, progress: TextIO) -> Supervised:
-    shutil.rmtree(found.layout.logs, ignore_errors=True)  # those of the last one of that name
     return launch(found.layout.folder, name=found.name, apiserver_args=(), keep_logs=True, progress=progress)
 
 

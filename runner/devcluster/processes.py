@@ -21,7 +21,7 @@ _LEASH = Path(__file__).with_name("leash.py")
 # Reads the process groups of the moment, a line of ids each time they change; at the end of the pipe ends them.
 _GUARD = """
 while read -r line; do groups=$line; done
-for group in $groups; do kill -9 -- "-$group"; done 2>/dev/null
+for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
 rm -rf -- "$@"
 """
 

@@ -268,6 +268,17 @@ def write_files(layout: Layout, name: str, url: str) -> None:
     kubeconfig.write(layout.run / "kwok.yaml", kwok.configuration(layout))
 
 
+def clear(layout: Layout) -> None:
+    """Make room in a folder that may have been used before; our own log is open already and is emptied."""
+    if layout.run.exists():  # left by a supervisor and a guard that were both killed
+        shutil.rmtree(layout.run)
+    layout.run.mkdir(mode=0o700)
+    for log_file in layout.logs.iterdir():
+        if log_file != layout.log("supervisor"):
+            log_file.unlink()
+    os.ftruncate(sys.stderr.fileno(), 0)
+
+
 def answer(values: Mapping[str, Any]) -> None:
     """Write one line to the owner. Who does not listen any more needs no answer."""
     with contextlib.suppress(BrokenPipeError):
@@ -281,9 +292,7 @@ def run(order: Order, owner: Owner) -> int:
     if not lock.acquire(patience=_PATIENCE):
         answer({"error": f"a cluster runs in {layout.folder} already, or starts there now"})
         return 1
-    if layout.run.exists():  # left by a supervisor and a guard that were both killed
-        shutil.rmtree(layout.run)
-    layout.run.mkdir(mode=0o700)
+    clear(layout)
     guard = Guard.start([layout.run] if order.keep_logs else [layout.folder])
     supervisor = Supervisor(order, owner, layout, guard)
     try:
@@ -291,6 +300,7 @@ def run(order: Order, owner: Owner) -> int:
         supervisor.serve()
     except OwnerGoneError as gone:
         _log.info("cluster ends", reason=str(gone))
+        answer({"error": f"the cluster has been ended: {gone}"})
     except ClusterError as error:
         answer({"error": str(error)})
         return 1

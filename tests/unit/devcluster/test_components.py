@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from runner.devcluster import kwok
+from runner.devcluster.components import Ports, arguments
+from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
+
+_PORTS = Ports(apiserver=20001, kwok=20002)
+
+
+def test_each_component_has_a_command_line() -> None:
+    assert set(arguments(_PORTS, ())) == set(COMPONENTS)
+
+
+def test_nothing_listens_but_on_the_loopback_interface() -> None:
+    for flags in arguments(_PORTS, ()).values():
+        for flag in flags:
+            name, _, value = flag.partition("=")
+            if re.search(r"bind|listen|server-address|advertise-address", name):
+                assert value.startswith(("127.0.0.1", "unix://")), flag
+            if name == "--secure-port":
+                assert value in {"0", "20001"}
+
+
+def test_added_flags_of_the_api_server_come_last_so_that_they_win() -> None:
+    flags = arguments(_PORTS, ("--min-request-timeout=5",))
+    assert flags[APISERVER][-1] == "--min-request-timeout=5"
+    assert not any("--min-request-timeout=5" in flags[name] for name in COMPONENTS if name != APISERVER)
+
+
+def test_the_api_server_and_the_node_are_told_their_ports() -> None:
+    flags = arguments(_PORTS, ())
+    assert "--secure-port=20001" in flags["kube-apiserver"]
+    assert {"--server-address=127.0.0.1:20002", "--node-port=20002"} <= set(flags["kwok"])
+    assert _PORTS.url == "https://127.0.0.1:20001"
+
+
+def test_kwok_answers_for_every_pod() -> None:
+    layout = Layout(Path("/clusters/mine"))
+    documents = {document["kind"]: document for document in yaml.safe_load_all(kwok.configuration(layout))}
+    assert set(documents) == {"ClusterLogs", "ClusterExec", "ClusterPortForward"}
+    assert documents["ClusterLogs"]["spec"]["logs"] == [{"logsFile": "/clusters/mine/run/pod.log", "follow": True}]
+    assert documents["ClusterExec"]["spec"]["execs"] == [{"local": {"workDir": "/clusters/mine/run/exec"}}]
+
+
+def test_the_node_has_no_status_of_its_own() -> None:
+    assert "status" not in json.loads(json.dumps(kwok.node()))
+
+
+def test_a_log_line_has_the_form_that_kubelets_read() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    assert kwok.log_line("hello, world", at) == "2026-01-02T03:04:05.000006000Z stdout F hello, world\n"
+
+
+def test_a_pods_log_file_is_named_by_its_absolute_path(monkeypatch: object, tmp_path: Path) -> None:
+    named = kwok.pod_logs("team", "web-0", tmp_path / "web.log")
+    assert named["metadata"] == {"name": "web-0", "namespace": "team"}
+    assert named["spec"] == {"logs": [{"logsFile": str(tmp_path / "web.log"), "follow": True}]}

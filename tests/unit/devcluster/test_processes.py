@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.devcluster.processes import Component, Guard, environment
+from runner.devcluster.supervisor import Revival
+
+_SLEEP = ("/bin/sleep", "1000")
+# A parent that starts a component and then waits to be killed.
+_PARENT = """
+import sys, time
+from pathlib import Path
+from runner.devcluster.processes import Component
+folder = Path(sys.argv[1])
+component = Component("sleeper", ("/bin/sleep", "1000"), folder, folder / "log")
+component.start()
+print(component.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Component:
+    return Component("sleeper", _SLEEP, tmp_path, tmp_path / "log")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_a_component_becomes_its_program_under_one_process_id(sleeper: Component) -> None:
+    sleeper.start()
+    expected = "\0".join((*_SLEEP, ""))
+    assert _eventually(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_text() == expected)
+    sleeper.kill()
+
+
+def test_a_killed_component_is_reaped(sleeper: Component) -> None:
+    sleeper.start()
+    pid = sleeper.pid
+    assert pid is not None
+    sleeper.kill()
+    assert sleeper.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_paused_component_is_alive_and_can_be_killed(sleeper: Component) -> None:
+    sleeper.start()
+    sleeper.signal(signal.SIGSTOP)
+    assert sleeper.alive
+    sleeper.kill()
+    assert not sleeper.alive
+
+
+def test_killing_what_never_started_does_nothing(sleeper: Component) -> None:
+    sleeper.kill()
+    assert sleeper.pid is None
+
+
+def test_output_goes_to_the_log_and_its_end_into_messages(tmp_path: Path) -> None:
+    component = Component("talker", ("/bin/sh", "-c", "seq 100; echo failed >&2; exit 3"), tmp_path, tmp_path / "log")
+    component.start()
+    assert component.process is not None
+    assert component.process.wait() == 3
+    assert component.last_lines(2) == "  100\n  failed"
+
+
+def test_a_component_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert _runs(pid)
+        parent.kill()
+        parent.wait()
+    assert _eventually(lambda: not _runs(pid))
+
+
+def test_the_guard_ends_what_lives_and_removes_what_is_doomed(tmp_path: Path) -> None:
+    doomed, kept = tmp_path / "doomed folder", tmp_path / "kept"
+    for folder in (doomed, kept):
+        folder.mkdir()
+    # A grandchild: the guard must end process groups, not processes.
+    component = Component("shell", ("/bin/sh", "-c", "sleep 1000 & echo $!; wait"), kept, kept / "log")
+    guard = Guard.start([doomed])
+    component.start()
+    guard.tell([component])
+    assert _eventually(lambda: (kept / "log").read_text().strip().isdigit())
+    grandchild = int((kept / "log").read_text())
+    guard.finish()
+    assert _eventually(lambda: not _runs(grandchild))
+    assert not component.alive
+    assert not doomed.exists()
+    assert kept.exists()
+
+
+def test_the_guard_spares_what_has_ended_before(tmp_path: Path, sleeper: Component) -> None:
+    guard = Guard.start([])
+    sleeper.start()
+    guard.tell([sleeper])
+    sleeper.kill()
+    guard.tell([sleeper])
+    sleeper.start()
+    guard.finish()
+    assert sleeper.alive
+    sleeper.kill()
+
+
+def test_components_see_no_secrets_of_our_environment() -> None:
+    ours = {"PATH": "/bin", "HOME": "/home/me", "API_TOKEN": "secret", "HTTPS_PROXY": "http://proxy"}
+    assert environment(ours) == {"PATH": "/bin", "HOME": "/home/me"}
+
+
+def test_a_component_that_ends_again_and_again_is_started_later_each_time() -> None:
+    revival = Revival()
+    assert not revival.is_due(100.0)
+    assert not revival.is_due(100.4)
+    assert revival.is_due(100.5)
+    assert not revival.is_due(101.0)
+    assert not revival.is_due(101.9)
+    assert revival.is_due(102.0)
