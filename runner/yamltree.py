@@ -135,6 +135,8 @@ def documents(source: Text, problems: Problems) -> list[yaml.Node]:
     except yaml.YAMLError as error:
         said = str(error).splitlines()[0]
         problems.errors.append(Problem(source.file, 0, "", f"not valid YAML: {said}"))
+    except RecursionError:
+        problems.errors.append(Problem(source.file, 0, "", "not valid YAML: nested too deeply to be read"))
     return roots
 
 

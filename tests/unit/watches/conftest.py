@@ -1,0 +1,65 @@
+"""A project folder with roles and a playbook, and readers of watches files in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner import watches
+from runner.errors import ConfigError
+from runner.watches import LoadedWatches, Watch
+
+Load = Callable[..., LoadedWatches]
+
+HEAD = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+  role: memcached
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for folder in ("roles/memcached", "roles/cleanup", "playbooks"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "playbooks/site.yml").write_text("[]\n")
+    return tmp_path
+
+
+@pytest.fixture
+def load(project: Path) -> Load:
+    def load_text(text: str | bytes, **environ: str) -> LoadedWatches:
+        raw = text if isinstance(text, bytes) else text.encode()
+        (project / "watches.yaml").write_bytes(raw)
+        return watches.load(
+            Path("watches.yaml"),
+            environ={"HOME": str(project / "home"), **environ},
+            cwd=project,
+            roles_path="",
+            collections_path="",
+        )
+
+    return load_text
+
+
+@pytest.fixture
+def one(load: Load) -> Callable[..., Watch]:
+    def load_one(rest: str = "", **environ: str) -> Watch:
+        loaded = load(f"{HEAD}{rest}", **environ)
+        assert loaded.warnings == ()
+        return loaded.watches[0]
+
+    return load_one
+
+
+@pytest.fixture
+def errors(load: Load) -> Callable[..., list[str]]:
+    def load_wrong(text: str | bytes, **environ: str) -> list[str]:
+        with pytest.raises(ConfigError) as raised:
+            load(text, **environ)
+        return str(raised.value).splitlines()
+
+    return load_wrong

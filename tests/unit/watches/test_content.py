@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner import watches
+from runner.errors import ConfigError
+from runner.watches import LoadedWatches, Playbook, Watch
+
+HEAD = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+"""
+MEMCACHED = "cache.example.com/v1alpha1, Kind=Memcached"
+
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
+Load = Callable[..., LoadedWatches]
+
+
+class TestContent:
+    def test_the_playbook_wins_over_the_role_with_a_warning(self, load: Load, project: Path) -> None:
+        loaded = load(f"{HEAD}  role: nowhere\n  playbook: playbooks/site.yml\n")
+        assert loaded.watches[0].content == Playbook(project / "playbooks/site.yml")
+        assert loaded.warnings == (
+            f"watches.yaml:4: {MEMCACHED}: role: role and playbook are both given: the playbook runs; remove the other",
+        )
+
+    def test_a_playbook_may_have_an_absolute_path(self, load: Load, project: Path) -> None:
+        path = project / "playbooks/site.yml"
+        assert load(f"{HEAD}  playbook: {path}\n").watches[0].content == Playbook(path)
+
+    def test_a_missing_role_names_every_place_that_was_tried(self, project: Path) -> None:
+        (project / "watches.yaml").write_text(f"{HEAD}  role: nowhere\n")
+        with pytest.raises(ConfigError) as raised:
+            watches.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="/a:b", collections_path="")
+        assert str(raised.value) == (
+            f"watches.yaml:4: {MEMCACHED}: role: 'nowhere' was not found; tried /a/nowhere, /a/roles/nowhere, "
+            f"{project}/b/nowhere, {project}/b/roles/nowhere, {project}/roles/nowhere"
+        )
+
+    def test_a_missing_playbook_names_its_path(self, errors: Errors, project: Path) -> None:
+        assert errors(f"{HEAD}  playbook: nowhere.yml\n") == [
+            f"watches.yaml:4: {MEMCACHED}: playbook: 'nowhere.yml' was not found; tried {project}/nowhere.yml"
+        ]
+
+    def test_neither_role_nor_playbook_is_an_error(self, errors: Errors) -> None:
+        assert errors(HEAD) == [f"watches.yaml:1: {MEMCACHED}: has neither role nor playbook; write one of them"]
+
+
+class TestFinalizer:
+    def test_vars_alone_run_the_watchs_own_role(self, one: One) -> None:
+        watch = one("  finalizer: {name: example.com/f, vars: {state: absent}}\n")
+        assert watch.finalizer is not None
+        assert watch.finalizer.content == watch.content
+        assert watch.finalizer.vars == {"state": "absent"}
+
+    def test_a_playbook_of_its_own_wins_over_its_role_with_a_warning(self, load: Load, project: Path) -> None:
+        finalizer = "{name: example.com/f, role: cleanup, playbook: playbooks/site.yml}"
+        loaded = load(f"{HEAD}  role: memcached\n  finalizer: {finalizer}\n")
+        found = loaded.watches[0].finalizer
+        assert found is not None
+        assert found.content == Playbook(project / "playbooks/site.yml")
+        assert f"{MEMCACHED}: finalizer.role: role and playbook are both given" in loaded.warnings[0]
+
+    @pytest.mark.parametrize(
+        ("finalizer", "said"),
+        [
+            ("{role: cleanup}", "finalizer.name: is missing or empty"),
+            ("{name: '', role: cleanup}", "finalizer.name: is missing or empty"),
+            ("{name: a b, role: cleanup}", "finalizer.name: 'a b' is not valid"),
+            ("{name: example.com/f}", "finalizer: has nothing to run"),
+            ("{name: example.com/f, vars: {}}", "finalizer: has nothing to run"),
+            ("{name: example.com/f, role: nowhere}", "finalizer.role: 'nowhere' was not found; tried"),
+            ("{name: example.com/f, playbook: no.yml}", "finalizer.playbook: 'no.yml' was not found; tried"),
+            ("{name: example.com/f, vars: [1]}", "finalizer.vars: is a list"),
+            ("example.com/f", "finalizer: is text ('example.com/f'); write a mapping with name, role, playbook, vars"),
+        ],
+    )
+    def test_a_finalizer_that_cannot_run_is_one_error(self, errors: Errors, finalizer: str, said: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  finalizer: {finalizer}\n")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {said}")
+
+
+class TestSelector:
+    def test_labels_and_expressions_become_one_string(self, one: One) -> None:
+        rest = """\
+  selector:
+    matchLabels: {app.kubernetes.io/name: cache, ready: true}
+    matchExpressions:
+      - {key: tier, operator: In, values: [front, back]}
+      - {key: zone, operator: NotIn, values: [a]}
+      - {key: owner, operator: Exists}
+      - {key: paused, operator: DoesNotExist, values: []}
+"""
+        assert one(rest).selector == (
+            "!paused,app.kubernetes.io/name=cache,owner,ready=true,tier in (back,front),zone notin (a)"
+        )
+
+    def test_an_empty_selector_selects_everything(self, one: One) -> None:
+        assert not one("  selector: {}\n").selector
+
+    @pytest.mark.parametrize(
+        ("selector", "said"),
+        [
+            ("app=cache", "selector: is text"),
+            ("{matchLabels: [a]}", "selector.matchLabels: is a list"),
+            ("{matchLabels: {a: [b]}}", "selector.matchLabels: holds more than text"),
+            ("{matchLabels: {a b: c}}", "selector.matchLabels: 'a b' is not valid"),
+            ("{matchLabels: {a: -c}}", "selector.matchLabels: '-c' is no label value"),
+            ("{matchExpressions: {a: b}}", "selector.matchExpressions: is a mapping"),
+            ("{matchExpressions: [a]}", "selector.matchExpressions[0]: is text"),
+            ("{matchExpressions: [{operator: Exists}]}", "selector.matchExpressions[0].key: is missing"),
+            (
+                "{matchExpressions: [{key: a, operator: in, values: [b]}]}",
+                "selector.matchExpressions[0].operator: 'in' is",
+            ),
+            ("{matchExpressions: [{key: a, operator: In}]}", "selector.matchExpressions[0].values: is missing"),
+            (
+                "{matchExpressions: [{key: a, operator: Exists, values: [b]}]}",
+                "selector.matchExpressions[0].values: Exists",
+            ),
+            (
+                "{matchExpressions: [{key: a, operator: In, values: [b c]}]}",
+                "selector.matchExpressions[0].values: 'b c'",
+            ),
+        ],
+    )
+    def test_a_selector_the_api_server_would_refuse_is_an_error(self, errors: Errors, selector: str, said: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  selector: {selector}\n")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {said}")

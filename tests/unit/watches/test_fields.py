@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from runner import watches
+from runner.frozen import thaw
+from runner.objects import GVK
+from runner.watches import LoadedWatches, Playbook, Role, Watch
+
+HEAD = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+"""
+MEMCACHED = "cache.example.com/v1alpha1, Kind=Memcached"
+
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
+Load = Callable[..., LoadedWatches]
+
+
+class TestDefaults:
+    def test_a_watch_needs_little_and_has_the_rest_by_default(self, one: One, project: Path) -> None:
+        assert one() == Watch(
+            gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),
+            content=Role("memcached", project / "roles/memcached"),
+            vars={},
+            finalizer=None,
+            reconcile_period=None,
+            manage_status=True,
+            watch_dependent_resources=True,
+            watch_cluster_scoped_resources=False,
+            watch_annotations_changes=False,
+            max_runner_artifacts=20,
+            snake_case_parameters=True,
+            mark_unsafe=True,
+            selector="",
+            blacklist=frozenset(),
+            line=1,
+        )
+
+    def test_an_empty_value_is_the_default(self, one: One) -> None:
+        names = ("vars", "reconcilePeriod", "manageStatus", "maxRunnerArtifacts", "selector", "blacklist", "finalizer")
+        assert one("".join(f"  {name}:\n" for name in names)) == one()
+
+    def test_every_field_is_read(self, load: Load, project: Path) -> None:
+        text = """\
+---
+# what this operator does
+- version: v1
+  kind: ConfigMap
+  playbook: playbooks/site.yml
+  vars: {size: 3}
+  reconcilePeriod: 1h2m3.5s
+  manageStatus: false
+  watchDependentResources: false
+  watchClusterScopedResources: true
+  watchAnnotationsChanges: true
+  maxRunnerArtifacts: 5
+  snakeCaseParameters: false
+  markUnsafe: false
+  selector: {matchLabels: {app: cache}}
+  blacklist:
+    - {group: apps, version: v1, kind: Deployment}
+    - {version: v1, kind: Secret}
+  finalizer:
+    name: cache.example.com/cleanup
+    role: cleanup
+    vars: {state: absent}
+"""
+        loaded = load(text)
+        assert loaded.warnings == ()
+        assert loaded.watches == (
+            Watch(
+                gvk=GVK("", "v1", "ConfigMap"),
+                content=Playbook(project / "playbooks/site.yml"),
+                vars={"size": 3},
+                finalizer=watches.Finalizer(
+                    "cache.example.com/cleanup", Role("cleanup", project / "roles/cleanup"), {"state": "absent"}
+                ),
+                reconcile_period=3723.5,
+                manage_status=False,
+                watch_dependent_resources=False,
+                watch_cluster_scoped_resources=True,
+                watch_annotations_changes=True,
+                max_runner_artifacts=5,
+                snake_case_parameters=False,
+                mark_unsafe=False,
+                selector="app=cache",
+                blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
+                line=3,
+            ),
+        )
+
+    def test_field_names_match_without_regard_to_case(self, load: Load) -> None:
+        text = "- Group: g.example.com\n  VERSION: v1\n  kind: K\n  Role: memcached\n  managestatus: false\n"
+        watch = load(text).watches[0]
+        assert (watch.gvk, watch.manage_status) == (GVK("g.example.com", "v1", "K"), False)
+
+    def test_nothing_in_a_watch_can_be_changed(self, one: One) -> None:
+        watch = one("  vars: {list: [1, {a: b}]}\n")
+        with pytest.raises(FrozenInstanceError):
+            watch.vars = {}  # type: ignore[misc]
+        with pytest.raises(TypeError):
+            watch.vars["list"][1]["a"] = "c"
+        with pytest.raises(AttributeError):
+            watch.vars["list"].append(2)
+        assert thaw(watch.vars) == {"list": [1, {"a": "b"}]}
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("0s", None),
+            ("0", None),
+            ('"0"', None),
+            ("10m", 600),
+            ('"1h"', 3600),
+            ("off", 0),
+            ('"Off"', 0),
+            ("500ms", 0.5),
+        ],
+    )
+    def test_a_reconcile_period_is_a_duration_or_off(self, one: One, text: str, seconds: float | None) -> None:
+        assert one(f"  reconcilePeriod: {text}\n").reconcile_period == seconds
+
+    @pytest.mark.parametrize("text", ["10", "1d", '""', "true", "[1m]", "soon"])
+    def test_a_duration_that_does_not_parse_is_an_error(self, errors: Errors, text: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  reconcilePeriod: {text}\n")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: reconcilePeriod: ")
+
+    def test_a_negative_period_is_off_with_a_warning(self, load: Load) -> None:
+        loaded = load(f"{HEAD}  role: memcached\n  reconcilePeriod: -1m\n")
+        assert loaded.watches[0].reconcile_period == 0
+        assert "negative" in loaded.warnings[0]
+
+    @pytest.mark.parametrize(
+        ("text", "value"), [("true", True), ("yes", True), ("y", True), ("off", False), ("N", False)]
+    )
+    def test_booleans_are_those_of_yaml_1_1(self, one: One, text: str, value: bool) -> None:  # noqa: FBT001 - a case
+        assert one(f"  watchAnnotationsChanges: {text}\n").watch_annotations_changes is value
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ('"true"', "is text ('true'); write true or false without quotes"),
+            ("1", "is a number ('1'); write true or false"),
+            ("maybe", "is text ('maybe'); write true or false"),
+            ("[]", "is a list; write true or false"),
+        ],
+    )
+    def test_what_is_no_boolean_is_an_error(self, errors: Errors, text: str, said: str) -> None:
+        assert errors(f"{HEAD}  role: memcached\n  manageStatus: {text}\n") == [
+            f"watches.yaml:5: {MEMCACHED}: manageStatus: {said}"
+        ]
+
+    @pytest.mark.parametrize(("text", "kept"), [("0", 20), ("-1", -1), ("1", 1), ("0x10", 16)])
+    def test_run_folders_are_counted_and_zero_means_the_default(self, one: One, text: str, kept: int) -> None:
+        assert one(f"  maxRunnerArtifacts: {text}\n").max_runner_artifacts == kept
+
+    @pytest.mark.parametrize("text", ['"5"', "1.5", "true", "-2", "{}"])
+    def test_what_is_no_count_of_run_folders_is_an_error(self, errors: Errors, text: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  maxRunnerArtifacts: {text}\n")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: maxRunnerArtifacts: ")
+
+    def test_text_fields_take_any_scalar_as_it_is_written(self, load: Load) -> None:
+        watch = load("- version: 1.10\n  kind: on\n  group: 007\n  role: memcached\n").watches[0]
+        assert watch.gvk == GVK("007", "1.10", "on")
+
+    def test_vars_may_hold_anything(self, one: One) -> None:
+        rest = """\
+  vars:
+    text: a
+    number: 1
+    float: 1.5
+    large: 1e22
+    huge: 123456789012345678901234567890
+    flag: yes
+    nothing:
+    date: 2020-01-01
+    time: 12:30
+    quoted: "007"
+    "{{ odd }} key": "{{ kept }}"
+    8080: port
+    on: key
+    deep: [{a: [1, null]}, []]
+    block: |
+      two
+      lines
+    bytes: !!binary aGVsbG8=
+"""
+        assert thaw(one(rest).vars) == {
+            "text": "a",
+            "number": 1,
+            "float": 1.5,
+            "large": 1e22,
+            "huge": 123456789012345678901234567890.0,
+            "flag": True,
+            "nothing": None,
+            "date": "2020-01-01",
+            "time": "12:30",
+            "quoted": "007",
+            "{{ odd }} key": "{{ kept }}",
+            "8080": "port",
+            "on": "key",
+            "deep": [{"a": [1, None]}, []],
+            "block": "two\nlines\n",
+            "bytes": "hello",
+        }
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("[1]", "is a list; write a mapping"),
+            ("text", "is text ('text'); write a mapping"),
+            ("{a: .inf}", "JSON has no number"),
+            ("{[1]: a}", "has a list as a key"),
+            ("&a {b: *a}", "contains itself"),
+            ("{a: !!binary /w==}", "no text"),
+            ("{<<: 1}", "`<<` takes a mapping"),
+            ('"\\ud800"', "write a mapping"),
+            ('{a: "\\ud800"}', "holds half a character"),
+        ],
+    )
+    def test_vars_that_cannot_be_passed_on_are_an_error(self, errors: Errors, text: str, said: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  vars: {text}\n")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: vars: ")
+        assert said in line
+
+    def test_anchors_and_merges_work_across_watches(self, load: Load) -> None:
+        text = """\
+- &base
+  version: v1
+  kind: A
+  role: memcached
+  vars: &vars {a: 1, b: 2}
+- <<: *base
+  kind: B
+  vars: {<<: *vars, b: 3}
+"""
+        first, second = load(text).watches
+        assert (second.gvk, second.content) == (GVK("", "v1", "B"), first.content)
+        assert second.vars == {"a": 1, "b": 3}

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import watches
+from runner.errors import ConfigError
+from runner.frozen import thaw
+from runner.watches import LoadedWatches, Watch
+
+HEAD = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+"""
+MEMCACHED = "cache.example.com/v1alpha1, Kind=Memcached"
+
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
+Load = Callable[..., LoadedWatches]
+
+
+class TestEnvironment:
+    def test_both_spellings_of_a_variable_are_replaced_by_values_of_any_type(self, one: One) -> None:
+        rest = (
+            "  manageStatus: ${MANAGE}\n  maxRunnerArtifacts: $KEEP\n  vars: {a: ${A}, b: '${A}', c: ${MAP}, ${K}: 1}\n"
+        )
+        watch = one(rest, MANAGE="false", KEEP="3", A="1", MAP="{x: [y]}", K="key")
+        assert (watch.manage_status, watch.max_runner_artifacts) == (False, 3)
+        assert thaw(watch.vars) == {"a": 1, "b": "1", "c": {"x": ["y"]}, "key": 1}
+
+    def test_a_variable_that_is_not_set_stays_as_it_is_written(self, one: One) -> None:
+        rest = "  vars:\n    a: ${NOT_SET}/x\n    b: $NOT_SET\n    c: cost $5, 100$ and $\n    d: ${}\n"
+        assert thaw(one(rest).vars) == {"a": "${NOT_SET}/x", "b": "$NOT_SET", "c": "cost $5, 100$ and $", "d": "${}"}
+
+    def test_a_variable_that_is_empty_leaves_the_default(self, one: One) -> None:
+        assert one("  manageStatus: ${EMPTY}\n", EMPTY="").manage_status is True
+
+    def test_an_error_names_a_variable_that_is_not_set(self, errors: Errors) -> None:
+        lines = errors(f"{HEAD}  role: ${{ROLE}}\n  manageStatus: $MANAGE\n")
+        assert lines[0].endswith("(not set in the environment: ROLE)")
+        assert lines[1].endswith("(not set in the environment: MANAGE)")
+
+    def test_lines_are_those_of_the_file_also_below_a_value_of_several_lines(self, errors: Errors) -> None:
+        text = f"{HEAD}  role: memcached\n  vars: {{a: $LINES}}\n  manageStatus: 5\n- kind: X\n"
+        lines = errors(text, LINES="[1,\n      2,\n      3\n      ]")
+        assert [line.split(":")[1] for line in lines] == ["6", "7", "7"]
+
+    def test_a_syntax_error_made_by_a_variable_names_it_and_the_line_of_the_file(self, errors: Errors) -> None:
+        (line,) = errors(f"{HEAD}  role: $ROLE\n", ROLE="[")
+        assert line.startswith("watches.yaml:4: not valid YAML")
+        assert "ROLE was replaced from the environment" in line
+        (line,) = errors(f"{HEAD}  vars: {{a: ${{A}}}}\n")
+        assert line.endswith("(not set in the environment: A)")
+
+
+class TestWholeFile:
+    def test_all_errors_are_told_at_once_in_the_order_of_the_file(self, errors: Errors) -> None:
+        text = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+  role: nowhere
+  manageStatus: perhaps
+  blacklist: [5]
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+  role: memcached
+- kind: ""
+  version: [v1]
+  role: memcached
+- just text
+"""
+        lines = errors(text)
+        assert [line.partition(": ")[0] for line in lines] == [
+            f"watches.yaml:{number}" for number in (4, 5, 6, 9, 11, 12, 14)
+        ]
+        assert lines[2].endswith("blacklist[0]: is a number; write a mapping with group, version, kind")
+        assert lines[3].endswith("kind: this kind has a watch already, in line 1; a kind has one watch")
+        assert "watch 3: kind: is missing or empty" in lines[4]
+        assert "watch 3: version: is a list" in lines[5]
+        assert "watch 4: is text" in lines[6]
+
+    @pytest.mark.parametrize("missing", ["version", "kind"])
+    def test_version_and_kind_may_not_be_empty(self, errors: Errors, missing: str) -> None:
+        fields = {"version": "v1", "kind": "K", "role": "memcached"} | {missing: ""}
+        (line,) = errors(yaml.safe_dump([fields]))
+        assert f"watch 1: {missing}: is missing or empty" in line
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("", "watches.yaml: is empty; write a list of watches"),
+            ("# only a comment\n", "watches.yaml: is empty"),
+            ("---\n", "watches.yaml:1: is nothing; write a list"),
+            ("a: b\n", "watches.yaml:1: is a mapping; write a list"),
+            ("\n\ntext\n", "watches.yaml:3: is text; write a list"),
+            ("- a: 1\n b: 2\n", "watches.yaml:2: not valid YAML: "),
+            ("- a: [1\n- b\n", "watches.yaml:2: not valid YAML: "),
+            ("- *nobody\n", "watches.yaml:1: not valid YAML: found undefined alias"),
+            ("- \x01\n", "watches.yaml: not valid YAML: "),
+            ("[" * 10_000, "watches.yaml: not valid YAML: nested too deeply"),
+        ],
+    )
+    def test_a_file_that_is_no_list_or_no_yaml_is_an_error(self, errors: Errors, text: str, said: str) -> None:
+        (line,) = errors(text)
+        assert line.startswith(said)
+
+    def test_a_file_that_is_no_text_or_not_there_is_an_error(self, errors: Errors, project: Path) -> None:
+        assert errors(b"\xff\xfe") == [
+            "watches.yaml: not text in UTF-8 (invalid start byte at byte 0); save it as UTF-8"
+        ]
+        for path, said in ((Path("none.yaml"), "there is no such file"), (Path("roles"), "cannot be read")):
+            with pytest.raises(ConfigError, match=f"{path}: {said}"):
+                watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
+
+    def test_a_byte_order_mark_and_windows_line_ends_are_accepted(self, load: Load) -> None:
+        text = f"{HEAD}  role: memcached\n".replace("\n", "\r\n")
+        assert load(b"\xef\xbb\xbf" + text.encode()).watches[0].gvk.kind == "Memcached"
+
+    def test_an_empty_list_watches_nothing_and_says_so(self, load: Load) -> None:
+        assert load("[]\n") == LoadedWatches((), ("watches.yaml:1: the list is empty, so nothing is watched",))
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (
+                "  manageStats: true\n",
+                f"5: {MEMCACHED}: unknown field 'manageStats' is ignored; did you mean manageStatus?",
+            ),
+            ("  zzz: true\n", f"5: {MEMCACHED}: unknown field 'zzz' is ignored; known are group, "),
+            ("  [a]: true\n", f"5: {MEMCACHED}: a list as a field's name is ignored"),
+            ("  finalizer: {name: a, vars: {a: b}, x: y}\n", f"5: {MEMCACHED}: finalizer: unknown field 'x'"),
+            ("  role: cleanup\n", "5: 'role' is given twice (first in line 4); this one counts"),
+            ("  vars: {a: 1, a: 2}\n", "5: 'a' is given twice (first in line 5); this one counts"),
+            ("  Role: cleanup\n", f"5: {MEMCACHED}: role: is also given in another spelling"),
+            ("  blacklist: [{kind: Secret}]\n", f"5: {MEMCACHED}: blacklist[0]: matches nothing"),
+            ("---\n- more\n", "6: a second document begins here; only the first is read"),
+        ],
+    )
+    def test_what_is_odd_but_works_is_a_warning(self, load: Load, text: str, said: str) -> None:
+        loaded = load(f"{HEAD}  role: memcached\n{text}")
+        assert len(loaded.watches) == 1
+        assert [line[: len("watches.yaml:") + len(said)] for line in loaded.warnings] == [f"watches.yaml:{said}"]
+
+    def test_of_two_values_for_a_field_the_last_counts(self, load: Load) -> None:
+        assert load(f"{HEAD}  role: nowhere\n  role: memcached\n").watches[0].content.path.name == "memcached"
+
+    def test_a_group_no_api_can_have_is_a_warning(self, load: Load) -> None:
+        loaded = load("- {group: example.com/v1, version: v1, kind: K, role: memcached}\n")
+        assert "no API has the group 'example.com/v1'" in loaded.warnings[0]
+
+
+FIELD = st.sampled_from(
+    (*watches._WATCH_FIELDS, "matchLabels", "matchExpressions", "key", "operator", "values", "name", "<<")
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(alphabet="ab1-./$: \n", max_size=6)
+    | st.sampled_from(["In", "v1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELD, inner, max_size=6),
+)
+
+
+@given(st.lists(st.dictionaries(FIELD, ANYTHING, max_size=8), max_size=3), st.text(max_size=4))
+def test_any_file_is_read_or_refused_with_a_line_for_each_error(entries: list[dict[str, Any]], noise: str) -> None:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "w.yaml").write_text(yaml.safe_dump(entries) + noise, encoding="utf-8")
+        try:
+            watches.load(Path("w.yaml"), environ={"a": "b"}, cwd=Path(folder), roles_path="", collections_path="")
+        except ConfigError as error:
+            wrong = [line for line in str(error).splitlines() if not line.startswith("w.yaml:")]
+        else:
+            wrong = []
+    assert wrong == []
