@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner import log, paths
-from runner.wishes import Wishes
 from runner.engine import artifacts, params
 from runner.engine.job import Job
 from runner.finalizers import Plan
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.watches import Watch
+from runner.wishes import Wishes
 
 
 @dataclass(frozen=True, slots=True)

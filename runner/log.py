@@ -41,6 +41,8 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
     renderer: Processor
     if encoder == "json":
         shared.append(structlog.processors.dict_tracebacks)
+        # `msg`, `level`, `ts` and `logger` are what collectors of controllers' logs look for.
+        shared.append(structlog.processors.EventRenamer("msg"))
         renderer = structlog.processors.JSONRenderer(default=str)
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
+import urllib3
 import yaml
 from kubernetes import config as kubernetes_config
 
@@ -80,7 +81,7 @@ class Api:
     """The API server, asked directly as the administrator."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        self._client = kubernetes_config.new_client_from_config(str(kubeconfig))
+        self._client = kubernetes_config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
         self._pool = self._client.rest_client.pool_manager
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
@@ -147,7 +148,9 @@ class Things:
             is_current = found.get("observedGeneration") == obj["metadata"]["generation"]
             return found if found.get("status") == status and (is_current or not current) else None
 
-        return wait_until(holds, f"{kind}={status} on {name}; it has {self.conditions(name)}")
+        found = wait_until(holds, f"{kind}={status} on {name}")
+        assert found is not None
+        return found
 
     def await_success(self, name: str) -> dict[str, Any]:
         self.await_condition(name, "Successful")
@@ -176,11 +179,20 @@ class Operator:
 
     def runs(self, name: str) -> list[dict[str, Any]]:
         """The line of each run of an object that has ended."""
-        return self.lines(event="Run ended", name=name)
+        return self.lines(msg="Run ended", name=name)
 
     def await_line(self, event: str, **fields: Any) -> dict[str, Any]:
         what = f"log line {event!r} {fields}; the log is:\n{self.log[-4000:]}"
-        return wait_until(lambda: self.lines(event=event, **fields), what)[-1]
+        return wait_until(lambda: self.lines(msg=event, **fields), what)[-1]
+
+    def is_ready(self) -> bool:
+        """Ask its readiness probe; fails the test when it has ended."""
+        assert self.process.poll() is None, f"the operator ended with {self.process.returncode}:\n{self.log[-4000:]}"
+        serving = [line["port"] for line in self.lines(msg="Serving") if "/readyz" in line["paths"]]
+        if not serving:
+            return False
+        answer = urllib3.request("GET", f"http://127.0.0.1:{serving[0]}/readyz", retries=False)
+        return answer.status == 200
 
     def stop(self, timeout: float = 60) -> int:
         """Stop it as Kubernetes does; return its exit code."""
@@ -199,6 +211,7 @@ class Project:
     folder: Path
     namespace: str
     kubeconfig: Path
+    api: Api
     operators: list[Operator] = field(default_factory=list)
     watches: list[dict[str, Any]] = field(default_factory=list)
 
@@ -214,8 +227,16 @@ class Project:
     def watch(self, role: str, **options: Any) -> None:
         self.watches.append({"group": GROUP, "version": "v1", "kind": "Thing", "role": role, **options})
 
-    def start(self, *flags: str, environment: Mapping[str, str] | None = None) -> Operator:
-        """Start the installed command in the project's folder."""
+    def grant(self, groups: list[str], resources: list[str]) -> None:
+        """Let the operator's account do with these what it may do with its own kinds."""
+        path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{self.namespace}"
+        role = self.api.call("GET", path)
+        verbs = ["get", "list", "watch", "patch", "update"]
+        role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
+        self.api.call("PUT", path, role)
+
+    def start(self, *flags: str, environment: Mapping[str, str] | None = None, ready: bool = True) -> Operator:
+        """Start the installed command in the project's folder, and wait until it watches."""
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         log = self.folder / f"operator-{len(self.operators)}.log"
         command = [
@@ -238,6 +259,8 @@ class Project:
             process = subprocess.Popen(command, cwd=self.folder, env=own, stdout=output, stderr=subprocess.STDOUT)
         operator = Operator(process, log)
         self.operators.append(operator)
+        if ready:
+            wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
         return operator
 
 
@@ -275,7 +298,7 @@ def things(api: Api, namespace: str) -> Things:
 @pytest.fixture
 def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Project]:
     kubeconfig = _account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, tmp_path)
-    project = Project(tmp_path / "project", namespace, kubeconfig)
+    project = Project(tmp_path / "project", namespace, kubeconfig, api)
     project.folder.mkdir()
     yield project
     for operator in project.operators:
@@ -290,7 +313,11 @@ def _account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> 
     role = yaml.safe_load((ROOT / "config/rbac/role.yaml").read_text(encoding="utf-8"))
     rules = role["rules"]
     rules += [
-        {**rule, "apiGroups": [GROUP], "resources": [each.replace("memcacheds", "things") for each in rule["resources"]]}
+        {
+            **rule,
+            "apiGroups": [GROUP],
+            "resources": [each.replace("memcacheds", "things") for each in rule["resources"]],
+        }
         for rule in rules
         if "cache.example.com" in rule["apiGroups"]
     ]

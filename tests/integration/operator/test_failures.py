@@ -1,0 +1,152 @@
+"""What a resource says of a run that went wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Project, Things
+
+
+def test_each_failed_tasks_message_stands_in_the_failure_condition(project: Project, things: Things) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Go on with whoever is left
+          ansible.builtin.set_fact:
+            a_fact: 1
+        - name: The first one fails for every item
+          ansible.builtin.fail:
+            msg: "no {{ item }} today"
+          loop: [bread, milk]
+        """,
+    )
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {})
+    failure = things.await_condition("one", "Failure")
+    assert failure["reason"] == "Failed"
+    assert "no bread today" in failure["message"]
+    assert "no milk today" in failure["message"]
+    assert failure["ansibleResult"]["failures"] == 1
+    assert things.conditions("one")["Running"]["status"] == "False"
+    assert things.conditions("one")["Successful"]["status"] == "False"
+    told = operator.await_line("Task failed", name="one")
+    assert told["path"].endswith("roles/thing/tasks/main.yml:5")
+    assert "Ansible Task StdOut" in operator.log
+
+
+def test_a_failed_run_is_tried_again_with_growing_delays_until_it_succeeds(project: Project, things: Things) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Wait for the world to change
+          ansible.builtin.stat:
+            path: "{{ lookup('env', 'NOTES') }}"
+          register: world
+        - name: Fail until then
+          ansible.builtin.assert:
+            that: world.stat.exists
+            fail_msg: not yet
+        """,
+    )
+    project.watch("thing")
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {})
+    assert things.await_condition("one", "Failure")["message"] == "not yet"
+    operator.await_line("Object is tried again", name="one", failures=2)
+    (project.folder / "notes").touch()
+    things.await_success("one")
+    delays = [line["seconds"] for line in operator.lines(msg="Object is tried again", name="one")]
+    assert delays[:2] == [1.0, 2.0]
+    assert things.conditions("one")["Failure"]["status"] == "False"
+
+
+def test_rescued_and_ignored_failures_are_none(project: Project, things: Things) -> None:
+    project.role(
+        "thing",
+        """
+        - block:
+            - name: Fail and be rescued
+              ansible.builtin.fail: {msg: rescued}
+          rescue:
+            - name: Mend it
+              ansible.builtin.debug: {msg: mended}
+        - name: Fail and be ignored
+          ansible.builtin.fail: {msg: ignored}
+          ignore_errors: true
+        """,
+    )
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {})
+    assert things.await_success("one")["ansibleResult"]["failures"] == 0
+    assert operator.runs("one")[0]["outcome"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ("- ansible.builtin.include_tasks: nowhere.yml\n", "nowhere.yml"),
+        ("- ansible.builtin.debug: {msg: 'x'\n  oops: [\n", "tasks/main.yml:2"),
+        ("- name: Use what is not installed\n  no.such.module:\n    a: 1\n", "no.such.module"),
+    ],
+    ids=["a missing task file", "a syntax error", "a missing collection"],
+)
+def test_what_ansible_itself_refuses_is_told_in_its_words(
+    project: Project, things: Things, tasks: str, said: str
+) -> None:
+    project.write("roles/thing/tasks/main.yml", tasks)
+    project.watch("thing")
+    project.start()
+    things.create("one", {})
+    assert said in things.await_condition("one", "Failure")["message"]
+
+
+def test_an_unreachable_host_is_a_failure(project: Project, things: Things) -> None:
+    project.write("inventory", "localhost ansible_connection=ssh ansible_host=127.0.0.1 ansible_port=1\n")
+    project.role("thing", "- name: Ask it\n  ansible.builtin.command: 'true'\n")
+    project.watch("thing")
+    project.start(environment={"ANSIBLE_INVENTORY": str(project.folder / "inventory"), "ANSIBLE_SSH_RETRIES": "0"})
+    things.create("one", {})
+    message = things.await_condition("one", "Failure")["message"]
+    assert "127.0.0.1" in message or "ssh" in message.lower()
+
+
+def test_a_role_that_is_killed_ends_in_a_failure_that_says_by_which_signal(project: Project, things: Things) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Kill whoever runs this
+          ansible.builtin.shell: |
+            p=$$
+            while [ "$p" -gt 1 ]; do
+              if tr '\\0' ' ' < /proc/$p/cmdline | grep -q ansible-playbook; then last=$p; fi
+              p=$(awk '/^PPid:/ {print $2}' /proc/$p/status)
+            done
+            kill -9 "$last"
+        """,
+    )
+    project.watch("thing")
+    project.start()
+    things.create("one", {})
+    message = things.await_condition("one", "Failure")["message"]
+    assert "9" in message or "SIGKILL" in message, message
+
+
+def test_an_annotation_that_does_not_parse_stops_the_object_until_it_is_put_right(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing")
+    operator = project.start()
+    name = "ansible.sdk.operatorframework.io/reconcile-period"
+    things.create("one", {}, annotations={name: "often"})
+    failure = things.await_condition("one", "Failure")
+    assert name in failure["message"]
+    assert "often" in failure["message"]
+    assert operator.runs("one") == []
+    things.merge("one", {"metadata": {"annotations": {name: "1h"}}})
+    things.await_success("one")

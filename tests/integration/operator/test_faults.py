@@ -1,0 +1,182 @@
+"""The operator when its surroundings fail: nothing hangs, nothing is lost, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+COUNT = """
+    - name: Count this run
+      ansible.builtin.lineinfile:
+        path: "{{ lookup('env', 'NOTES') }}"
+        line: "{{ ansible_operator_meta.name }} {{ size }} {{ lookup('pipe', 'date +%s%N') }}"
+        create: true
+        mode: "0600"
+"""
+
+HOLD = """
+    - name: Wait to be let on
+      ansible.builtin.wait_for:
+        path: "{{ lookup('env', 'NOTES') }}.go"
+        timeout: 120
+"""
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """Command lines of the processes whose environment or arguments name the project's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            belongs = str(folder).encode() in (entry / "environ").read_bytes() or str(folder) in command
+        except OSError:
+            continue
+        if belongs and command:
+            found.append(command)
+    return found
+
+
+@pytest.mark.xdist_group("own control plane")
+def test_an_outage_of_the_api_server_costs_nothing_but_time(
+    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+) -> None:
+    project.role("thing", COUNT)
+    project.watch("thing")
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"size": 1})
+    things.create("two", {"size": 1})
+    things.await_success("one")
+    things.await_success("two")
+    devcluster.stop_apiserver()
+    eventually(lambda: operator.lines(level="warning"), "the operator to notice")
+    time.sleep(10)  # the length of the outage is what is tested
+    assert operator.process.poll() is None
+    devcluster.start_apiserver()
+    things.merge("one", {"spec": {"size": 2}})
+    things.await_success("one")
+    assert [run["reason"] for run in operator.runs("one")] == ["created", "changed"]
+    assert len(operator.runs("two")) == 1
+
+
+@pytest.mark.xdist_group("own control plane")
+def test_a_change_that_nobody_saw_is_found_when_the_watch_is_back(
+    project: Project, things: Things, devcluster: DevCluster
+) -> None:
+    project.role("thing", COUNT)
+    project.watch("thing")
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"size": 1})
+    things.create("two", {"size": 1})
+    things.await_success("one")
+    things.await_success("two")
+    os.kill(operator.process.pid, 19)
+    things.merge("one", {"spec": {"size": 2}})
+    things.delete("two")
+    devcluster.restart_apiserver()
+    os.kill(operator.process.pid, 18)
+    things.await_success("one")
+    assert operator.runs("one")[-1]["reason"] == "changed"
+    things.create("two", {"size": 5})
+    things.await_success("two")
+    assert operator.stop() == 0
+
+
+@pytest.mark.xdist_group("own control plane")
+def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_back(
+    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+) -> None:
+    project.role("thing", HOLD + COUNT)
+    project.watch("thing")
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"size": 1})
+    operator.await_line("Run started", name="one")
+    devcluster.stop_apiserver()
+    (project.folder / "notes.go").touch()
+    operator.await_line("Run ended", name="one")
+    eventually(lambda: operator.lines(msg="Status write is repeated"), "the write to fail")
+    devcluster.start_apiserver()
+    things.await_success("one")
+    assert len(operator.runs("one")) == 1
+
+
+def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_its_work(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role("thing", HOLD + COUNT)
+    project.watch("thing")
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"size": 1})
+    operator.await_line("Run started", name="one")
+    eventually(lambda: len(_processes_of(project.folder)) > 2, "the run's processes to be there")
+    assert things.conditions("one")["Running"]["reason"] == "Running"
+    operator.kill()
+    eventually(lambda: _processes_of(project.folder) == [], "the run's processes to end", 20)
+    (project.folder / "notes.go").touch()
+    project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.await_success("one")
+    assert len((project.folder / "notes").read_text().splitlines()) == 1
+
+
+def test_a_storm_of_conflicts_delays_nothing_and_loses_no_condition_of_others(project: Project, things: Things) -> None:
+    project.role("thing", COUNT)
+    project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "thing"})
+    project.start(environment={"NOTES": str(project.folder / "notes")})
+    calm = threading.Event()
+    written = 0
+
+    def write_without_end() -> None:
+        nonlocal written
+        while not calm.is_set():
+            written += 1
+            if things.get("one") is None:
+                continue
+            things.merge("one", {"metadata": {"labels": {"storm": str(written)}}})
+            things.merge("one", {"status": {"counter": written}}, "status")
+
+    storm = threading.Thread(target=write_without_end)
+    things.create("one", {"size": 1})
+    things.merge("one", {"status": {"conditions": [{"type": "Ready", "status": "True", "mine": 1}]}}, "status")
+    storm.start()
+    try:
+        things.merge("one", {"spec": {"size": 2}})
+        things.await_success("one")
+        things.merge("one", {"spec": {"size": 3}})
+        things.await_success("one")
+    finally:
+        calm.set()
+        storm.join()
+    obj: dict[str, Any] = things.get("one") or {}
+    assert {"type": "Ready", "status": "True", "mine": 1} in obj["status"]["conditions"]
+    assert obj["status"]["counter"] > 10
+    assert written > 50
+    things.delete("one")
+    things.await_gone("one")
+
+
+def test_rights_that_are_missing_are_named_and_the_rest_goes_on(
+    project: Project, things: Things, api: Api, namespace: str
+) -> None:
+    project.role("thing", COUNT)
+    project.watch("thing")
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
+    role = api.call("GET", rbac)
+    kept = [rule for rule in role["rules"] if "things/status" not in rule.get("resources", [])]
+    assert len(kept) < len(role["rules"])
+    api.call("PUT", rbac, {**role, "rules": kept})
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"size": 1})
+    operator.await_line("Run ended", name="one")
+    refused = [line for line in operator.lines(level="warning") if "may not patch it" in line["msg"]]
+    assert len(refused) == 1
+    assert "things/status" in refused[0]["error"]

@@ -1,0 +1,268 @@
+"""Kinds: not served yet, gone and back, cluster-scoped, in several namespaces, selected by label, with odd schemas."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+GROUP = "test.example.com"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+HELLO = "- name: Say hello\n  ansible.builtin.debug:\n    msg: hello\n"
+
+
+class Kind:
+    """A kind of a test's own, beside Thing."""
+
+    def __init__(self, api: Api, namespace: str, thing: dict[str, Any]) -> None:
+        self._api = api
+        # The namespace's name is unique; a kind's must be too, since tests run side by side.
+        self.plural = "k" + "".join(letter for letter in namespace if letter.isalnum())
+        self.kind = self.plural.capitalize()
+        self.crd = copy.deepcopy(thing)
+        self.crd["metadata"] = {"name": f"{self.plural}.{GROUP}"}
+        self.crd["spec"]["names"] = {"kind": self.kind, "plural": self.plural, "singular": self.plural}
+        self.version: dict[str, Any] = self.crd["spec"]["versions"][0]
+        self._objects = f"/apis/{GROUP}/v1/namespaces/{namespace}/{self.plural}"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        properties: dict[str, Any] = self.version["schema"]["openAPIV3Schema"]["properties"]
+        return properties
+
+    def install(self) -> None:
+        self._api.apply(f"{CRDS}/{self.crd['metadata']['name']}", self.crd)
+
+    def is_served(self) -> bool:
+        return self._api.call("GET", self._objects) is not None
+
+    def remove(self) -> None:
+        self._api.call("DELETE", f"{CRDS}/{self.crd['metadata']['name']}")
+
+    def create(self, name: str, **metadata: Any) -> None:
+        body = {"apiVersion": f"{GROUP}/v1", "kind": self.kind, "metadata": {"name": name, **metadata}, "spec": {}}
+        self._api.call("POST", self._objects, body)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._api.call("GET", f"{self._objects}/{name}")
+        return found
+
+    def delete(self, name: str) -> None:
+        self._api.call("DELETE", f"{self._objects}/{name}")
+
+
+@pytest.fixture
+def kind(api: Api, namespace: str, project: Project) -> Iterator[Kind]:
+    """A kind that is not installed yet, with rights for the project's operator."""
+    thing = api.call("GET", f"{CRDS}/things.{GROUP}")
+    bare = {"apiVersion": thing["apiVersion"], "kind": thing["kind"], "spec": thing["spec"]}
+    kind = Kind(api, namespace, bare)
+    project.grant([GROUP], [kind.plural, f"{kind.plural}/status", f"{kind.plural}/finalizers"])
+    project.watches.append({"group": GROUP, "version": "v1", "kind": kind.kind, "role": "thing"})
+    project.role("thing", HELLO)
+    yield kind
+    kind.remove()
+
+
+def test_a_kind_that_is_not_served_yet_is_waited_for_and_others_are_served(
+    project: Project, things: Things, kind: Kind, eventually: Eventually
+) -> None:
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {})
+    things.await_success("one")
+    assert [line for line in operator.lines(level="warning") if kind.kind in str(line)]
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    kind.create("late")
+    operator.await_line("Run ended", name="late")
+
+
+def test_a_kind_that_is_deleted_and_comes_back_is_served_again(
+    project: Project, kind: Kind, eventually: Eventually
+) -> None:
+    project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    operator = project.start()
+    kind.create("first")
+    operator.await_line("Run ended", name="first", reason="created")
+    kind.remove()
+    operator.await_line("Run ended", name="first", reason="deleted")
+    eventually(lambda: not kind.is_served(), "the kind to go")
+    operator.await_line("Kind is not served; waiting for it")
+    kind.install()
+    eventually(kind.is_served, "the kind to be served again")
+    kind.create("second")
+    operator.await_line("Run ended", name="second")
+    assert operator.stop() == 0
+
+
+def test_status_that_a_schema_cannot_hold_is_told_once_and_runs_go_on(
+    project: Project, kind: Kind, eventually: Eventually
+) -> None:
+    del kind.schema["status"]
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    operator = project.start()
+    kind.create("one")
+    kind.create("two")
+    operator.await_line("Run ended", name="one")
+    operator.await_line("Run ended", name="two")
+    told = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+    assert len(told) == 1
+    assert "drops our conditions" in told[0]["msg"]
+
+
+def test_a_schema_that_refuses_our_conditions_is_told_once_and_runs_go_on(
+    project: Project, kind: Kind, eventually: Eventually
+) -> None:
+    kind.schema["status"] = {
+        "type": "object",
+        "properties": {"conditions": {"type": "array", "items": {"type": "string"}}},
+    }
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    operator = project.start()
+    kind.create("one")
+    operator.await_line("Run ended", name="one")
+    told = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+    assert len(told) == 1
+    assert "refuses our conditions" in told[0]["msg"]
+
+
+def test_a_schema_that_holds_a_part_gets_that_part(project: Project, kind: Kind, eventually: Eventually) -> None:
+    texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    items = {"type": "object", "properties": texts}
+    kind.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    operator = project.start()
+    kind.create("one")
+    operator.await_line("Run ended", name="one")
+    assert operator.stop() == 0
+    conditions = {entry["type"]: entry for entry in (kind.get("one") or {})["status"]["conditions"]}
+    assert conditions["Successful"]["status"] == "True"
+    told = operator.lines(msg="The kind's schema drops part of our conditions")
+    assert next(sorted(line["fields"]) for line in told) == ["status.conditions[].observedGeneration"]
+
+
+def test_a_kind_without_status_subresource_is_told_once_and_runs_go_on(
+    project: Project, kind: Kind, eventually: Eventually
+) -> None:
+    del kind.version["subresources"]
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    operator = project.start()
+    kind.create("one")
+    operator.await_line("Run ended", name="one")
+    assert operator.stop() == 0
+    told = [line for line in operator.lines(level="warning") if "no status subresource" in line["msg"]]
+    assert len(told) == 1
+    assert len(operator.runs("one")) == 1
+
+
+def test_labels_decide_what_is_watched_also_when_they_change(project: Project, things: Things) -> None:
+    project.role("thing", HELLO)
+    project.role("cleanup", HELLO)
+    project.watch(
+        "thing",
+        selector={"matchLabels": {"tier": "gold"}},
+        finalizer={"name": f"{GROUP}/finalizer", "role": "cleanup"},
+    )
+    operator = project.start()
+    things.create("plain", {})
+    things.create("gold", {}, labels={"tier": "gold"})
+    operator.await_line("Run ended", name="gold")
+    things.merge("plain", {"metadata": {"labels": {"tier": "gold"}}})
+    operator.await_line("Run ended", name="plain")
+    things.merge("gold", {"metadata": {"labels": {"tier": "lead"}}})
+    things.merge("gold", {"spec": {"size": 2}})
+    things.merge("plain", {"spec": {"size": 2}})
+    operator.await_line("Run ended", name="plain", reason="changed")
+    assert len(operator.runs("gold")) == 1
+    things.delete("gold")
+    operator.await_line("Run ended", name="gold", reason="deleted")
+    things.await_gone("gold")
+
+
+def test_an_object_that_left_the_selection_while_nobody_watched_is_still_finalized(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", HELLO)
+    project.watch(
+        "thing",
+        selector={"matchLabels": {"tier": "gold"}},
+        finalizer={"name": f"{GROUP}/finalizer", "role": "thing"},
+    )
+    operator = project.start()
+    things.create("gold", {}, labels={"tier": "gold"})
+    operator.await_line("Run ended", name="gold")
+    assert operator.stop() == 0
+    things.merge("gold", {"metadata": {"labels": {"tier": "lead"}}})
+    operator = project.start()
+    things.delete("gold")
+    things.await_gone("gold")
+    assert [run["reason"] for run in operator.runs("gold")] == ["deleted"]
+
+
+def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(project: Project, things: Things) -> None:
+    project.role("thing", HELLO)
+    project.watch("thing", reconcilePeriod="1s")
+    operator = project.start()
+    things.create("often", {})
+    off = {"ansible.sdk.operatorframework.io/reconcile-period": "0s"}
+    things.create("never", {}, annotations=off)
+    operator.await_line("Run ended", name="often", reason="periodic resync")
+    before = things.get("often") or {}
+    runs = len(operator.runs("often"))
+    operator.await_line("Run started", name="often", reason="periodic resync")
+    assert len(operator.runs("never")) == 1
+    assert runs >= 2
+    assert (things.get("often") or {})["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_a_role_asks_when_to_be_run_again(project: Project, things: Things) -> None:
+    project.role("thing", "- name: Come back\n  operator_sdk.util.requeue_after:\n    time: 1s\n")
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {})
+    operator.await_line("Run ended", name="one", reason="asked for by the last run")
+
+
+def test_a_kind_without_generation_runs_for_any_change_of_its_content(
+    project: Project, api: Api, namespace: str
+) -> None:
+    project.role("thing", HELLO)
+    project.grant([""], ["configmaps"])
+    project.watches.append(
+        {
+            "version": "v1",
+            "kind": "ConfigMap",
+            "role": "thing",
+            "manageStatus": False,
+            "selector": {"matchLabels": {"watched": "yes"}},
+        }
+    )
+    operator = project.start()
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    api.call("POST", path, {"metadata": {"name": "one", "labels": {"watched": "yes"}}, "data": {"a": "1"}})
+    operator.await_line("Run ended", name="one", reason="created")
+    api.call("PATCH", f"{path}/one", {"data": {"a": "2"}}, "application/merge-patch+json")
+    operator.await_line("Run ended", name="one", reason="changed")
+
+
+def test_objects_present_at_start_run_once_each(project: Project, things: Things) -> None:
+    project.role("thing", HELLO)
+    project.watch("thing")
+    for name in ("one", "two", "three"):
+        things.create(name, {})
+    operator = project.start()
+    for name in ("one", "two", "three"):
+        things.await_success(name)
+        assert [run["reason"] for run in operator.runs(name)] == ["present at start"]

@@ -1,0 +1,122 @@
+"""What a role sees of its resource and its surroundings."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Project, Things
+
+DUMP = """
+    - name: Show what there is
+      ansible.builtin.copy:
+        content: "{{ shown | to_json }}"
+        dest: "{{ lookup('env', 'NOTES') }}-{{ ansible_operator_meta.name }}"
+        mode: "0600"
+      vars:
+        shown:
+          meta: "{{ ansible_operator_meta }}"
+          whole_name: "{{ _test_example_com_thing.metadata.name }}"
+          as_written: "{{ _test_example_com_thing_spec }}"
+          by_key: "{{ replica_count | default('unset') }}"
+          nested: "{{ nested | default({}) }}"
+          nothing: "{{ nothing is defined and nothing is none }}"
+          empty: "{{ empty | default('unset') }}"
+          lists: "{{ lists | default([]) }}"
+          greeting: "{{ greeting | default('') }}"
+          same_key: "{{ same_key | default('') }}"
+          from_watch: "{{ from_watch }}"
+          environment: "{{ lookup('env', 'COLOUR') }}"
+          playbook_dir: "{{ playbook_dir }}"
+          python: "{{ ansible_playbook_python }}"
+          kubeconfig: "{{ lookup('env', 'K8S_AUTH_KUBECONFIG') }}"
+          same_kubeconfig: "{{ lookup('env', 'K8S_AUTH_KUBECONFIG') == lookup('env', 'KUBECONFIG') }}"
+"""
+
+
+def _shown(project: Project, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project.folder / f"notes-{name}").read_text())
+    return found
+
+
+def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: Project, things: Things) -> None:
+    project.role("thing", DUMP)
+    project.watch("thing", vars={"from_watch": "watch", "replicaCount": 9})
+    operator = project.start(environment={"NOTES": str(project.folder / "notes"), "COLOUR": "blue"})
+    spec = {
+        "replicaCount": 3,
+        "nested": {"egressIPs": [{"ipAddress": "::1"}], "with-dash": {"": 1}},
+        "nothing": None,
+        "empty": "",
+        "lists": [[1, [2]], [], {}],
+        "greeting": "žluťoučký 猫 🐈 {{ 1 + 1 }} {% raw %} {# no #}",
+        "sameKey": "first",
+        "same-key": "second",
+        "long": "x" * 200_000,
+    }
+    things.create("odd", spec)
+    things.create("bare")
+    things.await_success("odd")
+    things.await_success("bare")
+    odd = _shown(project, "odd")
+    assert odd["meta"] == {"name": "odd", "namespace": things.namespace}
+    assert odd["whole_name"] == "odd"
+    assert odd["as_written"] == spec
+    assert odd["by_key"] == 3
+    assert odd["nested"] == {"egress_ips": [{"ip_address": "::1"}], "with_dash": {"": 1}}
+    assert odd["nothing"] is True
+    assert odd["empty"] == ""
+    assert odd["lists"] == [[1, [2]], [], {}]
+    assert odd["greeting"] == spec["greeting"]
+    assert odd["same_key"] in {"first", "second"}
+    assert odd["from_watch"] == "watch"
+    assert odd["environment"] == "blue"
+    assert odd["playbook_dir"].endswith("/odd/project")
+    assert odd["python"]
+    assert odd["same_kubeconfig"] is True
+    bare = _shown(project, "bare")
+    assert bare["as_written"] == {}
+    assert bare["by_key"] == "unset"
+    assert operator.await_line("Two keys of the spec become one variable", name="odd")
+    hint = [line for line in operator.lines(name="odd") if "markUnsafe" in line["msg"]]
+    assert [line["path"] for line in hint] == ["spec.greeting"]
+
+
+def test_a_playbook_runs_from_where_it_lies(project: Project, things: Things) -> None:
+    project.write(
+        "playbooks/thing.yml",
+        """
+        - hosts: localhost
+          gather_facts: false
+          vars_files: [beside.yml]
+          tasks:
+            - ansible.builtin.command: pwd
+              register: pwd
+            - ansible.builtin.copy:
+                content: "{{ [beside, playbook_dir, pwd.stdout] | to_json }}"
+                dest: "{{ lookup('env', 'NOTES') }}-{{ ansible_operator_meta.name }}"
+                mode: "0600"
+        """,
+    )
+    project.write("playbooks/beside.yml", "beside: found\n")
+    project.watches.append(
+        {"group": "test.example.com", "version": "v1", "kind": "Thing", "playbook": "playbooks/thing.yml"}
+    )
+    project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {})
+    things.await_success("one")
+    beside, folder, cwd = json.loads((project.folder / "notes-one").read_text())
+    assert beside == "found"
+    assert folder == str(project.folder / "playbooks")
+    assert cwd.endswith("/Thing/" + things.namespace + "/one/project")
+
+
+def test_mark_unsafe_false_brings_templates_back(project: Project, things: Things) -> None:
+    project.role("thing", DUMP)
+    project.watch("thing", vars={"from_watch": "{{ 20 + 1 }}"}, markUnsafe=False)
+    project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"replicaCount": "{{ 1 + 1 }}"})
+    things.await_success("one")
+    assert str(_shown(project, "one")["by_key"]) == "2"
+    assert str(_shown(project, "one")["from_watch"]) == "21"
