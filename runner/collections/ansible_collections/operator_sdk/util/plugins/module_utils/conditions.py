@@ -12,7 +12,7 @@ FIELDS = ("type", "status", "reason", "message", "observedGeneration", "lastHear
 
 _STATUSES = ("True", "False", "Unknown")
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?(?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?(?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def validated(conditions: list[Any]) -> list[dict[str, Any]]:

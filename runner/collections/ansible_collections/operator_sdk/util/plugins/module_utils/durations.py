@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
-_WHOLE = re.compile(rf"([+-]?)(0|(?:{_PART.pattern})+)")
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
+_WHOLE = re.compile(rf"([+-]?)(0|(?:{_PART.pattern})+)", re.ASCII)
 _LIMIT = (2**63 - 1) / 1e9
 """Seconds: Go counts nanoseconds in 64 bits."""
 

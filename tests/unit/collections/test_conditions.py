@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.operator_sdk.util.plugins.module_utils import conditions
+
+NOW = "2026-01-31T12:00:00Z"
+EARLIER = "2025-01-31T12:00:00Z"
+
+
+def ready(status: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "Ready", "status": status, **fields}
+
+
+def test_options_that_were_not_given_are_left_out() -> None:
+    given = ready("True", reason=None, message=None, observedGeneration=3)
+    assert conditions.validated([given]) == [ready("True", observedGeneration=3)]
+
+
+@pytest.mark.parametrize(("written", "kept"), [(True, "True"), (False, "False"), ("Unknown", "Unknown")])
+def test_a_boolean_status_is_understood(written: Any, kept: str) -> None:
+    assert conditions.validated([ready(written)])[0]["status"] == kept
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        ("Ready", "condition 1 is 'Ready'; a condition is a map"),
+        ({"status": "True"}, "condition 1 has no type"),
+        (ready("yes"), "condition 'Ready': status is 'yes'; it must be one of True, False, Unknown"),
+        ({"type": "Ready"}, "condition 'Ready': status is None"),
+        (ready("True", reason="The ping failed"), "reason is 'The ping failed'; it must be one CamelCase word"),
+        (ready("True", lastTransitionTime="26/03/2021 2:00PM"), "lastTransitionTime is '26/03/2021 2:00PM'"),
+        (ready("True", lastHeartbeatTime="2026-01-31"), "lastHeartbeatTime is '2026-01-31'"),
+    ],
+)
+def test_a_wrong_condition_is_named(condition: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match="condition") as caught:
+        conditions.validated([condition])
+    assert complaint in str(caught.value)
+
+
+def test_a_type_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="'Ready' is given 2 times"):
+        conditions.validated([ready("True"), ready("False")])
+
+
+@pytest.mark.parametrize("reason", ["PingFailed", "HTTP2Error", "vendor:Reason_1", "A"])
+def test_reasons_of_the_api_conventions_are_taken(reason: str) -> None:
+    assert conditions.validated([ready("True", reason=reason)])[0]["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31 12:00:00+01:00", "2026-01-31T12:00:00+01:00"),
+        ("2026-01-31t12:00:00.5z", "2026-01-31T12:00:00.5Z"),
+        ("2026-01-31T12:00Z", "2026-01-31T12:00:00Z"),
+    ],
+)
+def test_times_are_written_as_the_api_server_wants_them(written: str, kept: str) -> None:
+    assert conditions.validated([ready("True", lastTransitionTime=written)])[0]["lastTransitionTime"] == kept
+
+
+def test_the_transition_time_stays_while_the_status_does() -> None:
+    current = [ready("True", reason="Old", lastTransitionTime=EARLIER)]
+    assert conditions.merged(current, [ready("True", reason="New")], NOW) == [
+        ready("True", reason="New", lastTransitionTime=EARLIER)
+    ]
+
+
+def test_the_transition_time_moves_with_the_status() -> None:
+    current = [ready("True", lastTransitionTime=EARLIER)]
+    assert conditions.merged(current, [ready("False")], NOW) == [ready("False", lastTransitionTime=NOW)]
+
+
+def test_a_given_transition_time_counts_only_when_the_status_changes() -> None:
+    given = "2026-01-30T00:00:00Z"
+    current = [ready("True", lastTransitionTime=EARLIER)]
+    stays = conditions.merged(current, [ready("True", lastTransitionTime=given)], NOW)
+    moves = conditions.merged(current, [ready("False", lastTransitionTime=given)], NOW)
+    assert [stays[0]["lastTransitionTime"], moves[0]["lastTransitionTime"]] == [EARLIER, given]
+
+
+def test_conditions_keep_their_order_and_new_ones_come_last() -> None:
+    current = [{"type": kind, "status": "True", "lastTransitionTime": EARLIER} for kind in ("Running", "Ready", "Odd")]
+    wanted = [{"type": "Added", "status": "True"}, ready("False")]
+    assert [entry["type"] for entry in conditions.merged(current, wanted, NOW)] == ["Running", "Ready", "Odd", "Added"]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.operator_sdk.util.plugins.module_utils import statuses
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-01-31T12:00:00Z"
+EARLIER = "2025-01-31T12:00:00Z"
+
+scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=3))
+documents = st.recursive(
+    st.dictionaries(st.sampled_from("abcde"), scalars, max_size=4),
+    lambda inner: st.dictionaries(st.sampled_from("abcde"), st.one_of(scalars, inner), max_size=4),
+    max_leaves=12,
+)
+
+
+def applied(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: bool = False) -> dict[str, Any]:
+    result: dict[str, Any] = statuses.applied(current, wanted, replace_lists=replace_lists, now=NOW)
+    return result
+
+
+def patched(target: Any, patch: Any) -> Any:
+    """RFC 7386, as its section 2 describes it."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = patched(result.get(key), value)
+    return result
+
+
+def test_fields_that_are_not_mentioned_stay() -> None:
+    assert applied({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 4}}) == {"a": 1, "b": {"c": 2, "d": 4}}
+
+
+def test_a_null_field_is_removed_at_any_depth() -> None:
+    assert applied({"a": [1], "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": None}, "e": None}) == {"b": {"d": 3}}
+
+
+def test_a_map_takes_the_place_of_a_scalar() -> None:
+    assert applied({"a": "text"}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+
+
+def test_a_list_that_holds_the_wanted_items_stays_unless_lists_are_replaced() -> None:
+    assert applied({"a": ["x", "y"]}, {"a": ["y"]}) == {"a": ["x", "y"]}
+    assert applied({"a": ["x", "y"]}, {"a": ["y"]}, replace_lists=True) == {"a": ["y"]}
+
+
+def test_a_list_with_a_new_item_replaces_the_old_one_either_way() -> None:
+    assert applied({"a": ["x", "y"]}, {"a": ["y", "z"]}) == {"a": ["y", "z"]}
+    assert applied({"a": ["x", "y"]}, {"a": ["y", "z"]}, replace_lists=True) == {"a": ["y", "z"]}
+
+
+def test_an_empty_list_empties_only_when_lists_are_replaced() -> None:
+    assert applied({"a": ["x"]}, {"a": []}) == {"a": ["x"]}
+    assert applied({"a": ["x"]}, {"a": []}, replace_lists=True) == {"a": []}
+
+
+def test_conditions_are_merged_by_type_even_when_lists_are_replaced() -> None:
+    current = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": EARLIER}]}
+    wanted = {"conditions": [{"type": "Ready", "status": "True"}]}
+    assert applied(current, wanted, replace_lists=True)["conditions"] == [
+        {"type": "Running", "status": "True", "lastTransitionTime": EARLIER},
+        {"type": "Ready", "status": "True", "lastTransitionTime": NOW},
+    ]
+
+
+def test_null_conditions_remove_them_all() -> None:
+    assert applied({"a": 1, "conditions": [{"type": "Ready", "status": "True"}]}, {"conditions": None}) == {"a": 1}
+
+
+def test_a_status_of_null_conditions_can_be_written_to() -> None:
+    wanted = {"conditions": [{"type": "Ready", "status": "True"}]}
+    assert applied({"conditions": None}, wanted)["conditions"][0]["type"] == "Ready"
+
+
+def test_replacing_drops_everything_else_but_keeps_transition_times() -> None:
+    current = {"a": 1, "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": EARLIER}]}
+    wanted = {"b": {"c": None, "d": 2}, "conditions": [{"type": "Ready", "status": "True", "reason": "Still"}]}
+    assert statuses.replaced(current, wanted, now=NOW) == {
+        "b": {"d": 2},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Still", "lastTransitionTime": EARLIER}],
+    }
+
+
+def test_a_patch_names_only_what_differs() -> None:
+    before = {"same": {"x": 1}, "gone": 1, "map": {"x": 1, "y": 2}}
+    after = {"same": {"x": 1}, "new": [1], "map": {"x": 1, "y": 3}}
+    assert statuses.merge_patch(before, after) == {"gone": None, "new": [1], "map": {"y": 3}}
+
+
+@given(documents, documents)
+def test_a_patch_makes_the_one_status_into_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+    patch = statuses.merge_patch(before, after)
+    assert patched(before, patch) == after
+    assert bool(patch) == (before != after)
+
+
+@given(current=documents, wanted=documents, replace_lists=st.booleans())
+def test_applying_twice_changes_nothing_the_second_time(
+    current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: bool
+) -> None:
+    once = applied(current, wanted, replace_lists=replace_lists)
+    assert applied(once, wanted, replace_lists=replace_lists) == once
+
+
+def test_fields_that_the_server_dropped_are_named_by_their_path() -> None:
+    assert statuses.missing({"a": 1, "b": {"c": 1, "d": 2}}, {"b": {"c": 1}}) == ["status.a", "status.b.d"]
