@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from runner.objects import GVK, ObjectKey
-
-DEFAULT_RUNNER_DIR = Path("/tmp/ansible-operator/runner")  # noqa: S108 - the contract's place; each object's folder is 0700
 
 _COLLECTIONS = "ansible_collections"
 _FQCN_PARTS = 3
@@ -29,8 +28,8 @@ class SearchPath:
     """Folders that hold roles by name."""
     collections: tuple[Path, ...]
     """Folders named `ansible_collections`, whether they exist or not."""
-    given_roles: tuple[Path, ...]
-    """Those of `roles` that the user asked for."""
+    given: Mapping[str, tuple[Path, ...]]
+    """By Ansible's variable, where Ansible itself should look; empty where the user gave no path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +49,19 @@ def search_path(*, cwd: Path, roles_path: str, collections_path: str, environ: M
     roles: list[Path] = []
     for entry in _entries(roles_path, cwd, home):
         roles += (entry, entry / "roles")
-    roles.append(cwd / "roles")
-    collections = [*_entries(collections_path, cwd, home)]
-    if home:
-        collections.append(Path(home) / ".ansible/collections")
-    collections.append(Path("/usr/share/ansible/collections"))
-    collections += (Path(entry).absolute() for entry in sys.path if entry)
-    collections.append(_SHIPPED)
+    usual = [Path(home) / ".ansible/collections"] if home else []
+    usual.append(Path("/usr/share/ansible/collections"))
+    named = list(_entries(collections_path, cwd, home))
+    of_python = [Path(entry).absolute() for entry in sys.path if entry]
     return SearchPath(
-        roles=tuple(_once(roles)),
-        collections=tuple(_once([_collections_below(entry) for entry in collections])),
-        given_roles=tuple(_once(roles[:-1])),
+        roles=_once([*roles, cwd / "roles"]),
+        collections=_once(_collections_below(entry) for entry in (*named, *usual, *of_python, _SHIPPED)),
+        given=MappingProxyType(
+            {
+                "ANSIBLE_ROLES_PATH": _once(roles),
+                "ANSIBLE_COLLECTIONS_PATH": _once([*named, *usual]) if named else (),
+            }
+        ),
     )
 
 
@@ -91,14 +92,10 @@ def find_collection(name: str, places: SearchPath) -> Found:
 def ansible_environment(places: SearchPath) -> dict[str, str]:
     """Return the variables that let Ansible, started anywhere, find what `places` finds.
 
-    Relative entries mean the operator's working directory, which a run does not share. The roles path is only set where
-    the user gave one, lest it hide the one in ansible.cfg.
+    Relative entries mean the operator's working directory, which a run does not share. What the user gave no path for
+    is left out, lest it hide what an ansible.cfg says.
     """
-    collections = [str(root.parent) for root in places.collections if root.is_dir()]
-    environment = {"ANSIBLE_COLLECTIONS_PATH": ":".join(collections)}
-    if places.given_roles:
-        environment["ANSIBLE_ROLES_PATH"] = ":".join(map(str, places.given_roles))
-    return environment
+    return {name: ":".join(map(str, entries)) for name, entries in places.given.items() if entries}
 
 
 def absolute(text: str, cwd: Path) -> Path:
@@ -133,5 +130,5 @@ def _worth_naming(root: Path) -> bool:
     return root.is_dir() or str(root.parent) not in sys.path
 
 
-def _once(paths: Sequence[Path]) -> list[Path]:
-    return list(dict.fromkeys(paths))
+def _once(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(paths))

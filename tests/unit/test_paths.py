@@ -105,14 +105,15 @@ def test_collections_of_python_packages_and_our_own_are_found(
 
 
 def test_ansible_is_told_where_we_look_in_absolute_terms(cwd: Path) -> None:
-    make(cwd / "given/ansible_collections")
-    environment = paths.ansible_environment(places(cwd, "my-roles", "given"))
-    assert environment["ANSIBLE_COLLECTIONS_PATH"].split(":")[0] == str(cwd / "given")
-    assert environment["ANSIBLE_ROLES_PATH"] == f"{cwd}/my-roles:{cwd}/my-roles/roles"
+    home = cwd.parent / "home"
+    assert paths.ansible_environment(places(cwd, "my-roles", "given")) == {
+        "ANSIBLE_ROLES_PATH": f"{cwd}/my-roles:{cwd}/my-roles/roles",
+        "ANSIBLE_COLLECTIONS_PATH": f"{cwd}/given:{home}/.ansible/collections:/usr/share/ansible/collections",
+    }
 
 
-def test_a_roles_path_that_nobody_gave_does_not_hide_that_of_ansible_cfg(cwd: Path) -> None:
-    assert "ANSIBLE_ROLES_PATH" not in paths.ansible_environment(places(cwd))
+def test_paths_that_nobody_gave_do_not_hide_those_of_ansible_cfg(cwd: Path) -> None:
+    assert paths.ansible_environment(places(cwd)) == {}
 
 
 def test_an_object_has_a_run_folder_of_its_own() -> None:
