@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from typing import Any
+
+import pytest
+
+from runner.kube.cache import Cache, Change
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.objects import Object, ObjectKey
+
+KEY = ObjectKey("ns", "a")
+
+
+def obj(name: str = "a", version: int = 1, **more: Any) -> Object:
+    meta = {"namespace": "ns", "name": name, "uid": f"uid-{name}", "resourceVersion": str(version), "generation": 1}
+    return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {**meta, **more}, "spec": {"size": 3}}
+
+
+def listed(cache: Cache, scope: str, *objects: Object) -> list[Change]:
+    changes = cache.apply(scope, Restarted(scope))
+    for found in objects:
+        changes += cache.apply(scope, Applied(found))
+    return changes + cache.apply(scope, Synced())
+
+
+def test_an_object_is_held_without_managed_fields_and_handed_out_as_a_copy() -> None:
+    cache = Cache()
+    cache.apply("", Applied(obj(managedFields=[{"manager": "kubectl"}])))
+    assert cache.get(KEY) == obj()
+    held = cache.get(KEY)
+    assert held is not None
+    held["spec"]["size"] = 99
+    assert cache.get(KEY) == obj()
+    assert cache.get(ObjectKey("ns", "b")) is None
+    assert KEY in cache
+    assert list(cache.keys()) == [KEY]
+
+
+def test_objects_of_the_first_list_are_told_apart_from_later_ones() -> None:
+    cache = Cache()
+    assert [change.initial for change in listed(cache, "", obj("a"), obj("b"))] == [True, True]
+    assert cache.apply("", Applied(obj("c")))[0].initial is False
+    assert [change.initial for change in listed(cache, "", obj("a"), obj("b"), obj("c"), obj("d"))] == [False]
+
+
+def test_an_object_created_while_the_first_list_goes_wrong_still_belongs_to_it() -> None:
+    cache = Cache()
+    cache.apply("", Restarted(""))
+    cache.apply("", Applied(obj("a")))
+    (change,) = listed(cache, "", obj("a"), obj("b"))
+    assert (change.key.name, change.initial) == ("b", True)
+
+
+def test_a_relist_repeats_no_object() -> None:
+    cache = Cache()
+    listed(cache, "", obj("a"), obj("b"))
+    assert listed(cache, "", obj("b"), obj("a")) == []
+
+
+def test_a_relist_reports_what_changed_and_what_went() -> None:
+    cache = Cache()
+    listed(cache, "", obj("a"), obj("b"), obj("c"))
+    changes = listed(cache, "", obj("a"), obj("b", 2))
+    assert [(change.key.name, change.new is None) for change in changes] == [("b", False), ("c", True)]
+    assert len(cache) == 2
+
+
+def test_a_list_that_breaks_off_drops_nothing() -> None:
+    cache = Cache()
+    listed(cache, "", obj("a"), obj("b"))
+    cache.apply("", Restarted(""))
+    cache.apply("", Applied(obj("a")))
+    assert len(cache) == 2
+    assert listed(cache, "", obj("b")) != []
+    assert list(cache.keys()) == [ObjectKey("ns", "b")]
+
+
+def test_a_lower_resource_version_is_a_change_like_any_other() -> None:
+    cache = Cache()
+    listed(cache, "", obj("a", 900))
+    (change,) = listed(cache, "", obj("a", 4))
+    assert change.new is not None
+    assert change.new.resource_version == "4"
+
+
+def test_an_object_made_again_meanwhile_is_seen_by_its_uid() -> None:
+    cache = Cache()
+    listed(cache, "", obj("a", uid="first"))
+    (change,) = listed(cache, "", obj("a", 7, uid="second"))
+    assert change.old is not None
+    assert change.new is not None
+    assert (change.old.uid, change.new.uid) == ("first", "second")
+
+
+def test_a_deletion_is_reported_once() -> None:
+    cache = Cache()
+    listed(cache, "", obj("a"))
+    (change,) = cache.apply("", Deleted(obj("a", 5)))
+    assert change.old is not None
+    assert change.new is None
+    assert cache.apply("", Deleted(obj("a", 5))) == []
+
+
+def test_a_scope_drops_its_own_objects_only() -> None:
+    cache = Cache()
+    listed(cache, "one", obj("a", namespace="one"))
+    listed(cache, "two", obj("b", namespace="two"))
+    (change,) = listed(cache, "one")
+    assert change.key == ObjectKey("one", "a")
+    assert list(cache.keys()) == [ObjectKey("two", "b")]
+    assert cache.is_synced("one")
+    assert not cache.is_synced("three")
+
+
+def test_the_summary_says_what_decisions_need() -> None:
+    cache = Cache()
+    deleting = obj(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b", "c/d"], generation=7)
+    cache.apply("", Applied(deleting))
+    summary = cache.summary(KEY)
+    assert summary is not None
+    assert summary.generation == 7
+    assert summary.deleting
+    assert summary.finalizers == ("a/b", "c/d")
+    assert summary.content_digest == b""
+    assert cache.summary(ObjectKey("ns", "b")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({"data": {"k": "other"}}, True),
+        ({"metadata": {"labels": {"a": "b"}}}, True),
+        ({"metadata": {"resourceVersion": "2"}}, False),
+        ({"metadata": {"managedFields": [{"manager": "x"}]}}, False),
+    ],
+)
+def test_kinds_without_a_generation_are_told_apart_by_content(change: dict[str, Any], differs: bool) -> None:  # noqa: FBT001 - a column of the table
+    def secret(more: dict[str, Any]) -> Object:
+        meta = {"namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "1", **more.get("metadata", {})}
+        return {"apiVersion": "v1", "kind": "Secret", "data": more.get("data", {"k": "v"}), "metadata": meta}
+
+    first, second = Cache(), Cache()
+    first.apply("", Applied(secret({})))
+    second.apply("", Applied(secret(change)))
+    one, two = first.summary(KEY), second.summary(KEY)
+    assert one is not None
+    assert two is not None
+    assert (one.content_digest != two.content_digest) is differs
+
+
+def test_annotations_are_told_apart_whatever_their_order() -> None:
+    def digest(annotations: dict[str, str]) -> bytes:
+        cache = Cache()
+        cache.apply("", Applied(obj(annotations=annotations)))
+        summary = cache.summary(KEY)
+        assert summary is not None
+        return summary.annotations_digest
+
+    assert digest({"a": "1", "b": "2"}) == digest({"b": "2", "a": "1"})
+    assert digest({"a": "1"}) != digest({"a": "2"})
+    assert digest({}) != digest({"a": ""})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_any_history_the_cache_holds_what_the_server_holds(seed: int) -> None:
+    """Changes reach the cache by events, or are missed until the next list; the changes add up to the same."""
+    rng = random.Random(seed)
+    cache, server, told = Cache(), dict[str, Object](), dict[str, str]()
+
+    def tell(changes: list[Change]) -> None:
+        for change in changes:
+            if change.new is None:
+                del told[change.key.name]
+            else:
+                told[change.key.name] = change.new.uid
+
+    connected = False
+    for version in range(300):
+        name = f"w{rng.randrange(12)}"
+        if rng.random() < 0.1:
+            connected = not connected
+            if connected:
+                tell(listed(cache, "", *rng.sample(list(server.values()), len(server))))
+        elif name in server and rng.random() < 0.3:
+            gone = server.pop(name)
+            if connected:
+                tell(cache.apply("", Deleted(gone)))
+        else:
+            uid = server[name]["metadata"]["uid"] if name in server else f"{name}-{version}"
+            server[name] = obj(name, version, uid=uid)
+            if connected:
+                tell(cache.apply("", Applied(server[name])))
+    tell(listed(cache, "", *server.values()))
+    assert {key.name: cache.get(key) for key in cache.keys()} == server  # noqa: SIM118 - a cache is no mapping
+    assert told == {name: held["metadata"]["uid"] for name, held in server.items()}
+
+
+def test_an_object_of_one_kibibyte_takes_about_two() -> None:
+    import tracemalloc  # noqa: PLC0415 - slows everything down while it is on
+
+    cache = Cache()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            uid = f"7f6b0c1e-52a1-4b43-9a5f-{number:012d}"
+            cache.apply("", Applied(obj(f"widget-{number}", number, uid=uid, text="x" * 700)))
+        gc.collect()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    held = cache.get(ObjectKey("ns", "widget-1"))
+    assert held is not None
+    assert used / 1000 < 2048
+    assert sys.getsizeof(cache._entries[ObjectKey("ns", "widget-1")].text) < 1200

@@ -1,0 +1,220 @@
+"""The client against a scripted API server (the I/O seam)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from runner import errors
+from runner.kube import auth
+from runner.kube.auth import Surroundings
+from runner.kube.client import Client, Limits, PatchType
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, ObjectKey
+
+if TYPE_CHECKING:
+    from tests.unit.kube.conftest import Api, KubeConfigFile
+
+WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, frozenset(), frozenset())  # noqa: FBT003 - as the fields stand
+PATH = "/apis/example.com/v1/namespaces/ns/widgets/a"
+KEY = ObjectKey("ns", "a")
+
+
+async def test_a_request_says_who_asks_and_with_what(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply({"kind": "Widget"}))
+    assert await client.get(WIDGETS, KEY) == {"kind": "Widget"}
+    headers = api.of(PATH)[0].headers
+    assert headers["Authorization"] == "Bearer t0ken"
+    assert headers["User-Agent"].startswith("ansible-operator/")
+    assert headers["Accept"] == "application/json"
+
+
+@pytest.mark.parametrize("kind", list(PatchType))
+async def test_a_patch_names_its_type(api: Api, client: Client, kind: PatchType) -> None:
+    api.on(f"{PATH}/status", api.reply({"kind": "Widget"}))
+    await client.patch(WIDGETS, KEY, {"a": 1}, content_type=kind, subresource="status", params={"fieldManager": "x"})
+    (seen,) = api.of(f"{PATH}/status")
+    assert (seen.method, seen.headers["Content-Type"], seen.query) == ("PATCH", kind.value, {"fieldManager": "x"})
+    assert orjson.loads(seen.body) == {"a": 1}
+
+
+async def test_a_deletion_can_insist_on_the_object_it_means(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply({"kind": "Status"}))
+    await client.delete(WIDGETS, KEY, uid="u-1", propagation="Foreground")
+    assert orjson.loads(api.of(PATH)[0].body) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Foreground",
+        "preconditions": {"uid": "u-1"},
+    }
+
+
+async def test_items_of_a_list_get_the_type_that_the_list_has(api: Api, client: Client) -> None:
+    api.on("/apis/example.com/v1/widgets", api.page(3, {"metadata": {"name": "a"}}, cont="more"))
+    found = await client.list_page(WIDGETS, "", "", 10, "")
+    assert found.items == [{"metadata": {"name": "a"}, "apiVersion": "example.com/v1", "kind": "Widget"}]
+    assert (found.resource_version, found.cont) == ("3", "more")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (400, errors.ApiError),
+        (401, errors.UnauthorizedError),
+        (403, errors.ForbiddenError),
+        (404, errors.NotFoundError),
+        (409, errors.ConflictError),
+        (410, errors.GoneError),
+        (422, errors.InvalidError),
+        (429, errors.ThrottledError),
+        (500, errors.ServerError),
+        (503, errors.ServerError),
+    ],
+)
+async def test_each_status_has_its_error(api: Api, client: Client, code: int, expected: type[errors.ApiError]) -> None:
+    api.on(PATH, api.refuse(code, "TheReason", "the message"))
+    with pytest.raises(expected) as caught:
+        await client.get(WIDGETS, KEY)
+    assert type(caught.value) is expected
+    assert (caught.value.status, caught.value.reason) == (code, "TheReason")
+    assert "the message" in str(caught.value)
+    assert f"GET {PATH}" in str(caught.value)
+
+
+async def test_an_error_that_is_no_status_is_quoted(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply(b"<h1>Bad Gateway</h1>", 502))
+    with pytest.raises(errors.ServerError, match="Bad Gateway"):
+        await client.get(WIDGETS, KEY)
+
+
+async def test_an_answer_that_is_no_object_is_no_usable_answer(api: Api, client: Client) -> None:
+    for body in (b"<h1>Welcome</h1>", b"[]", b""):
+        api.on(PATH, api.reply(body))
+        with pytest.raises(errors.ApiUnavailableError, match="no JSON"):
+            await client.get(WIDGETS, KEY)
+
+
+async def test_a_redirect_is_not_followed_with_our_credentials(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply(b"", 302, Location="http://127.0.0.1:1/"))
+    with pytest.raises(errors.ApiError):
+        await client.get(WIDGETS, KEY)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+async def test_what_the_server_puts_off_is_tried_again(api: Api, client: Client, method: str) -> None:
+    throttled, away = api.refuse(429, "TooManyRequests", Retry_After="7"), api.refuse(503, "x", Retry_After="1")
+    api.on(PATH, throttled, away, api.reply({"kind": "Widget"}))
+    assert await client.request(method, PATH) == {"kind": "Widget"}
+    assert len(api.of(PATH)) == 3
+
+
+async def test_patience_with_throttling_ends(api: Api, client: Client) -> None:
+    api.on(PATH, api.refuse(429, "TooManyRequests", Retry_After="3"))
+    with pytest.raises(errors.ThrottledError) as caught:
+        await client.get(WIDGETS, KEY)
+    assert caught.value.retry_after == 3
+    assert len(api.of(PATH)) == Limits().attempts
+
+
+async def test_a_server_error_without_a_waiting_time_is_the_callers_to_judge(api: Api, client: Client) -> None:
+    api.on(PATH, api.refuse(500, "InternalError"))
+    with pytest.raises(errors.ServerError):
+        await client.request("POST", PATH, body={})
+    assert len(api.of(PATH)) == 1
+
+
+async def test_a_kept_connection_that_turns_out_closed_costs_a_read_nothing(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply({"kind": "Widget"}), api.abort, api.reply({"kind": "Widget"}))
+    await client.get(WIDGETS, KEY)
+    assert await client.get(WIDGETS, KEY) == {"kind": "Widget"}
+    first, second, third = api.of(PATH)
+    assert first.peer == second.peer != third.peer
+
+
+async def test_a_write_that_may_have_arrived_is_not_sent_again(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply({"kind": "Widget"}), api.abort)
+    await client.get(WIDGETS, KEY)
+    with pytest.raises(errors.ApiUnavailableError):
+        await client.request("PATCH", PATH, body={})
+    assert len(api.of(PATH)) == 2
+
+
+async def test_nobody_listening_is_said_with_the_address(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    path = write_kubeconfig("http://127.0.0.1:9")
+    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+        with pytest.raises(errors.ApiUnavailableError, match=r"GET /version: http://127.0.0.1:9"):
+            await client.request("GET", "/version")
+
+
+async def test_every_call_ends_in_time(api: Api, client: Client, write_kubeconfig: KubeConfigFile) -> None:
+    api.on(PATH, api.hang)
+    async with Client(client.credentials, Limits(total=0.1)) as hasty:
+        for method in ("GET", "PATCH", "DELETE"):
+            with pytest.raises(errors.ApiUnavailableError, match="no answer in time"):
+                await hasty.request(method, PATH, body={})
+
+
+async def test_a_refused_token_is_read_again_once(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    path = write_kubeconfig(api.url, user={"tokenFile": "token"})
+    api.on(PATH, api.reply({}), api.refuse(401, "Unauthorized"), api.reply({}), api.refuse(401, "Unauthorized"))
+    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+        await client.get(WIDGETS, KEY)
+        token.write_text("new\n")
+        await client.get(WIDGETS, KEY)
+        assert [seen.headers["Authorization"] for seen in api.of(PATH)] == ["Bearer old", "Bearer old", "Bearer new"]
+        with pytest.raises(errors.UnauthorizedError):
+            await client.get(WIDGETS, KEY)
+
+
+async def test_a_warning_is_logged_once(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply({}, Warning='299 - "v1beta1 is \\"old\\"", 299 - "another"'))
+    with capture_logs() as lines:
+        await client.get(WIDGETS, KEY)
+        await client.get(WIDGETS, KEY)
+    assert [line["warning"] for line in lines] == ['v1beta1 is \\"old\\"', "another"]
+
+
+async def test_watches_keep_no_call_waiting(api: Api, client: Client) -> None:
+    api.on("/watch", api.stream({"n": 1}, "stay"))
+    api.on(PATH, api.reply({}))
+    async with Client(client.credentials, Limits(connections=1)) as narrow, asyncio.timeout(5):
+
+        async def watch() -> None:
+            async with narrow.stream("/watch", {}, idle=60) as lines:
+                async for _ in lines:
+                    pass
+
+        watches = [asyncio.create_task(watch()) for _ in range(50)]
+        await api.until(lambda: len(api.of("/watch")) == 50)
+        await narrow.get(WIDGETS, KEY)
+        for task in watches:
+            task.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+
+async def test_a_stream_that_falls_silent_ends_with_an_error(api: Api, client: Client) -> None:
+    api.on("/watch", api.stream({"n": 1}, "stay"))
+    async with client.stream("/watch", {}, idle=0.05) as lines:
+        assert await anext(lines) == b'{"n":1}'
+        with pytest.raises(errors.ApiUnavailableError):
+            await anext(lines)
+
+
+async def test_a_proxy_of_the_kubeconfig_is_used(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    path = write_kubeconfig("http://api.invalid", **{"proxy-url": api.url})
+    api.on("/version", api.reply({"major": "1"}))
+    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+        assert await client.request("GET", "/version") == {"major": "1"}
+    assert api.seen[0].headers["Host"] == "api.invalid"
+
+
+async def test_a_client_used_outside_its_block_is_a_mistake(client: Client) -> None:
+    with pytest.raises(RuntimeError):
+        await Client(client.credentials).request("GET", "/version")

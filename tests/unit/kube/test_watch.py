@@ -1,0 +1,345 @@
+"""The watcher against a scripted API server (the I/O seam): what it says and asks when the server misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+from runner.kube.client import Client
+from runner.kube.discovery import Discovery
+from runner.kube.watch import State, WatchPolicy, watchers
+from runner.objects import GVK, ObjectKey
+
+if TYPE_CHECKING:
+    from tests.unit.kube.conftest import Api, Following
+
+DISCOVERY = "/apis/example.com/v1"
+ALL = f"{DISCOVERY}/widgets"
+
+
+async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, following: Following) -> None:
+    listed = [api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))]
+    later = [api.event("MODIFIED", api.widget("a", 4)), api.event("DELETED", api.widget("b", 5))]
+    api.on(ALL, api.stream(*listed, api.bookmark(3, ends_list=True), *later, "stay"))
+    async with following() as follower:
+        await follower.reaches("[ +a +b ] +a -b")
+        assert follower.watcher.state is State.LIVE
+    asked = api.of(ALL)[0].query
+    assert asked["sendInitialEvents"] == "true"
+    assert asked["resourceVersionMatch"] == "NotOlderThan"
+    assert asked["allowWatchBookmarks"] == "true"
+    assert 240 <= int(asked["timeoutSeconds"]) <= 480
+
+
+async def test_the_selector_is_sent_with_lists_and_watches(api: Api, following: Following) -> None:
+    api.on(ALL, api.refuse(422, "Invalid"), api.page(1, api.widget("a", 1)), api.stream("stay"))
+    async with following(selector="a=b,c in (d,e)") as follower:
+        await follower.reaches("[ +a ]")
+        await api.until(lambda: len(api.of(ALL)) == 3)
+    assert {request.query["labelSelector"] for request in api.of(ALL)} == {"a=b,c in (d,e)"}
+
+
+@pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
+async def test_a_server_that_refuses_streamed_lists_is_read_by_pages(
+    api: Api, following: Following, code: int, reason: str
+) -> None:
+    pages = [api.page(7, api.widget("a", 1), cont="more"), api.page(7, api.widget("b", 2))]
+    api.on(ALL, api.refuse(code, reason), *pages, api.stream(api.event("ADDED", api.widget("c", 8)), "stay"))
+    async with following() as follower:
+        await follower.reaches("[ +a +b ] +c")
+    _, first, second, watch = api.of(ALL)
+    assert "continue" not in first.query
+    assert second.query["continue"] == "more"
+    assert watch.query["resourceVersion"] == "7"
+    assert "sendInitialEvents" not in watch.query
+
+
+async def test_a_server_that_ignores_the_wish_for_a_streamed_list_is_read_by_pages(
+    api: Api, following: Following
+) -> None:
+    silent = api.stream(api.event("ADDED", api.widget("a", 1)), "stay")
+    api.on(ALL, silent, silent, api.page(3, api.widget("a", 1)), api.stream("stay"))
+    async with following(list_idle_limit=0.05) as follower:
+        await follower.reaches("[ +a [ +a [ +a ]")
+    assert len(follower.changes) == 1
+
+
+async def test_pages_grow_where_objects_are_small_and_shrink_where_they_are_large(
+    api: Api, following: Following
+) -> None:
+    small = [api.widget(f"s{i}", i) for i in range(2)]
+    large = [api.widget(f"l{i}", i, spec={"text": "x" * 40_000}) for i in range(4)]
+    pages = [api.page(9, *small, cont="1"), api.page(9, *large, cont="2"), api.page(9)]
+    api.on(ALL, api.refuse(422, "Invalid"), *pages, api.stream("stay"))
+    async with following(page_bytes=100_000) as follower:
+        await api.until(lambda: len(api.of(ALL)) == 5)
+        assert len(follower.cache) == 6
+    limits = [request.query.get("limit") for request in api.of(ALL)]
+    assert limits[:4] == [None, "2", "500", "2"]
+
+
+async def test_an_expired_continue_token_starts_the_list_over_and_repeats_no_object(
+    api: Api, following: Following
+) -> None:
+    gone = api.refuse(410, "Expired")
+    first = api.page(5, api.widget("a", 1), cont="more")
+    whole = [api.page(6, api.widget("a", 1), cont="more"), api.page(6, api.widget("b", 6))]
+    api.on(ALL, api.refuse(422, "Invalid"), first, gone, *whole, api.stream("stay"))
+    async with following() as follower:
+        await follower.reaches("[ +a [ +a +b ]")
+    assert [change.key.name for change in follower.changes] == ["a", "b"]
+
+
+async def test_a_watch_that_the_server_ends_goes_on_where_it_stopped(api: Api, following: Following) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), api.bookmark(9))
+    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 10))), api.stream("stay"))
+    async with following() as follower:
+        await follower.reaches("[ ] +a +b")
+        await api.until(lambda: len(api.of(ALL)) == 3)
+    assert [request.query.get("resourceVersion") for request in api.of(ALL)] == [None, "9", "10"]
+
+
+async def test_410_within_the_stream_lists_anew_and_repeats_no_object(api: Api, following: Following) -> None:
+    a, b = api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))
+    c = api.event("ADDED", api.widget("c", 8))
+    api.on(
+        ALL,
+        api.stream(a, b, api.bookmark(3, ends_list=True), api.expired()),
+        api.stream(a, c, api.bookmark(9, ends_list=True), "stay"),
+    )
+    async with following() as follower:
+        await follower.reaches("[ +a +b ] [ +a +c ]")
+    assert [(change.key.name, change.new is not None) for change in follower.changes] == [
+        ("a", True),
+        ("b", True),
+        ("c", True),
+        ("b", False),
+    ]
+
+
+async def test_410_as_the_answer_lists_anew(api: Api, following: Following) -> None:
+    listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
+    again = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(9, ends_list=True), "stay")
+    api.on(ALL, listed, api.refuse(410, "Expired"), again)
+    async with following() as follower:
+        await follower.reaches("[ +a ] [ +a ]")
+        assert follower.watcher.state is State.LIVE
+    assert len(follower.changes) == 1
+
+
+async def test_a_resource_version_from_a_lost_future_lists_anew(api: Api, following: Following) -> None:
+    ahead = api.refuse(504, "Timeout", "Too large resource version: 9, current: 4")
+    api.on(ALL, api.stream(api.bookmark(9, ends_list=True)), ahead, api.stream(api.bookmark(4, ends_list=True), "stay"))
+    async with following() as follower:
+        await follower.reaches("[ ] [ ]")
+
+
+async def test_a_watch_that_stays_silent_though_bookmarks_are_due_lists_anew(api: Api, following: Following) -> None:
+    """An etcd restored from a backup has lower versions: the server waits, without a word, for ours to come."""
+    back = api.stream(api.event("ADDED", api.widget("a", 4)), api.bookmark(5, ends_list=True), "stay")
+    api.on(ALL, api.stream(api.bookmark(900, ends_list=True)), api.stream("stay"), back)
+    async with following(idle_limit=0.1) as follower:
+        await follower.reaches("[ ] [ +a ]")
+
+
+async def test_silence_means_nothing_where_no_bookmarks_come(api: Api, following: Following) -> None:
+    api.on(ALL, api.refuse(422, "Invalid"), api.page(5, api.widget("a", 1)), api.stream("stay"))
+    async with following(idle_limit=0.05) as follower:
+        await api.until(lambda: len(api.of(ALL)) >= 5)
+        assert str(follower) == "[ +a ]"
+        assert follower.watcher.last_error is None
+    assert {request.query["resourceVersion"] for request in api.of(ALL)[2:]} == {"5"}
+
+
+async def test_a_connection_that_breaks_or_dies_goes_on_where_it_stopped(api: Api, following: Following) -> None:
+    api.on(
+        ALL,
+        api.stream(api.bookmark(3, ends_list=True), "abort"),
+        api.stream(api.event("ADDED", api.widget("a", 4)), "stay"),
+        api.abort,
+        api.stream(api.event("ADDED", api.widget("b", 5)), b'{"type":"ADD', "abort"),
+        api.stream(api.event("ADDED", api.widget("c", 6)), "stay"),
+    )
+    async with following(idle_limit=0.2) as follower:
+        await follower.reaches("[ ] +a +b +c")
+    assert [request.query.get("resourceVersion") for request in api.of(ALL)][1:5] == ["3", "4", "4", "5"]
+
+
+async def test_lines_may_come_in_pieces_slowly_or_be_huge(api: Api, following: Following) -> None:
+    line = orjson.dumps(api.event("ADDED", api.widget("a", 1))) + b"\n"
+    huge = orjson.dumps(api.event("ADDED", api.widget("b", 2, spec={"text": "x" * 3_000_000}))) + b"\n"
+    pieces: list[bytes | float] = []
+    for byte in range(0, len(line), 40):
+        pieces += [line[byte : byte + 40], 0.002]
+    api.on(ALL, api.stream(*pieces, b"\n", huge, api.bookmark(3, ends_list=True), "stay"))
+    async with following() as follower:
+        await follower.reaches("[ +a +b ]")
+        found = follower.cache.get(ObjectKey("ns", "b"))
+        assert found is not None
+        assert len(found["spec"]["text"]) == 3_000_000
+
+
+async def test_what_is_no_watch_event_is_an_error_and_not_the_end(api: Api, following: Following) -> None:
+    api.on(ALL, api.stream(b"<html>Bad gateway</html>\n", "stay"), api.stream(api.bookmark(3, ends_list=True), "stay"))
+    async with following() as follower:
+        await api.until(lambda: "is no watch event" in (follower.watcher.last_error or ""))
+        await follower.reaches("[ ]")
+
+
+async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Api, following: Following) -> None:
+    api.on(DISCOVERY, api.abort, api.refuse(503, "ServiceUnavailable"), api.refuse(500, "InternalError"), api.served())
+    api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
+    async with following() as follower:
+        await follower.reaches("[ ]")
+        assert follower.watcher.state is State.LIVE
+        assert follower.watcher.last_error is None
+        assert follower.watcher.last_contact is not None
+
+
+async def test_what_is_forbidden_is_said_and_tried_again(api: Api, following: Following) -> None:
+    message = 'widgets.example.com is forbidden: User "u" cannot watch resource "widgets"'
+    api.on(ALL, api.refuse(403, "Forbidden", message))
+    async with following() as follower:
+        await api.until(lambda: follower.watcher.state is State.FAILING)
+        assert "cannot watch resource" in follower.watcher.last_error
+        assert "Role" in follower.watcher.last_error
+        api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
+        await follower.reaches("[ ]")
+        assert follower.watcher.last_error is None
+
+
+async def test_retry_after_is_obeyed(api: Api, following: Following) -> None:
+    api.on(
+        ALL, api.refuse(429, "TooManyRequests", Retry_After="1"), api.stream(api.bookmark(3, ends_list=True), "stay")
+    )
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with following() as follower:
+        await follower.reaches("[ ]")
+    assert loop.time() - began >= 1.0
+
+
+async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api, following: Following) -> None:
+    api.on(ALL, api.stream(api.bookmark(3, ends_list=True)), api.stream())
+    async with following(settled=1.0, first_backoff=0.1, longest_backoff=0.2) as follower:
+        await api.until(lambda: follower.watcher.state is State.FAILING)
+        await asyncio.sleep(0.5)
+    assert 3 <= len(api.of(ALL)) <= 10
+
+
+async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, following: Following) -> None:
+    api.on(DISCOVERY, api.refuse(404, "NotFound"))
+    api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
+    async with following() as follower:
+        await api.until(lambda: len(api.of(DISCOVERY)) >= 5)
+        assert follower.watcher.state is State.WAITING_FOR_KIND
+        assert "CRD" in follower.watcher.last_error
+        assert not follower.events
+        api.on(DISCOVERY, api.served())
+        await follower.reaches("[ ]")
+        await api.until(lambda: follower.watcher.state is State.LIVE)
+
+
+async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Api, following: Following) -> None:
+    api.on(DISCOVERY, api.reply({"kind": "APIResourceList", "resources": []}))
+    async with following() as follower:
+        await api.until(lambda: follower.watcher.state is State.WAITING_FOR_KIND)
+
+
+async def test_a_kind_that_goes_empties_the_cache_and_may_come_back(api: Api, following: Following) -> None:
+    listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
+    api.on(ALL, listed, api.refuse(404, "NotFound"))
+    async with following(settled=0.0) as follower:
+        await follower.reaches("[ +a ]")
+        api.on(DISCOVERY, api.refuse(404, "NotFound"))
+        await follower.reaches("[ +a ] [ ]")
+        assert follower.watcher.state is State.WAITING_FOR_KIND
+        assert follower.changes[-1].new is None
+        again = api.event("ADDED", api.widget("a", 21, uid="other"))
+        api.on(ALL, api.stream(again, api.bookmark(22, ends_list=True), "stay"))
+        api.on(DISCOVERY, api.served())
+        await follower.reaches("[ +a ] [ ] [ +a ]")
+    assert not follower.changes[-1].initial
+
+
+async def test_a_kind_missing_for_a_moment_empties_nothing(api: Api, following: Following) -> None:
+    a = api.event("ADDED", api.widget("a", 1))
+    listed = api.stream(a, api.bookmark(3, ends_list=True))
+    api.on(DISCOVERY, api.served(), api.refuse(404, "NotFound"), api.served())
+    api.on(ALL, listed, api.stream(a, api.bookmark(3, ends_list=True), "stay"))
+    async with following() as follower:
+        await follower.reaches("[ +a ] [ +a ]")
+    assert len(follower.changes) == 1
+
+
+async def test_a_namespace_is_watched_alone(api: Api, following: Following) -> None:
+    path = f"{DISCOVERY}/namespaces/ns/widgets"
+    api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
+    async with following(namespace="ns") as follower:
+        await follower.reaches("[ +a ]")
+
+
+async def test_of_several_namespaces_one_watcher_takes_a_cluster_scoped_kind(api: Api, client: Client) -> None:
+    api.on(DISCOVERY, api.served(namespaced=False))
+    api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
+    gvk = GVK("example.com", "v1", "Widget")
+    made = watchers(client, Discovery(client), gvk, ["one", "two"], "", WatchPolicy())
+    assert [watcher.namespace for watcher in made] == ["one", "two"]
+
+    async def first_events(number: int) -> list[str]:
+        said = []
+        async for happened in made[number].events():
+            said.append(type(happened).__name__)
+            if said[-1] == "Synced":
+                break
+        return said
+
+    assert await first_events(0) == ["Restarted", "Applied", "Synced"]
+    assert await first_events(1) == ["Restarted", "Synced"]
+    assert made[1].state is State.LIVE
+    assert len(api.of(ALL)) == 1
+
+
+def test_no_namespaces_means_all(client: Client) -> None:
+    gvk = GVK("example.com", "v1", "Widget")
+    assert [w.namespace for w in watchers(client, Discovery(client), gvk, [], "", WatchPolicy())] == [""]
+
+
+async def test_a_kind_that_becomes_cluster_scoped_is_listed_anew(api: Api, following: Following) -> None:
+    path = f"{DISCOVERY}/namespaces/ns/widgets"
+    api.on(DISCOVERY, api.served(), api.served(namespaced=False))
+    api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True)))
+    b = api.event("ADDED", api.widget("b", 9, namespace=""))
+    api.on(ALL, api.stream(b, api.bookmark(10, ends_list=True), "stay"))
+    async with following(namespace="ns") as follower:
+        await follower.reaches("[ +a ] [ +b ]")
+        assert follower.names == ["b"]
+
+
+async def test_credentials_that_are_refused_are_tried_again(api: Api, following: Following) -> None:
+    api.on(ALL, api.refuse(401, "Unauthorized"))
+    async with following() as follower:
+        await api.until(lambda: follower.watcher.state is State.FAILING)
+        api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
+        await follower.reaches("[ ]")
+
+
+async def test_a_long_list_leaves_the_event_loop_to_others(api: Api, following: Following) -> None:
+    objects = [api.widget(f"w{i}", i, spec={"text": "x" * 1000}) for i in range(3000)]
+    wire = b"".join(orjson.dumps(api.event("ADDED", obj)) + b"\n" for obj in objects)
+    api.on(ALL, api.stream(wire, api.bookmark(9999, ends_list=True), "stay"))
+    turns = 0
+    async with following() as follower:
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while len(follower.cache) < 3000:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.timeout(10):
+            await take_turns()
+    assert turns >= 10
