@@ -8,15 +8,17 @@ period and write their status; only then are connections closed. A second signal
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import signal
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from runner import __version__, health, log
+from runner import __version__, health, log, paths
 from runner.controller import Controller
 from runner.engine.blocks import BlockWriter
 from runner.engine.exec_engine import ExecEngine
@@ -54,6 +56,14 @@ class _Operator:
         self._settings = settings
         self._watches = loaded.watches
         self._metrics = Metrics()
+        self._environment = paths.ansible_environment(
+            paths.search_path(
+                cwd=Path.cwd(),
+                roles_path=settings.ansible_roles_path,
+                collections_path=settings.ansible_collections_path,
+                environ=os.environ,
+            )
+        )
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -126,7 +136,7 @@ class _Operator:
         defaults = RunDefaults(
             runner_dir=settings.runner_dir,
             ansible_args=settings.ansible_args,
-            environment=_run_environment(settings),
+            environment=self._environment,
             verbosity=settings.verbosity_for,
         )
         reconciler = Reconciler(
@@ -195,15 +205,6 @@ class _Operator:
             await engine.close(0)
         hurried.cancel()
         await asyncio.gather(closing, hurried, return_exceptions=True)
-
-
-def _run_environment(settings: Settings) -> dict[str, str]:
-    """What a run's environment holds beside the operator's own."""
-    found = {
-        "ANSIBLE_ROLES_PATH": settings.ansible_roles_path,
-        "ANSIBLE_COLLECTIONS_PATH": settings.ansible_collections_path,
-    }
-    return {name: value for name, value in found.items() if value}
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

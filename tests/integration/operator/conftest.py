@@ -281,7 +281,7 @@ def api(devcluster: DevCluster) -> Iterator[Api]:
 
 def _established(api: Api, path: str) -> bool:
     found = api.call("GET", path) or {}
-    conditions = found.get("status", {}).get("conditions", [])
+    conditions = found.get("status", {}).get("conditions") or []
     return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
 
