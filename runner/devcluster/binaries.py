@@ -72,7 +72,7 @@ class UnavailableError(Exception):
 class Source(Protocol):
     """A way to get a program that is not on this machine yet."""
 
-    def fetch(self, program: Program, target: Target, file: Path, progress: Progress) -> None:
+    def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
         """Write the program to `file`. Raises UnavailableError, or ClusterError where trying further is senseless."""
 
 

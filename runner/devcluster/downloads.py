@@ -74,7 +74,7 @@ class Downloads:
     open: Opener
     _unreachable: dict[str, str] = field(default_factory=dict)
 
-    def fetch(self, program: Program, target: Target, file: Path, progress: Progress) -> None:
+    def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
         """Load the program and check it. Raises ClusterError if what came is not what was published."""
         where = release(program, target)
         wanted = published_digest(self._small(where.digest_url), where.url)

@@ -29,7 +29,7 @@ class GoBuild:
     environ: Mapping[str, str]
     logs: Path
 
-    def fetch(self, program: Program, target: Target, file: Path, progress: Progress) -> None:
+    def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
         """Build the program. Raises ClusterError with the end of Go's output if that fails."""
         go = find_go(self.environ)
         log = self.logs / f"build-{program.name}.log"

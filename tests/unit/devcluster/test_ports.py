@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from runner.devcluster import ports
+from runner.errors import ClusterError
 
 
 @pytest.fixture
@@ -72,5 +73,5 @@ def test_where_all_ports_are_taken_the_error_says_what_to_do(
 ) -> None:
     number = taken.getsockname()[1]
     monkeypatch.setattr(ports, "candidates", lambda _dice: iter([number]))
-    with taken, pytest.raises(ports.ClusterError, match="cluster status"):
+    with taken, pytest.raises(ClusterError, match="cluster status"):
         ports.reserve()

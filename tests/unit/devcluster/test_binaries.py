@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from runner.devcluster import binaries
+from runner.devcluster.binaries import PROGRAMS, Program, Target, UnavailableError
+from runner.devcluster.progress import Progress
+from runner.errors import ClusterError
+
+_TWO = (Program("etcd", "m", "p"), Program("kwok", "m", "p"))
+# Gets one program slowly, by a source that notes each time it is asked.
+_SLOW = """
+import sys, time
+from pathlib import Path
+from runner.devcluster import binaries
+from runner.devcluster.progress import Progress
+folder = Path(sys.argv[1])
+
+class Slow:
+    def fetch(self, program, target, file, progress):
+        with (folder / "asked").open("a") as asked:
+            asked.write(f"{program.name}\\n")
+        file.write_text("#!/bin/sh\\n")
+        time.sleep(0.5)
+        file.write_text("#!/bin/sh\\necho whole\\n")
+
+environ = {"XDG_CACHE_HOME": str(folder / "cache")}
+programs = (binaries.Program("etcd", "m", "p"), binaries.Program("kwok", "m", "p"))
+found = binaries.provide(environ, (Slow(),), Progress(sys.stderr), programs)
+assert all("whole" in path.read_text() for path in found.values()), found
+print("ready", flush=True)
+"""
+
+
+class Builds:
+    """Makes every program, and remembers which."""
+
+    def __init__(self) -> None:
+        self.built: list[str] = []
+
+    def fetch(self, program: Program, _target: Target, file: Path, _progress: Progress, /) -> None:
+        self.built.append(program.name)
+        file.write_text(f"built {program.name}")
+
+
+class Closed:
+    """A way that is closed."""
+
+    def fetch(self, program: Program, _target: Target, _file: Path, _progress: Progress, /) -> None:
+        raise UnavailableError(f"nothing.example: no {program.name} here")
+
+
+class Breaks:
+    """Fails at one program, half-way."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def fetch(self, program: Program, _target: Target, file: Path, _progress: Progress, /) -> None:
+        file.write_text("half a pro")
+        if program.name == self.at:
+            raise ClusterError("the build failed")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def quiet() -> Progress:
+    return Progress(io.StringIO())
+
+
+def _install(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    return binaries.cache_folder(environ, binaries.this_machine())
+
+
+def test_the_users_own_folder_comes_first(environ: dict[str, str], tmp_path: Path, quiet: Progress) -> None:
+    environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "assets")
+    _install(tmp_path / "assets", "etcd", "kwok")
+    _install(_cache(environ), "etcd", "kwok")
+    found = binaries.provide(environ, (), quiet, _TWO)
+    assert found == {name: tmp_path / "assets" / name for name in ("etcd", "kwok")}
+
+
+def test_what_the_users_folder_lacks_comes_from_the_cache(
+    environ: dict[str, str], tmp_path: Path, quiet: Progress
+) -> None:
+    environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "assets")
+    _install(tmp_path / "assets", "etcd")
+    _install(_cache(environ), "etcd", "kwok")
+    found = binaries.provide(environ, (), quiet, _TWO)
+    assert found == {"etcd": tmp_path / "assets" / "etcd", "kwok": _cache(environ) / "kwok"}
+
+
+def test_a_file_that_cannot_be_run_does_not_count(environ: dict[str, str], quiet: Progress) -> None:
+    _install(_cache(environ), "etcd", "kwok")
+    (_cache(environ) / "kwok").chmod(0o644)
+    builds = Builds()
+    binaries.provide(environ, (builds,), quiet, _TWO)
+    assert builds.built == ["kwok"]
+
+
+def test_the_first_open_way_is_taken(environ: dict[str, str], quiet: Progress) -> None:
+    first, second = Builds(), Builds()
+    found = binaries.provide(environ, (Closed(), first, second), quiet, _TWO)
+    assert (first.built, second.built) == (["etcd", "kwok"], [])
+    assert found["etcd"].read_text() == "built etcd"
+    assert found["etcd"].stat().st_mode & 0o111
+
+
+def test_what_is_there_is_not_made_again(environ: dict[str, str], quiet: Progress) -> None:
+    builds = Builds()
+    for _ in range(2):
+        binaries.provide(environ, (builds,), quiet, _TWO)
+    assert builds.built == ["etcd", "kwok"]
+
+
+def test_an_interrupted_build_goes_on_where_it_stopped(environ: dict[str, str], quiet: Progress) -> None:
+    with pytest.raises(ClusterError, match="the build failed"):
+        binaries.provide(environ, (Breaks(at="kwok"),), quiet, _TWO)
+    builds = Builds()
+    binaries.provide(environ, (builds,), quiet, _TWO)
+    assert builds.built == ["kwok"]
+
+
+def test_half_a_program_is_never_found(environ: dict[str, str], quiet: Progress) -> None:
+    with pytest.raises(ClusterError):
+        binaries.provide(environ, (Breaks(at="etcd"),), quiet, _TWO)
+    assert binaries.find(environ, binaries.this_machine(), _TWO) == {}
+    assert [path.name for path in _cache(environ).iterdir()] == ["lock"]
+
+
+def test_where_every_way_is_closed_the_error_names_each_and_says_what_to_do(
+    environ: dict[str, str], quiet: Progress
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        binaries.provide(environ, (Closed(),), quiet, _TWO)
+    message = str(caught.value)
+    for part in ("etcd", "KUBEBUILDER_ASSETS", str(_cache(environ)), "nothing.example", "https://go.dev/dl/"):
+        assert part in message
+
+
+def test_other_versions_and_other_machines_have_a_cache_of_their_own(environ: dict[str, str]) -> None:
+    linux = binaries.cache_folder(environ, Target("linux", "amd64"))
+    mac = binaries.cache_folder(environ, Target("darwin", "arm64"))
+    assert linux != mac
+    assert all(version in linux.name for version in (binaries.KUBERNETES, binaries.ETCD, binaries.KWOK))
+
+
+def test_progress_counts_what_is_missing(environ: dict[str, str]) -> None:
+    stream = io.StringIO()
+    _install(_cache(environ), "etcd")
+    binaries.provide(environ, (Builds(),), Progress(stream), _TWO)
+    assert "kwok (1 of 1)" in stream.getvalue()
+    assert "etcd" not in stream.getvalue().replace(str(_cache(environ)), "")
+
+
+def test_two_that_need_the_same_programs_at_once_get_them_once(tmp_path: Path) -> None:
+    starting = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SLOW, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=30) for process in starting]
+    assert [out for out, _ in said] == ["ready\n", "ready\n"]
+    assert (tmp_path / "asked").read_text().split() == ["etcd", "kwok"]
+    assert any("waiting for it" in err for _, err in said)
+
+
+def test_a_builder_that_was_killed_blocks_nobody(tmp_path: Path, environ: dict[str, str], quiet: Progress) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as builder:
+        assert builder.stderr is not None
+        while "etcd (1 of 2)" not in builder.stderr.readline():
+            pass
+        builder.kill()
+        builder.communicate()
+    builds = Builds()
+    binaries.provide(environ, (builds,), quiet, _TWO)
+    assert builds.built == ["etcd", "kwok"]
+
+
+def test_the_control_plane_has_its_six_programs() -> None:
+    assert [program.name for program in PROGRAMS] == [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+        "kwok",
+    ]

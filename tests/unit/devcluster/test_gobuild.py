@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import io
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from runner.devcluster import binaries, gobuild
+from runner.devcluster.binaries import PROGRAMS, Program, Target, UnavailableError
+from runner.devcluster.gobuild import GoBuild
+from runner.devcluster.progress import Progress
+from runner.errors import ClusterError
+
+_LINUX = Target("linux", "arm64")
+_KWOK = next(program for program in PROGRAMS if program.name == "kwok")
+# Writes what it was asked to the place where the program should be, as `go build -o FILE` does.
+_FAKE_GO = """#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+{ pwd; ls; env | sort; } > "$2"
+"""
+
+
+@pytest.fixture
+def quiet() -> Progress:
+    return Progress(io.StringIO())
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    path = tmp_path / "bin" / "go"
+    path.parent.mkdir()
+    path.write_text(_FAKE_GO)
+    path.chmod(0o755)
+    return path
+
+
+def _builder(go: Path, **more: str) -> GoBuild:
+    return GoBuild({"PATH": f"{go.parent}:/usr/bin:/bin", **more}, go.parent)
+
+
+def test_the_program_is_built_in_a_copy_of_its_module(go: Path, tmp_path: Path, quiet: Progress) -> None:
+    _builder(go).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
+    folder, *files = (tmp_path / "kwok").read_text().splitlines()
+    assert not folder.startswith(str(resources.files("runner.devcluster")))
+    assert not Path(folder).exists()
+    assert {"go.mod", "go.sum", "tools.go"} <= set(files)
+
+
+def test_the_build_is_for_the_target_whatever_the_users_settings(go: Path, tmp_path: Path, quiet: Progress) -> None:
+    builder = _builder(go, GOOS="windows", GOFLAGS="-mod=vendor", GOWORK="/somewhere/go.work", GOPROXY="https://mirror")
+    builder.fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
+    seen = set((tmp_path / "kwok").read_text().splitlines())
+    assert {"GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0", "GOWORK=off", "GOTOOLCHAIN=auto"} <= seen
+    assert "GOPROXY=https://mirror" in seen
+    assert not any(line.startswith("GOFLAGS=") for line in seen)
+
+
+def test_the_users_choice_of_toolchain_stays() -> None:
+    assert gobuild.environment({"GOTOOLCHAIN": "local"}, _LINUX)["GOTOOLCHAIN"] == "local"
+
+
+def test_the_version_is_set_at_link_time() -> None:
+    apiserver = next(program for program in PROGRAMS if program.name == "kube-apiserver")
+    command = gobuild.command("go", apiserver, Path("/new/kube-apiserver"))
+    assert f"gitVersion={binaries.KUBERNETES}" in command[command.index("-ldflags") + 1]
+    assert "-mod=readonly" in command
+    assert command[-1] == "k8s.io/kubernetes/cmd/kube-apiserver"
+
+
+def test_a_failed_build_says_what_go_said_and_keeps_it(go: Path, tmp_path: Path, quiet: Progress) -> None:
+    go.write_text("#!/bin/sh\necho 'dial tcp: no route to host' >&2\nexit 1\n")
+    with pytest.raises(ClusterError, match="no route to host") as caught:
+        _builder(go).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
+    log = go.parent / "build-kwok.log"
+    assert str(log) in str(caught.value)
+    assert "no route" in log.read_text()
+
+
+def test_without_go_this_way_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: Progress) -> None:
+    monkeypatch.setattr(gobuild, "_USUAL_PLACES", (tmp_path / "usual",))
+    with pytest.raises(UnavailableError, match=str(tmp_path / "usual")):
+        GoBuild({"PATH": str(tmp_path)}, tmp_path).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
+
+
+def test_go_is_found_where_its_installer_puts_it(monkeypatch: pytest.MonkeyPatch, go: Path, tmp_path: Path) -> None:
+    monkeypatch.setattr(gobuild, "_USUAL_PLACES", (go.parent,))
+    assert gobuild.find_go({"PATH": str(tmp_path)}) == str(go)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_each_program_stands_in_its_module(program: Program) -> None:
+    module = resources.files("runner.devcluster") / "modules" / program.module
+    assert f'_ "{program.package}"' in (module / "tools.go").read_text()
+    assert (module / "go.sum").is_file()
+
+
+def test_the_modules_have_the_versions_that_are_promised() -> None:
+    modules = resources.files("runner.devcluster") / "modules"
+    kubernetes, kwok = ((modules / name / "go.mod").read_text() for name in ("kubernetes", "kwok"))
+    assert f"k8s.io/kubernetes {binaries.KUBERNETES}" in kubernetes
+    assert f"go.etcd.io/etcd/server/v3 {binaries.ETCD}" in kubernetes
+    assert f"sigs.k8s.io/kwok {binaries.KWOK}" in kwok
+    staging = binaries.KUBERNETES.replace("v1.", "v0.")
+    replaced = re.findall(r"^\t(k8s\.io/\S+) => (k8s\.io/\S+) (\S+)$", kubernetes, re.MULTILINE)
+    assert len(replaced) > 25
+    assert all(left == right and version == staging for left, right, version in replaced)
