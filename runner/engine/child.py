@@ -98,6 +98,7 @@ class Supervisor:
         )
         config.prepare()
         config.command[0] = ansible_playbook()
+        config.env |= utf8_locale()
         Spawn.started = self._started
         pexpect.spawn = Spawn
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
@@ -173,13 +174,13 @@ def ansible_playbook() -> str:
     return str(beside) if beside.exists() else shutil.which("ansible-playbook") or "ansible-playbook"
 
 
-def use_utf8() -> None:
-    """Make sure of a locale that exists and is UTF-8: Ansible refuses to start in any other."""
+def utf8_locale() -> dict[str, str]:
+    """Return what the environment lacks for a locale that exists and is UTF-8: Ansible starts in no other."""
     with contextlib.suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "")
         if locale.nl_langinfo(locale.CODESET).upper() == "UTF-8":
-            return
-    os.environ["LC_ALL"] = "C.UTF-8"
+            return {}
+    return {"LC_ALL": "C.UTF-8"}
 
 
 def main() -> None:
@@ -191,7 +192,6 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not end up between frames
     processes.adopt_orphans()
     processes.signal_on_parent_death(signal.SIGTERM)
-    use_utf8()
     order = Order(**json.loads(control.readline()))
     Supervisor(order, control, events).run()
     os._exit(0)  # the listening thread holds the stream that a normal exit would wait for

@@ -8,6 +8,7 @@ sentence. Reads what ansible-runner reports for ansible-core 2.18 to 2.21
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ UNKNOWN_FAILURE = "unknown playbook failure"
 
 _LOCALHOST = "localhost"
 _REQUEUE_ACTIONS = frozenset({"requeue_after", "operator_sdk.util.requeue_after"})
-_ERROR_LINE = re.compile(r"^(ERROR!|\[ERROR\]:|Traceback )")
+_ERROR_LINE = re.compile(r"^(ERROR[!:]|\[ERROR\]:|Traceback |ansible-playbook: error:)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_MESSAGE = 4096
 _MAX_ITEMS = 10
@@ -52,6 +53,8 @@ class Progress:
     suspects: tuple[_Suspect, ...] = ()
     errors: tuple[str, ...] = ()
     """What Ansible itself said, outside of any task, from its first `ERROR!` on."""
+    last_line: str = ""
+    """The last it said so."""
     stats: Event | None = None
     requeue_after: float | None = None
 
@@ -119,11 +122,13 @@ def _raw(progress: Progress, event: Event) -> Progress:
     """Keep what Ansible says outside of any task, from its first error on."""
     begun = bool(progress.errors)
     kept = []
-    for line in _COLOUR.sub("", str(event.get("stdout", ""))).splitlines():
+    lines = _COLOUR.sub("", str(event.get("stdout", ""))).splitlines()
+    for line in lines:
         begun = begun or bool(_ERROR_LINE.match(line))
         if begun and line.strip():
             kept.append(line.rstrip())
-    return replace(progress, errors=(*progress.errors, *kept)[:_MAX_ERROR_LINES]) if kept else progress
+    last = next((line.strip() for line in reversed(lines) if line.strip()), progress.last_line)
+    return replace(progress, errors=(*progress.errors, *kept)[:_MAX_ERROR_LINES], last_line=last)
 
 
 _FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
@@ -220,8 +225,10 @@ def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
     if _failures(progress):
         return Outcome.FAILED, ""
     if progress.errors:
-        return Outcome.FAILED, _cut("\n".join(progress.errors))
-    return Outcome.DIED, f"ansible-playbook ended with exit code {end.code} {_where(progress)} and did not say why"
+        said = itertools.takewhile(lambda line: not line.startswith("usage:"), progress.errors)
+        return Outcome.FAILED, _cut("\n".join(said))
+    last = f"; the last it said: {_cut(progress.last_line)}" if progress.last_line else ""
+    return Outcome.DIED, f"ansible-playbook ended with exit code {end.code} {_where(progress)}{last}"
 
 
 def _why_stopped(end: End) -> str:

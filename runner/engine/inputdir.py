@@ -188,6 +188,8 @@ def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str,
         # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
         "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),
     }
+    # Beyond this ansible-runner drops a task's whole result, its message included; its own default is 700,000.
+    added["MAX_EVENT_RES"] = environment.get("MAX_EVENT_RES", str(16 << 20))
     if not {"ANSIBLE_NOCOLOR", "NO_COLOR", "ANSIBLE_FORCE_COLOR"} & environment.keys():
         added["ANSIBLE_NOCOLOR"] = "1"  # ansible-runner gives Ansible a terminal; logs and status are none
     return added

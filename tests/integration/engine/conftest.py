@@ -1,0 +1,143 @@
+"""Tiny real roles and playbooks, run by the real engine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.engine import processes
+from runner.engine.exec_engine import ExecEngine
+from runner.engine.job import Event, EventSink, Job, RunResult
+from runner.objects import GVK, ObjectKey
+from runner.watches import Content, Playbook, Role
+
+MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
+
+
+@dataclass
+class Ran:
+    """A run that has ended: its result and its events."""
+
+    result: RunResult
+    events: list[Event]
+
+    def of(self, name: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == name]
+
+    def said(self, task: str) -> Any:
+        """Return the `msg` of a debug task."""
+        found = [event for event in self.of("runner_on_ok") if event["event_data"]["task"].endswith(task)]
+        assert found, f"no task {task!r}: {self.result} {[event.get('stdout') for event in self.events]}"
+        return found[-1]["event_data"]["res"]["msg"]
+
+
+@dataclass
+class Runs:
+    """Starts runs of one object in a folder of the test's own."""
+
+    engine: ExecEngine
+    root: Path
+    content: Path
+    idents: Any = field(default_factory=itertools.count)
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample"
+
+    def playbook(self, text: str, name: str = "playbook.yml") -> Playbook:
+        path = self.content / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return Playbook(path)
+
+    def tasks(self, text: str) -> Playbook:
+        """Make a playbook of tasks that are written from the first column on."""
+        indented = "".join(f"    {line}\n" for line in text.strip("\n").split("\n"))
+        return self.playbook(f"- hosts: localhost\n  gather_facts: false\n  tasks:\n{indented}")
+
+    def role(self, name: str, files: Mapping[str, str]) -> Role:
+        path = self.content / "roles" / name
+        for file, text in files.items():
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            (path / file).write_text(text, encoding="utf-8")
+        return Role(name, path)
+
+    def job(self, content: Content, **changes: Any) -> Job:
+        fields: dict[str, Any] = {
+            "ident": f"run-{next(self.idents)}",
+            "gvk": MEMCACHED,
+            "key": ObjectKey("default", "sample"),
+            "content": content,
+            "run_dir": self.run_dir,
+            "extra_vars": {},
+            "unsafe_keys": frozenset(),
+            "verbosity": 0,
+            "ansible_args": "",
+            "max_artifacts": 20,
+            "environment": {},
+            "kubeconfig": "apiVersion: v1\nkind: Config\n",
+            "deadline": 120.0,
+        }
+        return Job(**{**fields, **changes})
+
+    async def run(self, content: Content, sink: EventSink | None = None, **changes: Any) -> Ran:
+        events: list[Event] = []
+
+        def keep(event: Event) -> None:
+            events.append(event)
+            if sink:
+                sink(event)
+
+        return Ran(await self.engine.run(self.job(content, **changes), keep), events)
+
+
+@pytest.fixture
+async def runs(tmp_path: Path) -> AsyncIterator[Runs]:
+    engine = ExecEngine(tmp_path / "runner")
+    yield Runs(engine, tmp_path / "runner", tmp_path / "operator")
+    await engine.close(0)
+
+
+@pytest.fixture
+def processes_of() -> Callable[[Path], list[int]]:
+    """Find every process, zombies aside, that a run below a root started, by the marker it inherited."""
+
+    def find(root: Path) -> list[int]:
+        prefix = processes.run_id(root, "").partition(":")[0]
+        return [
+            pid
+            for pid, process in processes.table().items()
+            if not process.zombie and (processes.marker(pid) or "").startswith(f"{prefix}:")
+        ]
+
+    return find
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Wait for a condition."""
+
+    def wait(condition: Callable[[], object], within: float = 20.0) -> None:
+        deadline = time.monotonic() + within
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {within} s"
+            time.sleep(0.05)
+
+    return wait
+
+
+@pytest.fixture
+def own_zombies() -> Callable[[], list[int]]:
+    """Find the zombies that this process should have reaped."""
+
+    def find() -> list[int]:
+        return [p.pid for p in processes.table().values() if p.zombie and p.parent == os.getpid()]
+
+    return find

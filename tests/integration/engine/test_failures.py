@@ -1,0 +1,159 @@
+"""How runs fail, and what the result says about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.engine.job import Outcome, TaskFailure
+
+if TYPE_CHECKING:
+    from tests.integration.engine.conftest import Runs
+
+
+async def test_only_what_nobody_rescued_or_ignored_is_a_failure(runs: Runs) -> None:
+    playbook = runs.tasks("""
+- name: block
+  block:
+  - {name: rescued, fail: {msg: rescued}}
+  rescue:
+  - {name: rescue, debug: {msg: rescuing}}
+- {name: ignored, fail: {msg: ignored}, ignore_errors: true}
+- name: ignored items
+  fail: {msg: "{{ item }}"}
+  loop: [1, 2]
+  ignore_errors: true
+- {name: hidden but ignored, command: "sh -c 'echo secret; exit 1'", no_log: true, ignore_errors: true}
+- name: all at the end
+  block:
+  - {name: in the block, command: "sh -c 'exit 3'"}
+  always:
+  - name: items
+    fail: {msg: "{{ item }}"}
+    loop: [first, second, second]
+""")
+
+    ran = await runs.run(playbook)
+
+    assert ran.result.outcome is Outcome.FAILED
+    assert [failure.task for failure in ran.result.failures] == ["in the block", "items"]
+    assert ran.result.failures[0].message.lower().rstrip(".").endswith("non-zero return code")
+    assert ran.result.failures[1].message == "One or more items failed: first; second"
+    assert ran.result.failures[1].path == f"{playbook.path}:19"
+    assert ran.result.message == ""
+    assert ran.result.recap is not None
+    assert (ran.result.recap.ok, ran.result.recap.failures, ran.result.recap.skipped) == (4, 2, 0)
+    assert "." in ran.result.recap.completion
+
+
+async def test_failures_that_are_all_rescued_or_ignored_make_a_success(runs: Runs) -> None:
+    playbook = runs.tasks("""
+- block:
+  - {name: rescued, fail: {msg: rescued}}
+  rescue:
+  - {debug: {msg: rescuing}}
+- {name: ignored, fail: {msg: ignored}, ignore_errors: true}
+- name: ignored unreachable
+  ping: {}
+  delegate_to: nowhere
+  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
+  ignore_unreachable: true
+""")
+
+    ran = await runs.run(playbook)
+
+    assert ran.result.outcome is Outcome.SUCCEEDED, ran.result
+    assert ran.result.failures == ()
+
+
+async def test_a_hidden_failure_keeps_its_task_and_place_and_odd_messages_are_text(runs: Runs) -> None:
+    playbook = runs.playbook("""
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - add_host: {name: "host{{ item }}", ansible_connection: local}
+    loop: [1, 2]
+- hosts: host1:host2
+  gather_facts: false
+  tasks:
+  - {name: hidden, command: "sh -c 'echo se$(echo cret); exit 1'", no_log: true, when: inventory_hostname == 'host1'}
+  - {name: list, fail: {msg: [a, {b: 1}]}}
+""")
+
+    ran = await runs.run(playbook)
+
+    hidden, odd = ran.result.failures
+    assert hidden.task == "hidden"
+    assert hidden.path == f"{playbook.path}:10"
+    assert "no_log" in hidden.message
+    assert "secret" not in str(ran.events)
+    assert odd == TaskFailure("list", '["a", {"b": 1}]', f"{playbook.path}:11")
+
+
+async def test_an_unreachable_host_is_a_failure(runs: Runs) -> None:
+    playbook = runs.playbook("""
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - add_host: {name: nowhere, ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
+- hosts: nowhere
+  gather_facts: false
+  tasks:
+  - {name: reach, ping: {}}
+""")
+
+    ran = await runs.run(playbook)
+
+    assert ran.result.outcome is Outcome.FAILED
+    assert [(failure.task, failure.path) for failure in ran.result.failures] == [("reach", f"{playbook.path}:9")]
+    assert "Connection refused" in ran.result.failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        ("- {name: two, debug: {msg: 1}, command: 'true'}", "conflicting action statements"),
+        ("- {no.such.module: {a: 1}}", "couldn't resolve module/action 'no.such.module'"),
+        ("- {import_tasks: missing.yml}", "missing.yml"),
+        ('- {name: "unclosed}', "scanning a quoted scalar"),
+    ],
+)
+async def test_what_ansible_refuses_to_start_is_a_failure_in_its_own_words(
+    runs: Runs,
+    tasks: str,
+    expected: str,
+) -> None:
+    ran = await runs.run(runs.tasks(tasks))
+
+    assert ran.result.outcome is Outcome.FAILED
+    assert ran.result.failures == ()
+    assert ran.result.message.startswith(("ERROR!", "[ERROR]:"))
+    assert expected in ran.result.message.replace("\n", " ")
+
+
+async def test_a_task_file_that_is_missing_when_it_is_included_fails_its_task(runs: Runs) -> None:
+    ran = await runs.run(runs.tasks("- {name: include, include_tasks: missing.yml}"))
+
+    assert ran.result.outcome is Outcome.FAILED
+    assert "missing.yml" in ran.result.failures[0].message
+
+
+async def test_arguments_that_cannot_be_split_and_folders_that_cannot_be_written_start_nothing(runs: Runs) -> None:
+    playbook = runs.tasks("- debug: {msg: hi}")
+
+    quoted = await runs.run(playbook, ansible_args='-e "open')
+    runs.run_dir.parent.mkdir(parents=True)
+    runs.run_dir.write_text("a file")
+    blocked = await runs.run(playbook)
+
+    assert quoted.result.outcome is blocked.result.outcome is Outcome.NOT_STARTED
+    assert "--ansible-args" in quoted.result.message
+    assert f"{runs.run_dir} is not a folder of our own" in blocked.result.message
+
+
+async def test_arguments_that_ansible_does_not_know_are_reported_with_what_it_said(runs: Runs) -> None:
+    ran = await runs.run(runs.tasks("- debug: {msg: hi}"), ansible_args="--no-such-flag")
+
+    assert ran.result.outcome is Outcome.FAILED
+    assert ran.result.message == "ansible-playbook: error: unrecognized arguments: --no-such-flag"

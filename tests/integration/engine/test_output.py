@@ -1,0 +1,109 @@
+"""What comes out of a run: events, blocks, artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from runner.engine import blocks
+from runner.engine.job import Event, Outcome
+from runner.objects import GVK, ObjectKey
+
+if TYPE_CHECKING:
+    from tests.integration.engine.conftest import Runs
+
+GVK_ = GVK("cache.example.com", "v1alpha1", "Memcached")
+KEY = ObjectKey("default", "sample")
+
+
+async def test_a_run_leaves_the_blocks_that_users_know(runs: Runs) -> None:
+    playbook = runs.tasks("""
+- {name: quiet fact, set_fact: {a: 1}}
+- {name: told, debug: {msg: hello}}
+- {name: ran, command: echo ran}
+- name: items
+  debug: {msg: "item {{ item }}"}
+  loop: [one, two]
+- {name: failing, fail: {msg: no more}}
+""")
+
+    ran = await runs.run(playbook)
+
+    text = [block for event in ran.events if (block := blocks.block(event, "tasks"))]
+    assert all(block.startswith("\n--------------------------- Ansible Task StdOut ----------") for block in text)
+    assert all(block.endswith("-------------\n") for block in text)
+    starts = [block for block in text if "\nTASK [ran] ***" in block]
+    assert len(starts) == 1
+    joined = "".join(text)
+    assert "quiet fact" not in joined
+    assert '"msg": "hello"' in joined
+    assert '"msg": "item one"' in joined
+    assert '"msg": "item two"' in joined
+    assert f"task path: {playbook.path}:10" in text[-1]
+    assert "no more" in text[-1]
+    recaps = [block for event in ran.events if (block := blocks.recap_block(event, GVK_, KEY))]
+    assert len(recaps) == 1
+    assert "Ansible Task Status Event StdOut (cache.example.com/v1alpha1, Kind=Memcached, sample/default)" in recaps[0]
+    assert "failed=1" in recaps[0]
+    assert "\x1b" not in joined + recaps[0]
+
+
+async def test_events_come_in_order_and_huge_output_stalls_nothing(runs: Runs) -> None:
+    size = 5 << 20
+    playbook = runs.tasks(f"""
+- name: huge
+  command: >-
+    {{{{ ansible_playbook_python }}}} -c 'import sys; sys.stdout.write(("x" * 99 + chr(10)) * {size // 200});
+    sys.stdout.write("y" * {size // 2}); sys.exit(3)'
+""")
+    lags: list[float] = []
+
+    async def measure() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.005)
+            lags.append(time.perf_counter() - began - 0.005)
+
+    measuring = asyncio.create_task(measure())
+    ran = await runs.run(playbook, verbosity=1)
+    measuring.cancel()
+
+    assert ran.result.outcome is Outcome.FAILED
+    assert ran.result.failures[0].message.lower().rstrip(".").endswith("non-zero return code")
+    (huge,) = ran.of("runner_on_failed")
+    assert len(huge["event_data"]["res"]["stdout"]) >= size - 200
+    assert len(huge["stdout"]) > 2 * size
+    counters = [event["counter"] for event in ran.events]
+    assert counters == sorted(counters)
+    assert max(lags) < 0.5  # 30 MiB of JSON on a busy machine; else it is milliseconds
+
+
+async def test_a_slow_reader_slows_the_run_and_loses_nothing(runs: Runs) -> None:
+    playbook = runs.tasks('- {debug: {msg: "{{ item }}"}, loop: "{{ range(200) | list }}"}')
+
+    def slow(_: Event) -> None:
+        time.sleep(0.002)
+
+    ran = await runs.run(playbook, slow)
+
+    assert len(ran.of("runner_item_on_ok")) == 200
+
+
+async def test_run_folders_are_kept_as_many_as_asked_for(runs: Runs) -> None:
+    playbook = runs.tasks("- {debug: {msg: 1}}")
+    artifacts = runs.run_dir / "artifacts"
+
+    first = await runs.run(playbook, ident="1", max_artifacts=1)
+    (runs.run_dir / "env" / "passwords").write_text("stale")
+    (runs.run_dir / "args").write_text("stale")
+    second = await runs.run(playbook, ident="2", max_artifacts=1)
+    after_two = {path.name for path in artifacts.iterdir()}
+    latest = (artifacts / "latest").readlink()
+    await runs.run(playbook, ident="3", max_artifacts=-1)
+
+    assert first.result.outcome is second.result.outcome is Outcome.SUCCEEDED
+    assert after_two == {"2", "latest"}
+    assert str(latest) == "2"
+    assert list(artifacts.iterdir()) == []
+    assert not (runs.run_dir / "env" / "passwords").exists()

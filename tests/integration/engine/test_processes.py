@@ -1,0 +1,276 @@
+"""Whatever ends a run, nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner.engine import processes
+from runner.engine.job import Event, Outcome
+
+if TYPE_CHECKING:
+    from tests.integration.engine.conftest import Runs
+
+ProcessesOf = Callable[[Path], list[int]]
+Eventually = Callable[..., None]
+
+LINGERING = """
+- name: daemon
+  shell: |
+    setsid sh -c 'trap "" TERM; echo $$ > {marks}/daemon; while :; do sleep 60; done' >/dev/null 2>&1 </dev/null &
+    env -i setsid sh -c 'echo $$ > {marks}/nameless; exec sleep 600' >/dev/null 2>&1 </dev/null &
+- name: detached
+  command: sleep 600
+  async: 600
+  poll: 0
+- name: hanging
+  shell: "trap '' TERM; touch {marks}/hanging; while :; do sleep 60; done"
+"""
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    path = tmp_path / "marks"
+    path.mkdir()
+    return path
+
+
+def lingering(runs: Runs, marks: Path) -> Any:
+    return runs.tasks(LINGERING.format(marks=marks))
+
+
+def started(marks: Path) -> bool:
+    return {"daemon", "nameless", "hanging"} <= {path.name for path in marks.iterdir()}
+
+
+def alive(marks: Path) -> list[int]:
+    pids = [int((marks / name).read_text()) for name in ("daemon", "nameless")]
+    return [pid for pid in pids if (found := processes.read(pid)) and not found.zombie]
+
+
+async def until(condition: Callable[[], object], within: float = 30.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within} s"
+        await asyncio.sleep(0.05)
+
+
+async def test_a_run_that_takes_too_long_is_ended_with_everything_it_started(
+    runs: Runs,
+    marks: Path,
+    processes_of: ProcessesOf,
+    own_zombies: Callable[[], list[int]],
+) -> None:
+    playbook = lingering(runs, marks)
+    run = asyncio.create_task(runs.run(playbook, deadline=6.5))
+    await until(lambda: started(marks))
+    daemons = alive(marks)
+
+    ran = await run
+
+    assert len(daemons) == 2
+    assert ran.result.outcome is Outcome.TIMED_OUT
+    assert ran.result.message == (
+        f"the run took longer than 6.5s and was ended during task 'hanging' ({playbook.path}:12)"
+    )
+    assert alive(marks) == []
+    assert processes_of(runs.root) == []
+    assert own_zombies() == []
+    assert not (runs.run_dir / "env" / "kubeconfig").exists()
+
+
+async def test_canceling_ends_the_run_before_the_canceled_task_ends(
+    runs: Runs,
+    marks: Path,
+    processes_of: ProcessesOf,
+) -> None:
+    run = asyncio.create_task(runs.run(lingering(runs, marks)))
+    await until(lambda: started(marks))
+
+    run.cancel()
+    await asyncio.sleep(0.2)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+    assert alive(marks) == []
+    assert processes_of(runs.root) == []
+    assert not (runs.run_dir / "env" / "kubeconfig").exists()
+
+
+async def test_a_supervisor_that_is_killed_leaves_nothing_and_the_result_says_so(
+    runs: Runs,
+    marks: Path,
+    processes_of: ProcessesOf,
+    own_zombies: Callable[[], list[int]],
+) -> None:
+    playbook = lingering(runs, marks)
+    run = asyncio.create_task(runs.run(playbook))
+    await until(lambda: started(marks))
+    (supervisor,) = [pid for pid in processes_of(runs.root) if (p := processes.read(pid)) and p.parent == os.getpid()]
+    os.kill(int((marks / "nameless").read_text()), signal.SIGTERM)  # unmarked: beyond reach once it is orphaned
+
+    os.kill(supervisor, signal.SIGKILL)
+    ran = await run
+
+    assert ran.result.outcome is Outcome.DIED
+    assert ran.result.message == (
+        f"the run's supervisor was killed by SIGKILL during task 'hanging' ({playbook.path}:12)"
+    )
+    assert alive(marks) == []
+    assert processes_of(runs.root) == []
+    assert own_zombies() == []
+    assert not (runs.run_dir / "env" / "kubeconfig").exists()
+
+
+async def test_ansible_that_is_killed_is_told_from_one_that_failed(runs: Runs, processes_of: ProcessesOf) -> None:
+    playbook = runs.tasks("- {name: before, debug: {msg: 1}}\n- {name: killing, command: sleep 600}")
+
+    def kill_ansible(event: Event) -> None:
+        if event["event"] == "runner_on_start" and event["event_data"]["task"] == "killing":
+            os.kill(event["pid"], signal.SIGKILL)
+
+    ran = await runs.run(playbook, kill_ansible)
+
+    assert ran.result.outcome is Outcome.DIED
+    assert ran.result.message == (
+        f"ansible-playbook was killed by SIGKILL during task 'killing' ({playbook.path}:5); "
+        "the kernel does so when memory runs out"
+    )
+    assert ran.result.recap is None
+    assert processes_of(runs.root) == []
+
+
+async def test_what_a_successful_run_left_in_the_background_ends_with_it(
+    runs: Runs,
+    processes_of: ProcessesOf,
+) -> None:
+    playbook = runs.tasks("- {name: detached, command: sleep 600, async: 600, poll: 0}")
+
+    ran = await runs.run(playbook)
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert processes_of(runs.root) == []
+
+
+async def test_closing_waits_for_runs_then_ends_them_and_starts_no_more(
+    runs: Runs,
+    marks: Path,
+    processes_of: ProcessesOf,
+) -> None:
+    hanging = asyncio.create_task(runs.run(lingering(runs, marks)))
+    short = asyncio.create_task(
+        runs.run(
+            runs.playbook("- {hosts: localhost, tasks: [{pause: {seconds: 2}}], gather_facts: false}", "short.yml"),
+            run_dir=runs.run_dir.with_name("other"),
+        ),
+    )
+    await until(lambda: started(marks))
+
+    await runs.engine.close(4)
+
+    assert (await short).result.outcome is Outcome.SUCCEEDED
+    assert (await hanging).result.outcome is Outcome.CANCELED
+    assert "'hanging'" in (await hanging).result.message
+    late = await runs.run(lingering(runs, marks))
+    assert late.result.outcome is Outcome.NOT_STARTED
+    assert processes_of(runs.root) == []
+
+
+async def test_a_sink_that_fails_ends_the_run(runs: Runs, marks: Path, processes_of: ProcessesOf) -> None:
+    def fail(event: Event) -> None:
+        if event.get("event_data", {}).get("task") == "hanging":
+            raise ValueError("the log is full")
+
+    with pytest.raises(ValueError, match="the log is full"):
+        await runs.run(lingering(runs, marks), fail)
+
+    assert alive(marks) == []
+    assert processes_of(runs.root) == []
+
+
+OPERATOR = textwrap.dedent("""
+    import asyncio, json, sys
+    from pathlib import Path
+    from runner.engine.exec_engine import ExecEngine
+    from runner.engine.job import Job
+    from runner.objects import GVK, ObjectKey
+    from runner.watches import Playbook
+
+    async def main():
+        root, playbook = map(Path, sys.argv[1:])
+        job = Job(
+            ident="run", gvk=GVK("g", "v1", "K"), key=ObjectKey("n", "o"), content=Playbook(playbook),
+            run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
+            ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
+        )
+        await ExecEngine(root).run(job, lambda event: None)
+
+    asyncio.run(main())
+""")
+
+
+async def test_nothing_outlives_an_operator_that_is_killed(
+    runs: Runs,
+    marks: Path,
+    tmp_path: Path,
+    processes_of: ProcessesOf,
+) -> None:
+    root = tmp_path / "other root"
+    command = [sys.executable, "-c", OPERATOR, str(root), str(lingering(runs, marks).path)]
+    operator = subprocess.Popen(command)  # noqa: ASYNC220 - it starts at once
+    await until(lambda: started(marks))
+    daemons = alive(marks)
+
+    operator.kill()
+    operator.wait()
+
+    await until(lambda: not alive(marks) and not processes_of(root), within=15)
+    assert len(daemons) == 2
+    await until(lambda: not list(root.rglob("kubeconfig")), within=5)
+
+
+async def test_leftovers_of_a_dead_operator_are_ended_and_those_of_a_live_one_are_not(
+    runs: Runs,
+    eventually: Eventually,
+) -> None:
+    digest = processes.run_id(runs.root, "").partition(":")[0]
+    live = processes.run_id(runs.root, "live")
+    elsewhere = processes.run_id(runs.root / "x", "").partition(":")[0] + ":1:0:x"
+    sleepers = {
+        name: subprocess.Popen(["sleep", "600"], env={**os.environ, processes.MARKER: identity})  # noqa: ASYNC220 - as above
+        for name, identity in {"dead": f"{digest}:1:0:old", "live": live, "elsewhere": elsewhere}.items()
+    }
+    kubeconfigs = {}
+    for name, identity in {"dead": f"{digest}:1:0:old", "live": live}.items():
+        env = runs.root / "g" / "v1" / "K" / "n" / name / "env"
+        env.mkdir(parents=True)
+        (env / "envvars").write_text(json.dumps({processes.MARKER: identity}))
+        kubeconfigs[name] = env / "kubeconfig"
+        kubeconfigs[name].write_text("secret")
+    try:
+        eventually(lambda: all(processes.marker(sleeper.pid) for sleeper in sleepers.values()))
+
+        ended = await runs.engine.reap_leftovers()
+
+        assert ended == 1
+        assert sleepers["dead"].wait(5) == -signal.SIGTERM
+        assert sleepers["live"].poll() is None
+        assert sleepers["elsewhere"].poll() is None
+        assert not kubeconfigs["dead"].exists()
+        assert kubeconfigs["live"].exists()
+    finally:
+        for sleeper in sleepers.values():
+            sleeper.kill()
+            sleeper.wait()
