@@ -26,10 +26,9 @@ from runner.engine.job import Engine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
 from runner.jobs import JobFactory, RunDefaults
 from runner.kube import auth
-from runner.kube.cache import Cache
 from runner.kube.client import Client
 from runner.kube.discovery import Discovery
-from runner.kube.watch import WatchPolicy, watchers
+from runner.kube.informer import Informer
 from runner.metrics import Metrics
 from runner.reconcile import Reconciler
 from runner.runlog import RunLog
@@ -131,7 +130,8 @@ class _Operator:
         run_log: RunLog,
     ) -> Controller:
         settings = self._settings
-        cache = Cache()
+        finalizer = watch.finalizer.name if watch.finalizer else ""
+        informer = Informer(client, discovery, watch.gvk, settings.namespaces, watch.selector, finalizer)
         workers = settings.workers_for(watch.gvk)
         defaults = RunDefaults(
             runner_dir=settings.runner_dir,
@@ -143,16 +143,15 @@ class _Operator:
             watch,
             client=client,
             discovery=discovery,
-            cache=cache,
+            informer=informer,
             engine=engine,
             jobs=JobFactory(watch, defaults, client.credentials.kubeconfig_text),
             run_log=run_log,
             metrics=self._metrics,
             period=settings.reconcile_period,
         )
-        found = watchers(client, discovery, watch.gvk, settings.namespaces, watch.selector, WatchPolicy())
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=watch.selector or None)
-        return Controller(watch, found, cache, reconciler, self._metrics, workers)
+        return Controller(watch, informer, reconciler, self._metrics, workers)
 
     async def _serve(self, stack: AsyncExitStack, controllers: list[Controller]) -> None:
         """Open probes and metrics."""

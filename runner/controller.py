@@ -1,4 +1,4 @@
-"""One watched kind: its watches, its cache, its queue and its workers.
+"""One watched kind: its informer, its queue and its workers.
 
 Here events become requests and verdicts become delays; everything else is somebody else's. One kind's trouble never
 stops another's.
@@ -7,11 +7,10 @@ stops another's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from runner import log, triggers
-from runner.kube.cache import Cache, Change
-from runner.kube.watch import State, Watcher
+from runner.kube.cache import Change
+from runner.kube.informer import Informer
 from runner.metrics import Metrics, controller_name
 from runner.objects import ObjectKey
 from runner.reconcile import RUN_BACKOFF, Done, Reconciler, RequeueAfter, Retry, Terminal, Verdict
@@ -27,16 +26,14 @@ class Controller:
     def __init__(
         self,
         watch: Watch,
-        watchers: Sequence[Watcher],
-        cache: Cache,
+        informer: Informer,
         reconciler: Reconciler,
         metrics: Metrics,
         workers: int,
     ) -> None:
         self.watch = watch
-        self.watchers = tuple(watchers)
         self.queue = WorkQueue()
-        self._cache = cache
+        self._informer = informer
         self._reconciler = reconciler
         self._metrics = metrics
         self._workers = workers
@@ -46,28 +43,18 @@ class Controller:
         metrics.add_kind(watch.gvk, self.queue, workers)
 
     def problem(self) -> str | None:
-        """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
-        for watcher in self.watchers:
-            if watcher.state not in {State.LIVE, State.WAITING_FOR_KIND}:
-                return f"{watcher.state}: {watcher.last_error or 'no answer yet'}"
-        return None
+        """Say what keeps the kind from being watched; None while nothing does."""
+        return self._informer.problem()
 
     async def follow(self) -> None:
         """Turn what happens to the kind's objects into requests, for ever."""
-        async with asyncio.TaskGroup() as group:
-            for watcher in self.watchers:
-                group.create_task(self._follow(watcher))
+        await self._informer.follow(self._changed)
 
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
-
-    async def _follow(self, watcher: Watcher) -> None:
-        async for event in watcher.events():
-            for change in self._cache.apply(watcher.namespace, event):
-                self._changed(change)
 
     def _changed(self, change: Change) -> None:
         if change.new is None:
@@ -111,5 +98,5 @@ class Controller:
         self.queue.succeeded(key)
         if isinstance(verdict, RequeueAfter):
             self.queue.add_after(key, Reason.REQUEUED, verdict.delay)
-        elif verdict.again is not None and self._cache.get(key) is not None:
+        elif verdict.again is not None and self._informer.get(key) is not None:
             self.queue.add_after(key, Reason.RESYNC, verdict.again)

@@ -1,6 +1,6 @@
 """One object, one request: what is to be done, done, and its status written on every way out.
 
-The way through: take the object from the cache, ask `finalizers` what it wants, announce the run, run the job, write
+The way through: take the object from the informer, ask `finalizers` what it wants, announce the run, run the job, write
 what came of it, take the finalizer off, and say when to come back. Knows nothing of queues or watches.
 """
 
@@ -16,9 +16,9 @@ from runner.engine.job import Engine, Job, Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, InvalidError, NotFoundError, TerminalError
 from runner.finalizers import Plan
 from runner.jobs import JobFactory
-from runner.kube.cache import Cache
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.informer import Informer
 from runner.metrics import Metrics
 from runner.objects import Object, key_of, uid_of
 from runner.runlog import RunLog
@@ -75,7 +75,7 @@ class Reconciler:
         *,
         client: Client,
         discovery: Discovery,
-        cache: Cache,
+        informer: Informer,
         engine: Engine,
         jobs: JobFactory,
         run_log: RunLog,
@@ -85,7 +85,7 @@ class Reconciler:
         self._watch = watch
         self._client = client
         self._discovery = discovery
-        self._cache = cache
+        self._informer = informer
         self._engine = engine
         self._jobs = jobs
         self._run_log = run_log
@@ -96,7 +96,7 @@ class Reconciler:
 
     async def reconcile(self, request: Request) -> Verdict:
         """Bring one object to what its role makes of it."""
-        obj = self._cache.get(request.key)
+        obj = self._informer.get(request.key)
         if obj is None:
             await self._jobs.forget(request.key)
             return Done(None)
@@ -144,7 +144,7 @@ class Reconciler:
 
     def _latest(self, obj: Object) -> Object:
         """The object as last seen: the role may have written to it. A patch tests what it was made from anyway."""
-        seen = self._cache.get(key_of(obj))
+        seen = self._informer.get(key_of(obj))
         return seen if seen is not None and uid_of(seen) == uid_of(obj) else obj
 
     async def _release(self, resource: ApiResource, obj: Object) -> None:

@@ -95,6 +95,8 @@ class StatusWriter:
         return self._cannot
 
     def _stop(self, message: str, error: Exception | None) -> None:
+        if self._cannot:
+            return
         self._cannot = True
         self._log.warning(message, error=str(error) if error else None)
 
@@ -107,5 +109,7 @@ class StatusWriter:
         if "status.conditions" in lost:
             self._stop(f"Status is not written: the kind's schema drops our conditions; {hint}", None)
             return
-        self._pruned |= {path.rpartition(".")[2] for path in lost}
+        if self._pruned >= (names := frozenset(path.rpartition(".")[2] for path in lost)):
+            return
+        self._pruned |= names
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

@@ -43,6 +43,7 @@ _USER_AGENT = (
     f"python/{platform.python_version()}"
 )
 _JSON = "application/json"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _CONNECT = 10.0
 _STREAM_BUFFER = 1 << 18
 _ERROR = 400
@@ -73,6 +74,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects, and how much of each. Label and field selector are in the API's own spelling; empty: all."""
+
+    labels: str = ""
+    fields: str = ""
+    metadata_only: bool = False
+    """Objects come without spec and status (`PartialObjectMetadata`)."""
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """One page of a list."""
 
@@ -93,6 +107,7 @@ class _Call:
     params: Params
     body: bytes | None = field(default=None, repr=False)
     content_type: str = _JSON
+    accept: str = _JSON
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -139,11 +154,19 @@ class Client:
         """Read one object."""
         return await self.request("GET", resource.path(key.namespace, key.name))
 
-    async def list_page(self, resource: ApiResource, namespace: str, selector: str, limit: int, cont: str) -> Page:
+    async def list_page(
+        self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
+    ) -> Page:
         """Read one page of a list; an empty `cont` asks for the first. GoneError: start over."""
-        wanted = {"labelSelector": selector, "limit": str(limit), "continue": cont}
+        wanted = {
+            "labelSelector": selection.labels,
+            "fieldSelector": selection.fields,
+            "limit": str(limit),
+            "continue": cont,
+        }
         params = {name: value for name, value in wanted.items() if value}
-        call = _Call("GET", resource.path(namespace), params)
+        accept = _METADATA_LIST if selection.metadata_only else _JSON
+        call = _Call("GET", resource.path(namespace), params, accept=accept)
         raw = await self._call(call)
         found = _parse(call, raw)
         meta = found.get("metadata") or {}
@@ -230,7 +253,7 @@ class Client:
     ) -> aiohttp.ClientResponse:
         credentials = self.credentials
         headers = await credentials.headers()
-        headers["Accept"] = _JSON
+        headers["Accept"] = call.accept
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         url = URL(f"{credentials.base_url}{call.path}?{urlencode(call.params)}".rstrip("?"), encoded=True)

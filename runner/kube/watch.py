@@ -35,7 +35,7 @@ from runner.errors import (
     NotFoundError,
 )
 from runner.kube.backoff import Backoff
-from runner.kube.client import Client
+from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.kube.watch_policy import WatchPolicy
@@ -68,7 +68,7 @@ class Watcher:
         discovery: Discovery,
         gvk: GVK,
         namespace: str,
-        selector: str,
+        selection: Selection,
         policy: WatchPolicy,
         *,
         takes_cluster_scope: bool = True,
@@ -83,7 +83,7 @@ class Watcher:
         """What is wrong now; None while nothing is."""
         self._client = client
         self._discovery = discovery
-        self._selector = selector
+        self._selection = selection
         self._policy = policy
         self._takes_cluster_scope = takes_cluster_scope
         self._stands_aside = False
@@ -213,7 +213,7 @@ class Watcher:
         policy, pacer = self._policy, Pacer(self._policy.slice)
         limit, cont, begun = policy.first_page, "", False
         while True:
-            page = await self._client.list_page(resource, self.namespace, self._selector, limit, cont)
+            page = await self._client.list_page(resource, self.namespace, self._selection, limit, cont)
             self._heard()
             if not begun:
                 self._works(State.LISTING)
@@ -235,8 +235,10 @@ class Watcher:
         policy = self._policy
         ends_after = random.uniform(policy.shortest_watch, policy.longest_watch)  # noqa: S311 - spreads load
         params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(int(ends_after))}
-        if self._selector:
-            params["labelSelector"] = self._selector
+        if self._selection.labels:
+            params["labelSelector"] = self._selection.labels
+        if self._selection.fields:
+            params["fieldSelector"] = self._selection.fields
         return WatchStream(self._client, resource.path(self.namespace), params, policy)
 
     def _doubt_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
@@ -301,14 +303,14 @@ class Watcher:
 
 
 def watchers(
-    client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], selector: str, policy: WatchPolicy
+    client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], selection: Selection, policy: WatchPolicy
 ) -> tuple[Watcher, ...]:
     """Make a watcher per namespace, the first of which takes the kind as a whole should it be cluster-scoped.
 
     No namespaces: one watcher for all.
     """
     return tuple(
-        Watcher(client, discovery, gvk, namespace, selector, policy, takes_cluster_scope=number == 0)
+        Watcher(client, discovery, gvk, namespace, selection, policy, takes_cluster_scope=number == 0)
         for number, namespace in enumerate(namespaces or ("",))
     )
 

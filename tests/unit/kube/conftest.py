@@ -20,7 +20,7 @@ from aiohttp import web
 from runner.kube import auth
 from runner.kube.auth import Surroundings
 from runner.kube.cache import Cache, Change
-from runner.kube.client import Client, Limits
+from runner.kube.client import Client, Limits, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher, WatchPolicy
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
@@ -296,7 +296,7 @@ def following(client: Client) -> Following:
 
     @asynccontextmanager
     async def follow(namespace: str = "", selector: str = "", **changes: Any) -> AsyncIterator[Follower]:
-        watcher = Watcher(client, Discovery(client), WIDGET, namespace, selector, policy(**changes))
+        watcher = Watcher(client, Discovery(client), WIDGET, namespace, Selection(selector), policy(**changes))
         follower = Follower(watcher, Cache())
         task = asyncio.create_task(follower.run())
         try:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from runner import errors
 from runner.kube import auth
 from runner.kube.auth import Surroundings
-from runner.kube.client import Client, Limits, PatchType
+from runner.kube.client import EVERYTHING, Client, Limits, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
 
@@ -56,7 +56,7 @@ async def test_a_deletion_can_insist_on_the_object_it_means(api: Api, client: Cl
 
 async def test_items_of_a_list_get_the_type_that_the_list_has(api: Api, client: Client) -> None:
     api.on("/apis/example.com/v1/widgets", api.page(3, {"metadata": {"name": "a"}}, cont="more"))
-    found = await client.list_page(WIDGETS, "", "", 10, "")
+    found = await client.list_page(WIDGETS, "", EVERYTHING, 10, "")
     assert found.items == [{"metadata": {"name": "a"}, "apiVersion": "example.com/v1", "kind": "Widget"}]
     assert (found.resource_version, found.cont) == ("3", "more")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from runner.kube.client import Client
+from runner.kube.client import EVERYTHING, Client
 from runner.kube.discovery import Discovery
 from runner.kube.watch import State, WatchPolicy, watchers
 from runner.objects import GVK, ObjectKey
@@ -286,7 +286,7 @@ async def test_of_several_namespaces_one_watcher_takes_a_cluster_scoped_kind(api
     api.on(DISCOVERY, api.served(namespaced=False))
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
     gvk = GVK("example.com", "v1", "Widget")
-    made = watchers(client, Discovery(client), gvk, ["one", "two"], "", WatchPolicy())
+    made = watchers(client, Discovery(client), gvk, ["one", "two"], EVERYTHING, WatchPolicy())
     assert [watcher.namespace for watcher in made] == ["one", "two"]
 
     async def first_events(number: int) -> list[str]:
@@ -305,7 +305,7 @@ async def test_of_several_namespaces_one_watcher_takes_a_cluster_scoped_kind(api
 
 def test_no_namespaces_means_all(client: Client) -> None:
     gvk = GVK("example.com", "v1", "Widget")
-    assert [w.namespace for w in watchers(client, Discovery(client), gvk, [], "", WatchPolicy())] == [""]
+    assert [w.namespace for w in watchers(client, Discovery(client), gvk, [], EVERYTHING, WatchPolicy())] == [""]
 
 
 async def test_a_kind_that_becomes_cluster_scoped_is_listed_anew(api: Api, following: Following) -> None:

@@ -1,0 +1,85 @@
+"""Everything that is known of one kind's selected objects, kept current, and who is told of changes.
+
+Owns: the kind's watchers, their cache, and what left the selection with a finalizer of ours on it (`departed`).
+Guarantees: `changed` is called for every change in the order in which it was seen; for departed objects only when they
+are being deleted. What `get` returns is the caller's own copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from runner.kube.cache import Cache, Change
+from runner.kube.client import Client, Selection
+from runner.kube.departed import Departed
+from runner.kube.discovery import Discovery
+from runner.kube.watch import State, Watcher, watchers
+from runner.kube.watch_events import Synced
+from runner.kube.watch_policy import WatchPolicy
+from runner.objects import GVK, Object, ObjectKey
+
+
+class Informer:
+    """Follows one kind."""
+
+    def __init__(
+        self,
+        client: Client,
+        discovery: Discovery,
+        gvk: GVK,
+        namespaces: Sequence[str],
+        selector: str,
+        finalizer: str,
+    ) -> None:
+        """`selector` is a label selector, `finalizer` the name of ours; empty: all objects, no finalizer."""
+        selection = Selection(labels=selector)
+        self._watchers = watchers(client, discovery, gvk, namespaces, selection, WatchPolicy())
+        self._cache = Cache()
+        self._finalizer = finalizer
+        self._departed: Departed | None = None
+        if selector and finalizer:
+            self._departed = Departed(client, discovery, gvk, namespaces, finalizer)
+
+    def __len__(self) -> int:
+        """Count the selected objects."""
+        return len(self._cache)
+
+    def get(self, key: ObjectKey) -> Object | None:
+        """An object as last seen; None when it is not there."""
+        found = self._cache.get(key)
+        if found is None and self._departed is not None:
+            found = self._departed.get(key)
+        return found
+
+    def problem(self) -> str | None:
+        """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
+        for watcher in self._watchers:
+            if watcher.state not in {State.LIVE, State.WAITING_FOR_KIND}:
+                return f"{watcher.state}: {watcher.last_error or 'no answer yet'}"
+        return None
+
+    async def follow(self, changed: Callable[[Change], None]) -> None:
+        """Follow for ever, telling `changed`."""
+        async with asyncio.TaskGroup() as group:
+            for watcher in self._watchers:
+                group.create_task(self._follow(watcher, changed))
+            if self._departed is not None:
+                group.create_task(self._departed.follow(changed))
+
+    async def _follow(self, watcher: Watcher, changed: Callable[[Change], None]) -> None:
+        async for event in watcher.events():
+            for change in self._cache.apply(watcher.namespace, event):
+                changed(change)
+                self._note_departure(change)
+            if isinstance(event, Synced) and self._departed is not None:
+                # What our finalizer stands on and the list did not hold left before we were there.
+                self._departed.look_for(watcher.namespace, self._cache)
+
+    def _note_departure(self, change: Change) -> None:
+        if self._departed is None:
+            return
+        if change.new is not None:
+            self._departed.returned(change.key)
+        elif change.old is not None and self._finalizer in change.old.finalizers:
+            self._departed.left(change.key)
