@@ -57,6 +57,12 @@ def test_a_list_with_a_new_item_replaces_the_old_one_either_way() -> None:
     assert applied({"a": ["x", "y"]}, {"a": ["y", "z"]}, replace_lists=True) == {"a": ["y", "z"]}
 
 
+def test_null_fields_inside_a_list_are_left_out_as_the_api_server_does() -> None:
+    once = applied({}, {"a": [{"b": None, "c": [{"d": None}]}, None]})
+    assert once == {"a": [{"c": [{}]}, None]}
+    assert applied(once, {"a": [{"b": None, "c": [{"d": None}]}, None]}) == once
+
+
 def test_an_empty_list_empties_only_when_lists_are_replaced() -> None:
     assert applied({"a": ["x"]}, {"a": []}) == {"a": ["x"]}
     assert applied({"a": ["x"]}, {"a": []}, replace_lists=True) == {"a": []}

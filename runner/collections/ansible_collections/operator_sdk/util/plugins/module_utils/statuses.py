@@ -66,9 +66,18 @@ def _merged(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: b
             result.pop(key, None)
         elif isinstance(value, dict):
             result[key] = _merged(old if isinstance(old, dict) else {}, value, replace_lists=replace_lists)
-        elif replace_lists or not _holds_all(old, value):
-            result[key] = value
+        else:
+            kept = _pruned(value)
+            if replace_lists or not _holds_all(old, kept):
+                result[key] = kept
     return result
+
+
+def _pruned(value: Any) -> Any:
+    """Leave out null fields of maps inside lists: the API server's merge patch does not store them."""
+    if isinstance(value, dict):
+        return {key: _pruned(inner) for key, inner in value.items() if inner is not None}
+    return [_pruned(item) for item in value] if isinstance(value, list) else value
 
 
 def _holds_all(old: Any, value: Any) -> bool:

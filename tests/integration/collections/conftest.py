@@ -1,0 +1,199 @@
+"""The collection's modules and the sample operator's roles, on a real control plane with real Ansible.
+
+`module` runs one module as a process of its own, as Ansible does, and returns its result. `ansible` runs a command of
+the installed ansible-core at the repository's top. `memcached` makes a Memcached; `kubectl` asks as administrator.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+import yaml
+
+from runner import collections
+from runner.devcluster import DevCluster
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE = 60.0
+MEMCACHED = {"api_version": "cache.example.com/v1alpha1", "kind": "Memcached"}
+
+
+class Kubectl:
+    """kubectl, as somebody."""
+
+    def __init__(self, cluster: DevCluster, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._command = [str(cluster.kubectl), "--kubeconfig", str(kubeconfig)]
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Run it; a failure fails the test with what it said."""
+        done = subprocess.run([*self._command, *arguments], input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Read one object; empty when it is not there."""
+        found = self("get", *arguments, "--ignore-not-found", "-o", "json")
+        return dict(json.loads(found)) if found.strip() else {}
+
+    def names(self, *arguments: str) -> list[str]:
+        """Name the objects that there are."""
+        return [line.partition("/")[2] for line in self("get", *arguments, "-o", "name").split()]
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Make objects so."""
+        self("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def kustomized(self, folder: str) -> str:
+        """Build a folder of config/."""
+        return self("kustomize", str(ROOT / "config" / folder))
+
+
+class StartModule(Protocol):
+    """Starts a module; see `start_module`."""
+
+    def __call__(
+        self, name: str, /, *, check: bool = False, diff: bool = False, **arguments: Any
+    ) -> subprocess.Popen[str]: ...
+
+
+class Module(Protocol):
+    """Runs a module; see `module`."""
+
+    def __call__(
+        self, name: str, /, *, check: bool = False, diff: bool = False, **arguments: Any
+    ) -> dict[str, Any]: ...
+
+
+class Eventually(Protocol):
+    """Waits for a condition; see `eventually`."""
+
+    def __call__(self, condition: Callable[[], T], what: str) -> T: ...
+
+
+class Ansible(Protocol):
+    """Runs a command of ansible-core; see `ansible`."""
+
+    def __call__(self, command: str, *arguments: str, kubeconfig: Path | None = None) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def kubectl(devcluster: DevCluster, kubeconfig: Path) -> Kubectl:
+    """kubectl of the administrator, with the sample operator's CRD installed."""
+    found = Kubectl(devcluster, kubeconfig)
+    found("apply", "-k", str(ROOT / "config/crd"))
+    found("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={DEADLINE:.0f}s")
+    return found
+
+
+@pytest.fixture
+def start_module(kubeconfig: Path) -> StartModule:
+    """Start a module as Ansible does: its arguments as JSON on standard input."""
+
+    def start(name: str, /, *, check: bool = False, diff: bool = False, **arguments: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"ansible_collections.operator_sdk.util.plugins.modules.{name}"],
+            env={**os.environ, "PYTHONPATH": str(collections.PATH), "K8S_AUTH_KUBECONFIG": str(kubeconfig)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        given = {**arguments, "_ansible_check_mode": check, "_ansible_diff": diff}
+        assert process.stdin
+        process.stdin.write(json.dumps({"ANSIBLE_MODULE_ARGS": given}))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    return start
+
+
+@pytest.fixture
+def module(start_module: StartModule) -> Module:
+    """Run a module of the collection; that it failed is in its result, under `failed`."""
+
+    def run(name: str, /, *, check: bool = False, diff: bool = False, **arguments: Any) -> dict[str, Any]:
+        out, err = start_module(name, check=check, diff=diff, **arguments).communicate()
+        assert not err, err
+        return dict(json.loads(out))
+
+    return run
+
+
+@pytest.fixture
+def ansible(kubeconfig: Path, tmp_path: Path) -> Ansible:
+    """Run ansible-playbook and its like, as a developer of an operator does; returns what it prints."""
+
+    def run(command: str, *arguments: str, kubeconfig: Path | None = kubeconfig) -> str:
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name(command)), *arguments],
+            cwd=ROOT,
+            env={**os.environ, "KUBECONFIG": str(kubeconfig), "ANSIBLE_LOCAL_TEMP": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command} {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def memcached(kubectl: Kubectl, namespace: str) -> dict[str, str]:
+    """Make a Memcached of size 1; returns the options that name it."""
+    kubectl.apply(
+        {
+            "apiVersion": MEMCACHED["api_version"],
+            "kind": "Memcached",
+            "metadata": {"name": "cache", "namespace": namespace},
+            "spec": {"size": 1},
+        }
+    )
+    return {**MEMCACHED, "name": "cache", "namespace": namespace}
+
+
+@pytest.fixture
+def status(kubectl: Kubectl, memcached: dict[str, str]) -> Callable[[], dict[str, Any]]:
+    """Read the Memcached's status."""
+    return lambda: kubectl.get("memcached", "cache", "-n", memcached["namespace"]).get("status", {})
+
+
+@pytest.fixture
+def login(kubectl: Kubectl, namespace: str, tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Return the authentication options that log in as a service account of the namespace."""
+
+    def options(name: str) -> dict[str, str]:
+        cluster = yaml.safe_load(kubectl.kubeconfig.read_text())["clusters"][0]["cluster"]
+        authority = tmp_path / "ca.crt"
+        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+        token = kubectl("create", "token", name, "-n", namespace).strip()
+        return {"host": cluster["server"], "api_key": token, "ca_cert": str(authority)}
+
+    return options
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """Ask until the answer is true; fail with `what` after the deadline."""
+
+    def wait(condition: Callable[[], T], what: str) -> T:
+        end = time.monotonic() + DEADLINE
+        while not (found := condition()):
+            assert time.monotonic() < end, f"waited {DEADLINE:.0f} s in vain: {what}"
+            time.sleep(0.1)
+        return found
+
+    return wait

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def about(memcached: dict[str, str]) -> dict[str, Any]:
+    """The involved object, and what happened to it."""
+    involved = {"apiVersion": memcached["api_version"], "kind": "Memcached", "name": "cache"}
+    return {
+        "involvedObject": {**involved, "namespace": memcached["namespace"]},
+        "type": "Warning",
+        "reason": "MemoryTooSmall",
+        "message": "There is not enough memory",
+        "source": {"component": "memcached-operator"},
+    }
+
+
+def events(kubectl: Any, namespace: str, reason: str = "MemoryTooSmall") -> list[dict[str, Any]]:
+    return list(kubectl.get("events", "-n", namespace, f"--field-selector=reason={reason}").get("items", []))
+
+
+def test_an_event_is_counted_up_when_it_happens_again(
+    module: Any, about: dict[str, Any], kubectl: Any, namespace: str
+) -> None:
+    results = [module("k8s_event", **about) for _ in range(2)]
+    assert [result["result"]["count"] for result in results] == [1, 2]
+    (event,) = events(kubectl, namespace)
+    assert event["firstTimestamp"] <= event["lastTimestamp"]
+    described = kubectl("describe", "memcached", "cache", "-n", namespace)
+    assert "MemoryTooSmall" in described
+    assert "memcached-operator" in described
+
+
+def test_a_named_event_with_another_reason_counts_from_one(
+    module: Any, about: dict[str, Any], kubectl: Any, namespace: str
+) -> None:
+    named = {**about, "name": "cache-event", "namespace": namespace}
+    module("k8s_event", **named)
+    module("k8s_event", **named)
+    other = module("k8s_event", **{**named, "reason": "Recovered", "type": "Normal"})
+    assert (other["result"]["count"], other["result"]["metadata"]["name"]) == (1, "cache-event")
+    assert events(kubectl, namespace) == []
+
+
+def test_with_a_timestamp_each_event_is_one_of_its_own(
+    module: Any, about: dict[str, Any], kubectl: Any, namespace: str
+) -> None:
+    for _ in range(2):
+        module("k8s_event", **about, name="cache-event", namespace=namespace, appendTimestamp=True)
+    assert len(events(kubectl, namespace)) == 2
+
+
+def test_check_mode_records_nothing(module: Any, about: dict[str, Any], kubectl: Any, namespace: str) -> None:
+    would = module("k8s_event", **about, check=True)
+    assert would["changed"]
+    assert would["result"]["count"] == 1
+    assert events(kubectl, namespace) == []
+
+
+def test_an_event_can_be_deleted_once(module: Any, about: dict[str, Any], kubectl: Any, namespace: str) -> None:
+    module("k8s_event", **about)
+    deleted = [module("k8s_event", **about, state="absent")["changed"] for _ in range(2)]
+    assert deleted == [True, False]
+    assert events(kubectl, namespace) == []
+
+
+def test_without_rights_on_core_events_the_other_group_is_used(
+    module: Any, about: dict[str, Any], kubectl: Any, namespace: str, login: Callable[[str], dict[str, str]]
+) -> None:
+    rule = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["get", "create", "patch"]}
+    grant(kubectl, namespace, rule)
+    results = [module("k8s_event", **about, **login("worker")) for _ in range(2)]
+    assert [result.get("msg") for result in results] == [None, None]
+    (event,) = events(kubectl, namespace)
+    assert (event["message"], event["series"]["count"]) == ("There is not enough memory", 2)
+
+
+def test_without_any_right_the_rule_to_add_is_named(
+    module: Any, about: dict[str, Any], kubectl: Any, namespace: str, login: Callable[[str], dict[str, str]]
+) -> None:
+    grant(kubectl, namespace, {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+    result = module("k8s_event", **about, **login("worker"))
+    assert result["error"]["status"] == 403
+    assert result["msg"].startswith("Unable to record the event")
+    assert "apiGroups [''] resources [events] verbs [get, create, patch]" in result["msg"]
+
+
+def test_an_event_in_the_wrong_namespace_is_refused_by_the_api_server(module: Any, about: dict[str, Any]) -> None:
+    result = module("k8s_event", **about, name="cache-event", namespace="default")
+    assert result["error"]["status"] == 422
+    assert "involvedObject.namespace" in result["msg"]
+
+
+def grant(kubectl: Any, namespace: str, rule: dict[str, list[str]]) -> None:
+    """Make the service account `worker`, which may do just this."""
+    metadata = {"name": "worker", "namespace": namespace}
+    kubectl.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "worker"},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        },
+    )

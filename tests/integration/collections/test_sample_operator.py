@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import collections
+
+DIRECTORY = "default"
+SYSTEM = "memcached-operator-system"
+PREFIX = "memcached-operator-"
+
+
+@pytest.fixture
+def operators_kubeconfig(kubectl: Any, namespace: str, login: Callable[[str], dict[str, str]], tmp_path: Path) -> Path:
+    """A kubeconfig of the operator's service account, with the rights of config/rbac."""
+    manifests = kubectl.kustomized("default").replace(SYSTEM, namespace).replace(PREFIX, f"{namespace}-")
+    rights = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    kubectl.apply(*(document for document in yaml.safe_load_all(manifests) if document["kind"] in rights))
+    options = login(f"{namespace}-controller-manager")
+    authority = base64.b64encode(Path(options["ca_cert"]).read_bytes()).decode()
+    file = tmp_path / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [
+            {"name": "it", "cluster": {"server": options["host"], "certificate-authority-data": authority}},
+        ],
+        "users": [{"name": "it", "user": {"token": options["api_key"]}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+def test_the_roles_do_their_work_with_the_rights_of_the_operator(
+    ansible: Any, kubectl: Any, memcached: dict[str, str], operators_kubeconfig: Path, eventually: Any
+) -> None:
+    namespace = memcached["namespace"]
+
+    def play(playbook: str, *arguments: str, size: int) -> str:
+        variables = {"size": size, "ansible_operator_meta": {"name": "cache", "namespace": namespace}}
+        given = ("-e", json.dumps(variables), f"playbooks/{playbook}", *arguments)
+        return str(ansible("ansible-playbook", *given, kubeconfig=operators_kubeconfig))
+
+    def nodes() -> list[str]:
+        return list(kubectl.get("memcached", "cache", "-n", namespace).get("status", {}).get("nodes", []))
+
+    def pods() -> list[str]:
+        return sorted(kubectl.names("pods", "-n", namespace))
+
+    entry = ("configmap", f"memcached.{namespace}.cache", "-n", DIRECTORY)
+
+    play("memcached.yml", "--check", size=2)
+    assert kubectl.names("deployments,pods", "-n", namespace) == []
+    assert nodes() == []
+
+    assert "changed=2" in play("memcached.yml", size=2)
+    assert nodes() == pods()
+    assert len(nodes()) == 2
+    assert kubectl.get(*entry)["data"]["size"] == "2"
+
+    assert "changed=0" in play("memcached.yml", size=2)
+
+    play("memcached.yml", size=1)
+    assert len(nodes()) == 1
+    eventually(lambda: pods() == nodes(), "the second pod to go")
+
+    play("memcached_finalizer.yml", size=1)
+    assert kubectl.get(*entry) == {}
+    eventually(lambda: kubectl.names("deployments,replicasets,pods", "-n", namespace) == [], "the pods to go")
+
+    assert "changed=0" in play("memcached_finalizer.yml", size=1)
+
+
+def test_where_pods_are_missing_the_role_tells_of_the_others_and_asks_to_look_again(
+    ansible: Any, kubectl: Any, memcached: dict[str, str]
+) -> None:
+    namespace = memcached["namespace"]
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods", "namespace": namespace}}
+    kubectl.apply({**quota, "spec": {"hard": {"pods": "1"}}})
+    variables = {"size": 2, "ansible_operator_meta": {"name": "cache", "namespace": namespace}}
+    output = ansible("ansible-playbook", "-v", "-e", json.dumps(variables), "playbooks/memcached.yml")
+    assert '"period": "30s"' in output
+    assert len(kubectl.get("memcached", "cache", "-n", namespace)["status"]["nodes"]) == 1
+
+
+def sized(namespace: str, size: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "cache.example.com/v1alpha1",
+        "kind": "Memcached",
+        "metadata": {"name": "sized", "namespace": namespace},
+        "spec": {"size": size},
+    }
+
+
+@pytest.mark.parametrize("size", [-1, "three", 1.5])
+def test_the_schema_refuses_a_size_that_cannot_be(kubectl: Any, namespace: str, size: Any) -> None:
+    with pytest.raises(AssertionError, match=r"spec\.size"):
+        kubectl.apply(sized(namespace, size))
+
+
+def test_a_size_that_is_not_given_is_one(kubectl: Any, namespace: str) -> None:
+    kubectl.apply({**sized(namespace, 0), "spec": {}})
+    assert kubectl.get("memcached", "sized", "-n", namespace)["spec"] == {"size": 1}
+
+
+@pytest.mark.parametrize("folder", ["crd", "default", "network-policy", "testing"])
+def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str, folder: str) -> None:
+    manifests = kubectl.kustomized(folder)
+    for known in (SYSTEM, "osdk-test", "namespace: system"):
+        manifests = manifests.replace(known, f"namespace: {namespace}" if known.startswith("namespace") else namespace)
+    answer = kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=manifests)
+    assert len(answer.splitlines()) == len([document for document in yaml.safe_load_all(manifests) if document])
+
+
+def test_the_api_server_takes_the_sample(kubectl: Any, namespace: str) -> None:
+    sample = kubectl.kustomized("samples")
+    assert "created" in kubectl("apply", "--dry-run=server", "-n", namespace, "-f", "-", stdin=sample)
+
+
+@pytest.mark.parametrize("folder", ["manager", "prometheus", "rbac", "scorecard"])
+def test_every_folder_can_be_built_by_itself(kubectl: Any, folder: str) -> None:
+    assert list(yaml.safe_load_all(kubectl.kustomized(folder)))
+
+
+def test_ansible_shows_the_modules_documentation(ansible: Any) -> None:
+    names = [f"operator_sdk.util.{name}" for name in ("k8s_event", "k8s_status", "osdk_metric", "requeue_after")]
+    shown = json.loads(ansible("ansible-doc", "--json", "--type", "module", *names))
+    assert sorted(shown) == names
+    for name in names:
+        assert Path(shown[name]["doc"]["filename"]).is_relative_to(collections.PATH)
+        assert shown[name]["examples"]
+    options = shown["operator_sdk.util.k8s_status"]["doc"]["options"]
+    assert {"kubeconfig", "api_version", "conditions", "replace_lists"} <= options.keys()
