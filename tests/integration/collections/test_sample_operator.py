@@ -85,7 +85,11 @@ def test_where_pods_are_missing_the_role_tells_of_the_others_and_asks_to_look_ag
     namespace = memcached["namespace"]
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods", "namespace": namespace}}
     kubectl.apply({**quota, "spec": {"hard": {"pods": "1"}}})
-    variables = {"size": 2, "ansible_operator_meta": {"name": "cache", "namespace": namespace}}
+    variables = {
+        "size": 2,
+        "ansible_operator_meta": {"name": "cache", "namespace": namespace},
+        "memcached_pod_retries": 1,
+    }
     output = ansible("ansible-playbook", "-v", "-e", json.dumps(variables), "playbooks/memcached.yml")
     assert '"period": "30s"' in output
     assert len(kubectl.get("memcached", "cache", "-n", namespace)["status"]["nodes"]) == 1
