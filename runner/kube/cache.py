@@ -77,7 +77,7 @@ class Cache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, key: ObjectKey) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._entries
 
     def keys(self) -> KeysView[ObjectKey]:

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote_plus
 
 import aiohttp
 import yaml
@@ -77,14 +78,18 @@ class OidcLogin:
     async def _ask(self, issuer: str) -> dict[str, str]:
         client_id, secret = str(self._settings["client-id"]), str(self._settings.get("client-secret") or "")
         form = {"grant_type": "refresh_token", "refresh_token": str(self._settings["refresh-token"])}
-        auth = aiohttp.BasicAuth(client_id, secret) if secret else None
-        if auth is None:
+        headers: dict[str, str] = {}
+        if secret:
+            # RFC 6749, section 2.3.1
+            pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        else:
             form["client_id"] = client_id
         connector = aiohttp.TCPConnector(ssl=self._tls())
         async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, raise_for_status=True) as session:
             async with session.get(f"{issuer}/.well-known/openid-configuration") as answer:
                 endpoint = str((await answer.json())["token_endpoint"])
-            async with session.post(endpoint, data=form, auth=auth) as answer:
+            async with session.post(endpoint, data=form, headers=headers) as answer:
                 found: Mapping[str, str] = await answer.json()
         tokens = {"id-token": found["id_token"]}
         if found.get("refresh_token"):

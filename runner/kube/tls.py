@@ -55,8 +55,9 @@ def add_client_certificate(made: ssl.SSLContext, certificate: bytes, key: bytes,
 def decode(section: Mapping[str, Any], field: str, origin: str) -> bytes:
     """Decode `<field>-data`; empty when it is not there."""
     try:
-        return base64.b64decode(section.get(f"{field}-data") or b"")
-    except (binascii.Error, ValueError, TypeError) as error:
+        # Line breaks are fine, as in Go; anything else that is no base64 is a mistake.
+        return base64.b64decode("".join(str(section.get(f"{field}-data") or "").split()), validate=True)
+    except (binascii.Error, ValueError) as error:
         raise ConfigError(f"{origin}: {field}-data is no valid base64: {error}") from error
 
 
