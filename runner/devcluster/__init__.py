@@ -14,7 +14,7 @@ Importing this package must stay cheap: pytest does it at every start.
 
 from __future__ import annotations
 
-from runner.devcluster.cluster import DevCluster, Outside, start
+from runner.devcluster.cluster import DevCluster, start
 from runner.errors import ClusterError
 
-__all__ = ["ClusterError", "DevCluster", "Outside", "start"]
+__all__ = ["ClusterError", "DevCluster", "start"]

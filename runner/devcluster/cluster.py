@@ -34,7 +34,7 @@ _LAST_LINES = 15
 class Control(Protocol):
     """Who carries out orders on a cluster's components."""
 
-    def order(self, do: str, component: str, *, graceful: bool = False) -> int | None:
+    def order(self, do: str, component: str) -> int | None:
         """Do it; return the component's process id afterwards."""
 
     def api(self) -> Api:
@@ -66,17 +66,17 @@ class DevCluster:
         """Return the component's process id, None while it is down."""
         return self.control.order("look", component)
 
-    def stop_apiserver(self, *, graceful: bool = False) -> None:
-        """Take the API server away: at once, as a crash does, or as its own shutdown does (some seconds)."""
-        self.control.order("stop", APISERVER, graceful=graceful)
+    def stop_apiserver(self) -> None:
+        """Take the API server away at once, as a crash does: clients see their connections end."""
+        self.control.order("stop", APISERVER)
 
     def start_apiserver(self) -> None:
         """Bring the API server back, on the same port and data; returns when it is ready."""
         self.control.order("start", APISERVER)
 
-    def restart_apiserver(self, *, graceful: bool = False) -> None:
+    def restart_apiserver(self) -> None:
         """Stop and start it."""
-        self.stop_apiserver(graceful=graceful)
+        self.stop_apiserver()
         self.start_apiserver()
 
     def pause(self, component: str) -> None:
@@ -116,11 +116,11 @@ class Supervised:
     facts: Mapping[str, Any] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def order(self, do: str, component: str, *, graceful: bool = False) -> int | None:
+    def order(self, do: str, component: str) -> int | None:
         """Send an order and wait until it is carried out."""
         if component not in COMPONENTS:
             raise ClusterError(f"{component!r} is no component; there are {', '.join(COMPONENTS)}")
-        pid: int | None = self.ask({"do": do, "component": component, "graceful": graceful})["pid"]
+        pid: int | None = self.ask({"do": do, "component": component})["pid"]
         return pid
 
     def ask(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -169,9 +169,8 @@ class Outside:
 
     kubeconfig: Path
 
-    def order(self, do: str, component: str, *, graceful: bool = False) -> int | None:
+    def order(self, do: str, component: str) -> int | None:
         """Refuse."""
-        del graceful
         raise self._refusal(f"{do} {component}")
 
     def api(self) -> Api:

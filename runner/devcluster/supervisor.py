@@ -42,7 +42,6 @@ _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5
 _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
-_GRACE = 30.0
 _PATIENCE = 1.0  # seconds; whoever looks whether a cluster runs holds its lock for a moment
 
 _log = log.get(__name__)
@@ -200,7 +199,7 @@ class Supervisor:
                 case "start" if not component.alive:
                     self._start(component.name)
                 case "stop":
-                    self._stop(component, graceful=order["graceful"])
+                    component.kill()
                 case "pause":
                     component.signal(signal.SIGSTOP)
                 case "resume":
@@ -213,16 +212,6 @@ class Supervisor:
         except ClusterError as error:
             return {"error": str(error)}
         return {"pid": component.pid}
-
-    def _stop(self, component: Component, *, graceful: bool) -> None:
-        component.wanted = False
-        if graceful:
-            component.signal(signal.SIGTERM)
-            deadline = time.monotonic() + _GRACE
-            while component.alive and time.monotonic() < deadline:
-                self.owner.check()
-                time.sleep(_POLL)
-        component.kill()
 
 
 def usable(api: Api) -> bool:

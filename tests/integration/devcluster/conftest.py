@@ -1,0 +1,75 @@
+"""What the tests of the control plane share: kubectl, waiting, and a look at processes."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.devcluster import DevCluster
+
+Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+_DEADLINE = 30.0
+
+
+@pytest.fixture
+def kubectl(devcluster: DevCluster, namespace: str) -> Kubectl:
+    """Run kubectl in the test's namespace; a failing command raises unless `check=False`."""
+
+    def run(*arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [devcluster.kubectl, "--kubeconfig", devcluster.kubeconfig, "--namespace", namespace, *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Wait until something holds; fail at a deadline."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {_DEADLINE} s in vain"
+            time.sleep(0.05)
+
+    return wait
+
+
+@pytest.fixture
+def processes_in() -> Callable[[Path], list[str]]:
+    """Return the command lines of the processes whose working folder is in this folder."""
+
+    def look(folder: Path) -> list[str]:
+        return list(_commands(folder))
+
+    return look
+
+
+def _commands(folder: Path) -> Iterator[str]:
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            working = (process / "cwd").readlink()
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue  # it ended meanwhile, or is another user's
+        if str(working).startswith(str(folder)) or str(folder) in command:
+            yield command
+
+
+@pytest.fixture
+def pod(kubectl: Kubectl) -> str:
+    """Return the name of a running pod."""
+    kubectl("run", "web", "--image=nginx")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+    return "web"

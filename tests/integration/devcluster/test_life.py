@@ -1,0 +1,164 @@
+"""How a control plane starts, suffers and ends."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import devcluster
+from runner.devcluster import ClusterError, DevCluster
+from runner.devcluster.cluster import outside as outside_cluster
+from runner.devcluster.layout import APISERVER, COMPONENTS, ETCD
+
+Eventually = Callable[[Callable[[], bool]], None]
+ProcessesIn = Callable[[Path], list[str]]
+
+# Starts a cluster as a test or demo does, forks a child that outlives it (as a fork server would), waits for its end.
+_OWNER = """
+import os, sys, time
+from runner import devcluster
+with devcluster.start(name="owned") as cluster:
+    if os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
+    print(cluster.kubeconfig, cluster.control.process.pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def own() -> Iterator[DevCluster]:
+    """A cluster that this test may break."""
+    with devcluster.start(name="own") as cluster:
+        yield cluster
+
+
+def _get(cluster: DevCluster, what: str) -> subprocess.CompletedProcess[str]:
+    command = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", "--request-timeout=2s", "get", what]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _create(cluster: DevCluster, what: str, name: str) -> None:
+    command = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", "create", what, name]
+    subprocess.run(command, capture_output=True, check=True)
+
+
+def test_two_side_by_side_start_soon_know_nothing_of_each_other_and_leave_nothing(processes_in: ProcessesIn) -> None:
+    before = time.monotonic()
+    with devcluster.start(name="first") as first:
+        took = time.monotonic() - before
+        with devcluster.start(name="second") as second:
+            assert first.url != second.url
+            _create(first, "namespace", "mine")
+            assert _get(first, "namespace/mine").returncode == 0
+            assert "NotFound" in _get(second, "namespace/mine").stderr
+            folders = [cluster.kubeconfig.parent.parent for cluster in (first, second)]
+            refused = subprocess.run(
+                [first.kubectl, "--kubeconfig", first.kubeconfig, "--server", second.url, "get", "namespaces"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert "certificate" in refused.stderr
+    assert took < 15, "ready in 5 s on an idle machine; this one may be busy"
+    for folder in folders:
+        assert not folder.exists()
+        assert processes_in(folder) == []
+
+
+def test_the_api_server_comes_back_on_the_same_port_with_its_data(own: DevCluster) -> None:
+    _create(own, "namespace", "kept")
+    before = own.pid(APISERVER)
+    own.stop_apiserver()
+    assert own.pid(APISERVER) is None
+    assert "refused" in _get(own, "namespace/kept").stderr
+    own.start_apiserver()
+    assert _get(own, "namespace/kept").returncode == 0
+    assert own.pid(APISERVER) not in {None, before}
+    own.restart_apiserver()
+    assert _get(own, "namespace/kept").returncode == 0
+
+
+def test_a_paused_component_answers_nothing_until_it_goes_on(own: DevCluster) -> None:
+    own.pause(APISERVER)
+    assert _get(own, "namespaces").returncode != 0
+    own.resume(APISERVER)
+    assert _get(own, "namespaces").returncode == 0
+
+
+def test_a_component_that_dies_by_itself_is_started_again(own: DevCluster, eventually: Eventually) -> None:
+    before = own.pid(ETCD)
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: own.pid(ETCD) not in {None, before})
+    eventually(lambda: _get(own, "namespaces").returncode == 0)
+
+
+def test_a_paused_cluster_can_be_stopped(processes_in: ProcessesIn) -> None:
+    with devcluster.start(name="paused") as cluster:
+        for component in COMPONENTS:
+            cluster.pause(component)
+    assert processes_in(cluster.kubeconfig.parent.parent) == []
+
+
+def test_a_stopped_cluster_takes_no_orders() -> None:
+    with devcluster.start(name="gone") as cluster:
+        cluster.stop()
+        with pytest.raises(ClusterError, match="stopped"):
+            cluster.pause(APISERVER)
+
+
+def test_an_unknown_component_is_named_with_those_there_are(own: DevCluster) -> None:
+    with pytest.raises(ClusterError, match="kube-scheduler"):
+        own.pause("kubelet")
+
+
+def test_logs_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+    with devcluster.start(name="logged", logs=tmp_path / "logs"):
+        pass
+    assert {f"{name}.log" for name in (*COMPONENTS, "supervisor")} <= {
+        path.name for path in (tmp_path / "logs").iterdir()
+    }
+
+
+def test_a_flag_that_the_api_server_refuses_is_told_with_its_log() -> None:
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="--no-such-flag"), devcluster.start(apiserver_args=["--no-such-flag"]):
+        pass
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [["owner"], ["supervisor"], ["owner", "supervisor"], ["supervisor", "owner"]],
+    ids=" then ".join,
+)
+def test_nothing_survives_kill_9(victims: list[str], processes_in: ProcessesIn, eventually: Eventually) -> None:
+    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        kubeconfig, supervisor = owner.stdout.readline().split()
+        folder = Path(kubeconfig).parent.parent
+        assert len(processes_in(folder)) >= len(COMPONENTS)
+        for victim in victims:
+            os.kill({"owner": owner.pid, "supervisor": int(supervisor)}[victim], signal.SIGKILL)
+        eventually(lambda: processes_in(folder) == [])
+        eventually(lambda: not folder.exists())
+        owner.kill()
+
+
+def test_the_cluster_of_a_kubeconfig_cannot_be_controlled(own: DevCluster) -> None:
+    outside = outside_cluster(own.kubeconfig, io.StringIO())
+    assert outside.url == own.url
+    assert _get(outside, "namespaces").returncode == 0
+    with pytest.raises(ClusterError, match="Unset KUBECONFIG"):
+        outside.stop_apiserver()
+    outside.stop()
+    assert _get(own, "namespaces").returncode == 0

@@ -1,0 +1,199 @@
+"""One running control plane: what can be done on it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import stat
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runner.devcluster import DevCluster, kwok
+
+Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+Eventually = Callable[[Callable[[], bool]], None]
+
+
+def test_the_kubeconfig_belongs_to_its_user_alone(kubeconfig: Path) -> None:
+    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kubeconfig.parent.stat().st_mode) == 0o700
+
+
+def test_client_and_server_have_the_promised_version(kubectl: Kubectl) -> None:
+    version = json.loads(kubectl("version", "--output=json").stdout)
+    assert version["clientVersion"]["gitVersion"] == version["serverVersion"]["gitVersion"] == "v1.35.4"
+
+
+def test_the_pods_of_a_deployment_become_ready(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "web", "--image=nginx", "--replicas=3")
+    kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    kubectl("wait", "pod", "--selector=app=web", "--for=condition=Ready", "--timeout=30s")
+
+
+def test_what_is_owned_goes_with_its_owner(kubectl: Kubectl, eventually: Eventually) -> None:
+    kubectl("create", "deployment", "web", "--image=nginx")
+    kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    kubectl("delete", "deployment", "web")
+    eventually(lambda: not kubectl("get", "pods,replicasets", "--output=name").stdout)
+
+
+def test_jobs_complete(kubectl: Kubectl) -> None:
+    kubectl("create", "job", "once", "--image=busybox", "--", "true")
+    kubectl("wait", "job/once", "--for=condition=Complete", "--timeout=30s")
+
+
+def test_a_namespace_gets_its_service_account_and_authority(kubectl: Kubectl, eventually: Eventually) -> None:
+    eventually(
+        lambda: kubectl("get", "serviceaccount/default", "configmap/kube-root-ca.crt", check=False).returncode == 0
+    )
+
+
+def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path
+) -> None:
+    kubectl("create", "serviceaccount", "robot")
+    token = kubectl("create", "token", "robot").stdout.strip()
+    authority = tmp_path / "ca.crt"
+    text = kubectl(
+        "config", "view", "--raw", "--output=jsonpath={.clusters[0].cluster.certificate-authority-data}"
+    ).stdout
+    authority.write_bytes(base64.b64decode(text))
+    as_robot = [
+        str(devcluster.kubectl),
+        "--kubeconfig=/dev/null",
+        f"--server={devcluster.url}",
+        f"--certificate-authority={authority}",
+        f"--token={token}",
+        f"--namespace={namespace}",
+    ]
+    who = subprocess.run([*as_robot, "auth", "whoami", "--output=json"], capture_output=True, text=True, check=True)
+    assert json.loads(who.stdout)["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:robot"
+    refused = subprocess.run([*as_robot, "get", "pods"], capture_output=True, text=True, check=False)
+    assert "Forbidden" in refused.stderr
+    kubectl("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={namespace}:robot")
+    subprocess.run([*as_robot, "get", "pods"], capture_output=True, check=True)
+
+
+def test_who_has_no_credentials_is_refused(devcluster: DevCluster) -> None:
+    command = [
+        str(devcluster.kubectl),
+        "--kubeconfig=/dev/null",
+        f"--server={devcluster.url}",
+        "--insecure-skip-tls-verify",
+    ]
+    refused = subprocess.run(
+        [*command, "get", "namespaces", "--token=guessed"], capture_output=True, text=True, check=False
+    )
+    assert "Unauthorized" in refused.stderr
+
+
+def test_a_pod_has_a_log_without_having_a_file(kubectl: Kubectl, pod: str) -> None:
+    assert kubectl("logs", pod).stdout == f"{kwok.NO_LOG}\n"
+
+
+def test_a_pods_log_is_the_file_that_is_named(
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    log = tmp_path / "web.log"
+    log.write_text(kwok.log_line("first", datetime.now(UTC)) + kwok.log_line("second", datetime.now(UTC)))
+    devcluster.set_pod_logs(namespace, pod, log)
+    eventually(lambda: kubectl("logs", pod).stdout == "first\nsecond\n")
+    assert kubectl("logs", pod, "--tail=1").stdout == "second\n"
+
+
+def test_a_log_can_be_followed(
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    log = tmp_path / "web.log"
+    log.write_text(kwok.log_line("first", datetime.now(UTC)))
+    devcluster.set_pod_logs(namespace, pod, log)
+    eventually(lambda: kubectl("logs", pod).stdout == "first\n")
+    command = [
+        str(devcluster.kubectl),
+        f"--kubeconfig={devcluster.kubeconfig}",
+        "--namespace",
+        namespace,
+        "logs",
+        "-f",
+        pod,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "first\n"
+        with log.open("a") as more:
+            more.write(kwok.log_line("later", datetime.now(UTC)))
+        assert following.stdout.readline() == "later\n"
+        following.kill()
+
+
+def test_a_command_runs_and_sees_no_secrets(kubectl: Kubectl, pod: str) -> None:
+    out = kubectl("exec", pod, "--", "sh", "-c", "echo here; env").stdout
+    assert out.startswith("here\n")
+    assert "KUBECONFIG" not in out
+
+
+def test_a_command_reads_what_is_sent_to_it(kubectl: Kubectl, pod: str) -> None:
+    # kwok passes the input on but not its end, so the command must know when it has read enough.
+    assert kubectl("exec", "-i", pod, "--", "head", "-n1", stdin="hello\n").stdout == "hello\n"
+
+
+def test_a_command_that_fails_fails(kubectl: Kubectl, pod: str) -> None:
+    failed = kubectl("exec", pod, "--", "sh", "-c", "exit 3", check=False)
+    assert failed.returncode != 0
+    assert "exit status 3" in failed.stderr
+
+
+@contextmanager
+def _forwarded(devcluster: DevCluster, namespace: str, pod: str, port: int) -> Iterator[int]:
+    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", "--namespace", namespace]
+    command += ["port-forward", pod, f":{port}", "--address=127.0.0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forwarding:
+        assert forwarding.stdout is not None
+        match = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
+        assert match
+        yield int(match[1])
+        forwarding.kill()
+
+
+def test_a_port_answers_without_having_a_target(devcluster: DevCluster, namespace: str, pod: str) -> None:
+    with (
+        _forwarded(devcluster, namespace, pod, 80) as port,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer,
+    ):
+        assert b"simulated" in answer.read()
+
+
+def test_a_pods_port_leads_where_it_is_told(
+    devcluster: DevCluster, namespace: str, pod: str, kubectl: Kubectl, eventually: Eventually
+) -> None:
+    def echo(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(connection.recv(100).upper())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = threading.Thread(target=echo, args=(listener,), daemon=True)
+        target.start()
+        devcluster.set_pod_port(namespace, pod, 11211, listener.getsockname()[1])
+        eventually(lambda: kubectl("get", "portforwards.kwok.x-k8s.io", pod, check=False).returncode == 0)
+        with (
+            _forwarded(devcluster, namespace, pod, 11211) as port,
+            socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+        ):
+            client.sendall(b"hello")
+            assert client.recv(100) == b"HELLO"
+        target.join(10)
+
+
+def test_each_test_has_a_namespace_of_its_own(kubectl: Kubectl, namespace: str) -> None:
+    assert not kubectl(
+        "get", "pods,configmaps", "--field-selector=metadata.name!=kube-root-ca.crt", "--output=name"
+    ).stdout
+    assert namespace.startswith("test-")
