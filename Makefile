@@ -13,7 +13,7 @@ help: ## Show this list
 
 setup: ## Make the virtual environment, and the control plane's binaries where they are missing
 	@hack/make-venv $(VENV)
-	@$(BIN)/ansible-operator cluster build
+	@$(BIN)/ansible-operator cluster build >/dev/null
 
 $(VENV)/.made-from: pyproject.toml requirements/*.txt hack/make-venv
 	@hack/make-venv $(VENV)

@@ -1,0 +1,1 @@
+"""What developers start by hand; `make help` says how."""

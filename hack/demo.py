@@ -1,7 +1,8 @@
 """The demo: a control plane, the sample operator, and a Memcached that is created, scaled and deleted.
 
 Shows each status and the operator's own log, and ends by itself: exit code 0 when all happened as told. With
-`DEMO_KEEP=1` everything stays up until Ctrl-C, and it says how to look around. `KUBECONFIG` given: that cluster is used.
+`DEMO_KEEP=1` everything stays up until Ctrl-C, and it says how to look around. `KUBECONFIG` given: that cluster is
+used.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner import devcluster
+from runner.devcluster.cluster import outside
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 180.0
@@ -92,7 +94,7 @@ def main() -> int:
 
 def _demo(screen: Screen) -> None:
     screen.step("Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok")
-    with devcluster.start() as cluster:
+    with _cluster() as cluster:
         kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig)
         screen.line(kubectl("get", "nodes").rstrip(), "kubectl")
         screen.step("The kind Memcached, and the operator that runs roles/memcached for it")
@@ -102,6 +104,17 @@ def _demo(screen: Screen) -> None:
             _life_of_a_memcached(screen, kubectl)
             if os.environ.get("DEMO_KEEP") == "1":
                 _keep(screen, cluster)
+
+
+@contextmanager
+def _cluster() -> Iterator[devcluster.DevCluster]:
+    """The cluster of KUBECONFIG, or one that lives as long as the demo."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        yield outside(Path(given), sys.stderr)
+        return
+    with devcluster.start(name="demo") as cluster:
+        yield cluster
 
 
 def _life_of_a_memcached(screen: Screen, kubectl: Kubectl) -> None:
@@ -159,7 +172,7 @@ def _await(condition: Callable[[], Any], what: str) -> Any:
 def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
     """The installed command, as a user starts it; its output goes to the screen."""
     command = [str(Path(sys.executable).with_name("ansible-operator")), "run", f"--kubeconfig={kubeconfig}"]
-    quiet = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--namespace=default"]
+    quiet = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--namespace=default", "--log-format=console"]
     process = subprocess.Popen(
         [*command, *quiet], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
     )

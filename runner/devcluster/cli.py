@@ -1,4 +1,4 @@
-"""`ansible-operator cluster up | down | status | kubeconfig`.
+"""`ansible-operator cluster build | up | down | status | kubeconfig`.
 
 Owns arguments and output of these commands; each sets `func`, which takes the arguments and returns the exit code.
 Errors pass through as ClusterError and ConfigError: the command line above prints them.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.devcluster import named
+from runner.devcluster.cluster import get_programs
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
@@ -34,6 +35,8 @@ def add_commands(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = cluster.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    programs = commands.add_parser("build", help="get the programs, so that nothing has to be waited for later")
+    programs.set_defaults(func=_build)
     start = commands.add_parser("up", help="start one that stays until `down`; does nothing if it runs")
     _name(start)
     start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="put a copy of the kubeconfig there")
@@ -52,6 +55,12 @@ def add_commands(subparsers: Subparsers) -> None:
 
 def _name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="default", help="several can run side by side under names of their own")
+
+
+def _build(_arguments: argparse.Namespace) -> int:
+    programs = get_programs(os.environ, sys.stderr)
+    _say("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
+    return 0
 
 
 def _up(arguments: argparse.Namespace) -> int:
