@@ -122,6 +122,7 @@ class ExecEngine:
             supervision = await Supervision.start(folder, identity)
         except OSError as error:
             return _not_started(f"the run's process could not be started: {error}")
+        self._log.debug("Run's process started", job=job.ident)
         self._supervisors.add(supervision.pid)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(job.deadline, stop.ask, Outcome.TIMED_OUT) if job.deadline is not None else None
