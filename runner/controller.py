@@ -41,6 +41,7 @@ class Controller:
         self._terminal: set[ObjectKey] = set()
         self._log = log.get(__name__, gvk=str(watch.gvk))
         metrics.add_kind(watch.gvk, self.queue, workers)
+        metrics.objects.labels(str(watch.gvk)).set_function(informer.__len__)
 
     def problem(self) -> str | None:
         """Say what keeps the kind from being watched; None while nothing does."""

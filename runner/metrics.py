@@ -61,6 +61,9 @@ class Metrics:
         self.workers = Gauge(
             "controller_runtime_max_concurrent_reconciles", "Workers", ["controller"], registry=self.registry
         )
+        self.objects = Gauge(
+            "ansible_operator_objects", "Objects that are watched, held in memory", ["GVK"], registry=self.registry
+        )
         self.loop_lag = Histogram(
             "ansible_operator_loop_lag_seconds",
             "Seconds the event loop was late",
