@@ -1,0 +1,190 @@
+"""The installed command, started as a user does, and read by its log, probes and metrics.
+
+Owns the project folder that it runs in. What it writes to standard error are lines of JSON with `msg` and `ts`; times
+are compared with this process' clock, which is the same machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bench.objects import GROUP, KIND, VERSION
+
+Line = dict[str, Any]
+
+DEADLINE = 300.0
+"""Seconds after which what is waited for is not going to happen."""
+_LOOK = 0.02
+_STOP_WITHIN = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A user's folder: watches.yaml and one role."""
+
+    folder: Path
+    kubeconfig: Path
+
+    @classmethod
+    def make(cls, folder: Path, kubeconfig: Path, tasks: list[dict[str, Any]]) -> Project:
+        """Write one; a role of YAML is one of JSON as well."""
+        role = folder / "roles" / "bench" / "tasks"
+        role.mkdir(parents=True)
+        (role / "main.yml").write_text(json.dumps(tasks), encoding="utf-8")
+        watch = {"group": GROUP, "version": VERSION, "kind": KIND, "role": "bench"}
+        (folder / "watches.yaml").write_text(json.dumps([watch]), encoding="utf-8")
+        return cls(folder, kubeconfig)
+
+    @property
+    def runs(self) -> Path:
+        """Where the operator keeps its run folders."""
+        return self.folder / "runs"
+
+
+@dataclass(slots=True)
+class OperatorProcess:
+    """A running operator."""
+
+    project: Project
+    process: subprocess.Popen[bytes]
+    log: Path
+    started: float
+    """When it was started, in seconds since the epoch."""
+    _session: aiohttp.ClientSession
+    _read: int = 0
+    _lines: list[Line] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        """The operator's own process."""
+        return self.process.pid
+
+    async def await_line(self, message: str, **fields: Any) -> Line:
+        """Wait for a log line with this message and these values."""
+        return (await self.await_lines(1, message, **fields))[0]
+
+    async def await_lines(self, count: int, message: str, **fields: Any) -> list[Line]:
+        """Wait for as many log lines with this message and these values."""
+        wanted = {"msg": message, **fields}
+
+        def found() -> list[Line]:
+            self._follow()
+            return [line for line in self._lines if wanted.items() <= line.items()]
+
+        await self._until(lambda: len(found()) >= count, f"the log to say {message!r} {count} times")
+        return found()
+
+    async def await_ready(self) -> None:
+        """Wait for the readiness probe to agree."""
+        port = await self._port("/readyz")
+        async with asyncio.timeout(DEADLINE):
+            for _ in itertools.count():
+                if await self._status(f"http://127.0.0.1:{port}/readyz") == 200:
+                    return
+                await asyncio.sleep(_LOOK)
+
+    async def metrics(self) -> str:
+        """Return its metrics in the text format."""
+        async with self._session.get(f"http://127.0.0.1:{await self._port('/metrics')}/metrics") as answer:
+            return await answer.text()
+
+    async def _status(self, url: str) -> int:
+        async with self._session.get(url) as answer:
+            return answer.status
+
+    async def _port(self, path: str) -> int:
+        await self.await_line("Serving")
+        await self._until(lambda: bool(self._serving(path)), f"{path} to be served")
+        return int(self._serving(path)[0]["port"])
+
+    def _serving(self, path: str) -> list[Line]:
+        self._follow()
+        return [line for line in self._lines if line["msg"] == "Serving" and path in line["paths"]]
+
+    def _follow(self) -> None:
+        """Read the whole lines that are new."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
+
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not holds():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                end = self.log.read_text(encoding="utf-8", errors="replace")[-4000:]
+                raise RuntimeError(f"waited in vain for {what} (exit code {self.process.returncode}):\n{end}")
+            await asyncio.sleep(_LOOK)
+
+    def stop(self) -> None:
+        """End it as Kubernetes does."""
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@asynccontextmanager
+async def running(project: Project, namespace: str, *flags: str) -> AsyncIterator[OperatorProcess]:
+    """Run the operator on one namespace, and end it."""
+    log = project.folder / f"{namespace}-{time.monotonic_ns()}.log"
+    async with aiohttp.ClientSession() as session:
+        with log.open("wb") as errors, log.with_suffix(".out").open("wb") as output:
+            started = time.time()
+            process = subprocess.Popen(  # noqa: ASYNC220 - nothing else is to happen before it is started
+                _command(project, namespace, flags),
+                cwd=project.folder,
+                env=_environment(),
+                stdout=output,
+                stderr=errors,
+            )
+        operator = OperatorProcess(project, process, log, started, session)
+        try:
+            yield operator
+        finally:
+            await asyncio.to_thread(operator.stop)
+
+
+def moment(line: Line) -> float:
+    """Return when a line was written, in seconds since the epoch."""
+    return datetime.fromisoformat(line["ts"]).timestamp()
+
+
+def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[str]:
+    return [
+        str(Path(sys.executable).with_name("ansible-operator")),
+        "run",
+        f"--kubeconfig={project.kubeconfig}",
+        f"--runner-dir={project.runs}",
+        f"--namespace={namespace}",
+        "--health-probe-bind-address=127.0.0.1:0",
+        "--metrics-bind-address=127.0.0.1:0",
+        "--log-format=json",
+        "--log-level=debug",
+        *flags,
+    ]
+
+
+def _environment() -> dict[str, str]:
+    """What the caller's environment would change of a run or of the operator is left out."""
+    others = ("KUBE", "K8S_", "ANSIBLE", "MAX_CONCURRENT_RECONCILES", "WATCH_NAMESPACE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return {**kept, "ANSIBLE_GATHERING": "explicit"}

@@ -1,0 +1,37 @@
+"""The benchmarks as a user starts them; how fast anything is, no test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "BENCH_OBJECTS": "20",
+    "BENCH_SAMPLES": "2",
+    "BENCH_RUNS": "2",
+    "BENCH_REPEATS": "1",
+    "BENCH_IDLE_SECONDS": "0.5",
+}
+
+
+def test_the_spine_benchmark_prints_only_figures() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "bench.spine"],
+        cwd=ROOT,
+        env=os.environ | SMALL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert found.returncode == 0, found.stderr
+    figures = [json.loads(line) for line in found.stdout.splitlines()]
+    assert all(figure.keys() == {"case", "metric", "value", "unit", "goal", "better"} for figure in figures)
+    assert all(figure["case"] == "spine" and figure["better"] in {"lower", "higher"} for figure in figures)
+    assert all(isinstance(figure["value"], float | int) for figure in figures)
+    assert sorted(figure["goal"] for figure in figures if figure["goal"] is not None) == [1, 5, 20, 40, 40, 50, 50]
+    assert len({figure["metric"] for figure in figures}) == len(figures)
