@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import pytest
 from ansible_collections.operator_sdk.util.plugins.module_utils import statuses
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,17 +24,21 @@ def applied(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: b
     return result
 
 
-def patched(target: Any, patch: Any) -> Any:
-    """RFC 7386, as its section 2 describes it."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
+def patched(target: Any, operations: list[dict[str, Any]]) -> Any:
+    """RFC 6902, as far as these patches go; a failing test raises AssertionError."""
+    document = {"status": copy.deepcopy(target)} if target is not None else {}
+    for operation in operations:
+        *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        place = document
+        for parent in parents:
+            place = place[parent]
+        if operation["op"] == "test":
+            assert place.get(last) == operation["value"]
+        elif operation["op"] == "remove":
+            del place[last]
         else:
-            result[key] = patched(result.get(key), value)
-    return result
+            place[last] = operation["value"]
+    return document.get("status")
 
 
 def test_fields_that_are_not_mentioned_stay() -> None:
@@ -97,15 +103,37 @@ def test_replacing_drops_everything_else_but_keeps_transition_times() -> None:
 
 def test_a_patch_names_only_what_differs() -> None:
     before = {"same": {"x": 1}, "gone": 1, "map": {"x": 1, "y": 2}}
-    after = {"same": {"x": 1}, "new": [1], "map": {"x": 1, "y": 3}}
-    assert statuses.merge_patch(before, after) == {"gone": None, "new": [1], "map": {"y": 3}}
+    after = {"same": {"x": 1}, "new/~": [1], "map": {"x": 1, "y": 3}}
+    assert statuses.operations(before, after) == [
+        {"op": "remove", "path": "/status/gone"},
+        {"op": "add", "path": "/status/new~1~0", "value": [1]},
+        {"op": "add", "path": "/status/map/y", "value": 3},
+    ]
 
 
-@given(documents, documents)
-def test_a_patch_makes_the_one_status_into_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
-    patch = statuses.merge_patch(before, after)
-    assert patched(before, patch) == after
-    assert bool(patch) == (before != after)
+def test_conditions_are_written_only_over_those_that_were_read() -> None:
+    before = {"conditions": [{"type": "Running", "status": "True"}], "a": 1}
+    after = {"conditions": [{"type": "Ready", "status": "True"}], "a": 1}
+    assert statuses.operations(before, after) == [
+        {"op": "test", "path": "/status/conditions", "value": before["conditions"]},
+        {"op": "add", "path": "/status/conditions", "value": after["conditions"]},
+    ]
+
+
+@pytest.mark.parametrize("absent", [None, "no map"])
+def test_a_first_status_is_written_only_where_there_is_none_yet(absent: Any) -> None:
+    assert statuses.operations(absent, {"a": 1}) == [
+        {"op": "test", "path": "/status", "value": absent},
+        {"op": "add", "path": "/status", "value": {"a": 1}},
+    ]
+    assert statuses.operations(absent, {}) == []
+
+
+@given(before=st.one_of(st.none(), documents), after=documents)
+def test_a_patch_makes_the_one_status_into_the_other(before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    patch = statuses.operations(before, after)
+    assert (patched(before, patch) or {}) == after
+    assert bool(patch) == ((before or {}) != after)
 
 
 @given(current=documents, wanted=documents, replace_lists=st.booleans())

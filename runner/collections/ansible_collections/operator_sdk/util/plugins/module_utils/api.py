@@ -18,8 +18,15 @@ except ImportError:
     # The modules ask `auth.connect` for a client first, which says what is missing.
     DynamicClient = None
 
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+
 _TIMEOUT = (10, 60)
 """Seconds to connect, and to wait for the answer."""
+
+_NOT_FOUND = 404
+_CONFLICT = 409
+_INVALID = 422
 
 
 class ApiFailure(Exception):  # noqa: N818 - Kubernetes' own ApiError is a different thing, with other fields
@@ -30,6 +37,20 @@ class ApiFailure(Exception):  # noqa: N818 - Kubernetes' own ApiError is a diffe
         self.status = status
         self.reason = reason
         self.body = body
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the object is no longer what the request was made from: a conflict, or a patch whose test failed.
+
+        A schema that refuses what was sent answers 422 as well, and names the fields.
+        """
+        return self.status == _CONFLICT or (self.status == _INVALID and not self._causes())
+
+    def _causes(self) -> list[Any]:
+        try:
+            return list(json.loads(self.body)["details"]["causes"])
+        except (ValueError, KeyError, TypeError):
+            return []
 
     def as_result(self) -> dict[str, Any]:
         """Return the `error` of a module's result."""
@@ -67,13 +88,13 @@ class KubernetesApi:
         """Create; with `dry_run` the server answers as if it had."""
         return self._request("post", path, body=body, **_dry(dry_run))
 
-    def replace(self, path: str, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-        """Replace the whole object; its `resourceVersion` must still be the current one."""
-        return self._request("put", path, body=body, **_dry(dry_run))
+    def json_patch(self, path: str, operations: list[dict[str, Any]], *, dry_run: bool) -> dict[str, Any]:
+        """Send a JSON Patch (RFC 6902)."""
+        return self._request("patch", path, body=operations, content_type=JSON_PATCH, **_dry(dry_run))
 
     def merge_patch(self, path: str, body: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
         """Send a JSON merge patch (RFC 7386)."""
-        return self._request("patch", path, body=body, content_type="application/merge-patch+json", **_dry(dry_run))
+        return self._request("patch", path, body=body, content_type=MERGE_PATCH, **_dry(dry_run))
 
     def delete(self, path: str, *, dry_run: bool) -> dict[str, Any]:
         """Delete."""
@@ -84,7 +105,7 @@ class KubernetesApi:
         try:
             listed = self.get(f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
         except ApiFailure as failure:
-            if failure.status == 404:  # noqa: PLR2004 - an HTTP status is its own name
+            if failure.status == _NOT_FOUND:
                 return None
             raise
         entries = [entry for entry in listed["resources"] if "/" not in entry["name"]]

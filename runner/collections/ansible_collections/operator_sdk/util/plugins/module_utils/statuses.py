@@ -36,15 +36,23 @@ def replaced(current: dict[str, Any], wanted: dict[str, Any], *, now: str) -> di
     return result
 
 
-def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the smallest JSON merge patch that makes `before` into `after`; empty when they are equal."""
-    patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
-    for key, value in after.items():
-        old = before.get(key)
-        if key in before and old == value:
-            continue
-        patch[key] = merge_patch(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return patch
+def operations(before: Any, after: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the JSON Patch (RFC 6902) that makes the status `before`, as it was read, into `after`; empty when equal.
+
+    Each field is written by itself, so that what others write to the status at the same time stays. What was made from
+    a value that was read - the list of conditions, or a first status - is tested for that value.
+    """
+    if not isinstance(before, dict):
+        return [_test("/status", before), _add("/status", after)] if after else []
+    found = []
+    if before.get("conditions") != after.get("conditions"):
+        found.append(_test("/status/conditions", before.get("conditions")))
+    return found + _differences("/status", before, after)
+
+
+def overwriting(before: Any, after: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the JSON Patch that leaves nothing but `after` of the status; empty when they are equal."""
+    return [] if before == after else [_add("/status", after)]
 
 
 def missing(wanted: dict[str, Any], stored: dict[str, Any], path: str = "status") -> list[str]:
@@ -56,6 +64,31 @@ def missing(wanted: dict[str, Any], stored: dict[str, Any], path: str = "status"
         elif isinstance(value, dict) and isinstance(stored[key], dict):
             paths += missing(value, stored[key], f"{path}.{key}")
     return paths
+
+
+def _differences(path: str, before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [{"op": "remove", "path": _below(path, key)} for key in before if key not in after]
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            found += _differences(_below(path, key), old, value)
+        elif key not in before or old != value:
+            found.append(_add(_below(path, key), value))
+    return found
+
+
+def _add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _test(path: str, value: Any) -> dict[str, Any]:
+    """A test for None is true of a path that is not there."""
+    return {"op": "test", "path": path, "value": value}
+
+
+def _below(path: str, key: str) -> str:
+    escaped = key.replace("~", "~0").replace("/", "~1")
+    return f"{path}/{escaped}"
 
 
 def _merged(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: bool) -> dict[str, Any]:

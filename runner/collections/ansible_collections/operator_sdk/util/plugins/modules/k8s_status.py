@@ -11,8 +11,8 @@ description:
   - Merges what is given into the resource's status, through the status subresource, and leaves everything else as it
     is. Writes nothing when the status already says so.
   - Conditions are merged by their type. A condition's C(lastTransitionTime) moves only when its status does.
-  - What others write to the status at the same time is not lost. A write that meets another one is computed anew from
-    the resource as it then is, and sent again.
+  - What others write to the status at the same time is not lost. Only the fields that differ are written; when others
+    have changed the conditions meanwhile, the write is computed anew and sent again.
   - The operator keeps the conditions C(Running), C(Successful) and C(Failure) itself. Conditions of other types are the
     role's own, and stay until the role changes or removes them.
 extends_documentation_fragment:
@@ -154,7 +154,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.operator_sdk.util.plugins.module_utils import auth, conditions, statuses
 from ansible_collections.operator_sdk.util.plugins.module_utils.api import ApiFailure, ApiResource, KubernetesApi
 
-_CONFLICT = 409
 _ATTEMPTS = 30
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -171,7 +170,7 @@ def main() -> None:
         try:
             _write(module, api, resource, current, wanted)
         except ApiFailure as failure:
-            if failure.status != _CONFLICT or attempt == _ATTEMPTS:
+            if not failure.outdated or attempt == _ATTEMPTS:
                 _fail(module, "Failed to write the status", failure)
             # Jitter, so that writers which met once do not meet again.
             pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)
@@ -257,28 +256,21 @@ def _write(
     module: AnsibleModule, api: KubernetesApi, resource: ApiResource, current: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     """Write what differs and end the module; raises ApiFailure."""
-    before = current.get("status") or {}
+    read = current.get("status")
+    before = read if isinstance(read, dict) else {}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    path = resource.path(module.params["namespace"], module.params["name"], "status")
     if module.params["replace"]:
         after = statuses.replaced(before, wanted, now=now)
+        patch = statuses.overwriting(before, after)
     else:
         after = statuses.applied(before, wanted, replace_lists=module.params["replace_lists"], now=now)
-    patch = statuses.merge_patch(before, after)
+        patch = statuses.operations(read, after)
     if not patch:
         module.exit_json(changed=False, result=_shown(current))
-    if module.params["replace"]:
-        stored = api.replace(path, {**current, "status": after}, dry_run=module.check_mode)
-    else:
-        stored = api.merge_patch(path, _body(current, patch), dry_run=module.check_mode)
-    _done(module, stored, before, after)
-
-
-def _body(current: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """The list of conditions was made from the one that was read: it must not be written over another."""
-    if "conditions" not in patch:
-        return {"status": patch}
-    return {"metadata": {"resourceVersion": current["metadata"]["resourceVersion"]}, "status": patch}
+    # Not an object of the same name that was made anew meanwhile.
+    same = {"op": "test", "path": "/metadata/uid", "value": current["metadata"]["uid"]}
+    path = resource.path(module.params["namespace"], module.params["name"], "status")
+    _done(module, api.json_patch(path, [same, *patch], dry_run=module.check_mode), before, after)
 
 
 def _done(module: AnsibleModule, stored: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> NoReturn:
