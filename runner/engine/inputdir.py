@@ -127,18 +127,28 @@ def _make_folders(path: Path) -> None:
 
 
 def _private_folder(path: Path) -> None:
-    """Make a folder and its missing parents, each 0700. One that is there must be ours."""
+    """Make a folder and its missing parents, each 0700. The folder itself, if it is there, must be ours."""
     try:
-        path.mkdir(mode=0o700)
-    except FileNotFoundError:
-        _private_folder(path.parent)
-        _private_folder(path)  # again, as a removal may have taken the empty parent meanwhile
-        return
-    except FileExistsError:
+        made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
+    except FileNotFoundError:  # the removal of another object took the empty namespace along meanwhile
+        made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
+    if not made[-1]:
         status = path.lstat()
         if not path.is_dir() or path.is_symlink() or status.st_uid != os.geteuid():
-            raise EngineError(f"{path} is not a folder of our own; remove it or move the run folders") from None
+            raise EngineError(f"{path} is not a folder of our own; remove it or move the run folders")
+        path.chmod(0o700)
+
+
+def _make_folder(path: Path) -> bool:
+    """Make one folder 0700, whatever the umask; whether it was missing."""
+    if path.exists():
+        return False
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
     path.chmod(0o700)
+    return True
 
 
 def _make_artifacts(folder: Path, ident: str) -> None:

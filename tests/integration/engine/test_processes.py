@@ -227,7 +227,7 @@ async def test_nothing_outlives_an_operator_that_is_killed(
     tmp_path: Path,
     processes_of: ProcessesOf,
 ) -> None:
-    root = tmp_path / "other root"
+    root = tmp_path / "other-root"
     command = [sys.executable, "-c", OPERATOR, str(root), str(lingering(runs, marks).path)]
     operator = subprocess.Popen(command)  # noqa: ASYNC220 - it starts at once
     await until(lambda: started(marks))

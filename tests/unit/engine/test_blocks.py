@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import threading
+from typing import Any
+
+import pytest
+
+from runner.engine import blocks
+from runner.engine.job import Event
+from runner.objects import GVK, ObjectKey
+
+DASHES = "-" * 79
+
+
+def event(name: str, action: str = "command", stdout: str = "changed: [localhost]", **data: Any) -> Event:
+    return {
+        "event": name,
+        "stdout": stdout,
+        "event_data": {"task": "a task", "task_action": action, "task_path": "/r/main.yml:7", **data},
+    }
+
+
+def test_a_task_begins_with_its_own_title() -> None:
+    text = blocks.block(event("playbook_on_task_start", stdout="\r\nTASK [a task] ******"), "tasks")
+
+    assert text == (
+        "\n--------------------------- Ansible Task StdOut -------------------------------\n"
+        f"TASK [a task] ******\n{DASHES}\n"
+    )
+
+
+def test_a_failure_is_shown_with_its_file_and_line() -> None:
+    text = blocks.block(event("runner_on_failed", stdout="fatal: no"), "tasks")
+
+    assert text is not None
+    assert text.splitlines()[2:5] == [
+        "TASK [a task] ********************************",
+        "task path: /r/main.yml:7",
+        "fatal: no",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "shown"),
+    [
+        ("playbook_on_task_start", "command", True),
+        ("playbook_on_handler_task_start", "command", True),
+        ("playbook_on_task_start", "set_fact", False),
+        ("playbook_on_task_start", "ansible.builtin.set_fact", False),
+        ("playbook_on_task_start", "debug", False),
+        ("runner_on_ok", "debug", True),
+        ("runner_on_ok", "ansible.builtin.debug", True),
+        ("runner_on_ok", "command", False),
+        ("runner_item_on_ok", "command", True),
+        ("runner_item_on_failed", "command", True),
+        ("runner_on_failed", "command", True),
+        ("runner_on_unreachable", "command", True),
+        ("runner_on_skipped", "command", False),
+        ("runner_on_start", "command", False),
+        ("playbook_on_stats", "", False),
+    ],
+)
+def test_which_events_make_a_block(name: str, action: str, shown: bool) -> None:  # noqa: FBT001 - a table's column
+    assert (blocks.block(event(name, action), "tasks") is not None) is shown
+
+
+def test_an_event_without_output_makes_no_block() -> None:
+    assert blocks.block(event("runner_item_on_ok", stdout="\n"), "tasks") is None
+
+
+def test_everything_shows_every_event_and_nothing_none() -> None:
+    start = event("runner_on_start", stdout="")
+
+    everything = blocks.block(start, "everything")
+
+    assert everything is not None
+    assert '"event": "runner_on_start", "task": "a task"' in everything
+    assert blocks.block(event("playbook_on_task_start"), "nothing") is None
+
+
+def test_the_recap_names_the_object() -> None:
+    recap = event("playbook_on_stats", stdout="\nPLAY RECAP ***\nlocalhost : ok=1\n")
+
+    text = blocks.recap_block(recap, GVK("g", "v1", "K"), ObjectKey("ns", "name"))
+
+    assert text == (
+        f"\n----- {'Ansible Task Status Event StdOut (g/v1, Kind=K, name/ns)':>70} -----\n\n"
+        "PLAY RECAP ***\nlocalhost : ok=1\n\n----------\n"
+    )
+    assert blocks.recap_block(event("runner_on_ok"), GVK("g", "v1", "K"), ObjectKey("", "n")) is None
+
+
+class Stuck(io.StringIO):
+    """A stream whose reader has gone for lunch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back = threading.Event()
+        self.entered = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.entered.set()
+        self.back.wait(10)
+        return super().write(text)
+
+
+def test_blocks_come_out_whole_and_in_order() -> None:
+    stream = io.StringIO()
+    writer = blocks.BlockWriter(stream)
+
+    for number in range(100):
+        writer.write(f"{number}\n")
+    writer.close()
+
+    assert stream.getvalue() == "".join(f"{number}\n" for number in range(100))
+
+
+def test_a_stuck_reader_holds_up_nobody_and_hears_how_much_it_missed() -> None:
+    stream = Stuck()
+    writer = blocks.BlockWriter(stream, room=20)
+    writer.write("x" * 15)
+    assert stream.entered.wait(5)
+
+    writer.write("too much at once")
+    writer.write("again too much at once")
+    writer.write("fits")
+    stream.back.set()
+    writer.close()
+
+    assert stream.getvalue() == (
+        "x" * 15 + "fits" + "\n2 blocks of task output were dropped: nobody read this stream\n"
+    )

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from runner.engine import events
+from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
+
+
+def task_start(task: str, path: str = "/r/main.yml:1") -> Event:
+    return {"event": "playbook_on_task_start", "event_data": {"task": task, "task_path": path}}
+
+
+def failed(task: str, res: Any, **data: Any) -> Event:
+    return {
+        "event": "runner_on_failed",
+        "event_data": {"task": task, "task_path": "/r/main.yml:1", "host": "localhost", "res": res, **data},
+    }
+
+
+def item_failed(message: str) -> Event:
+    return {"event": "runner_item_on_failed", "event_data": {"host": "localhost", "res": {"msg": message}}}
+
+
+def stats(**counts: Any) -> Event:
+    return {"event": "playbook_on_stats", "created": "2026-11-21T11:00:12.067313+00:00", "event_data": counts}
+
+
+def said(line: str) -> Event:
+    return {"event": "verbose", "stdout": line}
+
+
+def result(*run: Event, **end: Any) -> RunResult:
+    fields: dict[str, Any] = {
+        "stopped": None,
+        "deadline": None,
+        "code": 2,
+        "signal": "",
+        "fault": "",
+        "duration": 1.5,
+    }
+    return events.conclude(reduce(events.fold, run, events.Progress()), events.End(**{**fields, **end}))
+
+
+ONE_FAILED = stats(failures={"localhost": 1})
+
+
+class TestFailures:
+    def test_a_run_that_ends_well_succeeds_with_its_recap(self) -> None:
+        ended = result(
+            task_start("a"),
+            stats(ok={"localhost": 3, "other": 9}, changed={"localhost": 2}, skipped={"localhost": 1}, failures={}),
+            code=0,
+        )
+
+        assert ended == RunResult(
+            Outcome.SUCCEEDED,
+            Recap(3, 2, 1, 0, "2026-11-21T11:00:12.067313+00:00"),
+            (),
+            "",
+            None,
+            1.5,
+        )
+
+    @pytest.mark.parametrize(
+        ("res", "message"),
+        [
+            ({"msg": "no more"}, "no more"),
+            ({"msg": "  two\nlines \n"}, "two\nlines"),
+            ({"msg": ["a", {"b": "ü"}]}, '["a", {"b": "ü"}]'),
+            ({"msg": {"a": 1}}, '{"a": 1}'),
+            ({"msg": ""}, "unknown playbook failure"),
+            ({"msg": None, "rc": 1}, "unknown playbook failure"),
+            ({}, "unknown playbook failure"),
+            ("odd", "unknown playbook failure"),
+            ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
+            ({"censored": "the output has been hidden"}, "the output has been hidden"),
+        ],
+    )
+    def test_a_failed_task_is_named_with_its_message(self, res: Any, message: str) -> None:
+        ended = result(task_start("a"), failed("a", res), ONE_FAILED)
+
+        assert ended.outcome is Outcome.FAILED
+        assert ended.failures == (TaskFailure("a", message, "/r/main.yml:1"),)
+        assert ended.message == ""
+
+    def test_a_very_long_message_is_cut_and_says_so(self) -> None:
+        ended = result(failed("a", {"msg": "x" * 100_000}), ONE_FAILED)
+
+        assert len(ended.failures[0].message) < 5000
+        assert ended.failures[0].message.endswith("… (100000 characters in all)")
+
+    def test_failed_items_are_told_once_each_and_not_all_of_many(self) -> None:
+        many = [item_failed(f"item {number}") for number in range(12)]
+
+        ended = result(
+            task_start("a"), item_failed("item 0"), *many, failed("a", {"msg": "One or more items failed"}), ONE_FAILED
+        )
+
+        message = ended.failures[0].message
+        assert message.startswith("One or more items failed: item 0; item 1; ")
+        assert message.endswith("item 9; and 2 more")
+
+    def test_items_of_an_ignored_task_are_not_told_of_the_next(self) -> None:
+        ended = result(
+            item_failed("of the first"),
+            failed("first", {"msg": "One or more items failed"}, ignore_errors=True),
+            failed("second", {"msg": "second"}),
+            ONE_FAILED,
+        )
+
+        assert [failure.message for failure in ended.failures] == ["second"]
+
+    def test_rescued_failures_are_none(self) -> None:
+        ended = result(
+            failed("rescued", {"msg": "1"}),
+            failed("in rescue", {"msg": "2"}),
+            stats(failures={"localhost": 1}, rescued={"localhost": 1}),
+        )
+
+        assert [failure.task for failure in ended.failures] == ["in rescue"]
+
+    def test_failures_are_counted_for_each_host(self) -> None:
+        ended = result(
+            failed("a", {"msg": "rescued"}, host="one"),
+            failed("b", {"msg": "failed"}, host="two"),
+            failed("c", {"msg": "failed"}, host="one"),
+            stats(failures={"one": 1, "two": 1}, rescued={"one": 1}),
+        )
+
+        assert [failure.task for failure in ended.failures] == ["b", "c"]
+
+    def test_an_unreachable_host_is_a_failure_unless_it_was_ignored(self) -> None:
+        unreachable = failed("reach", {"msg": "refused", "unreachable": True}) | {"event": "runner_on_unreachable"}
+
+        counted = result(unreachable, stats(dark={"localhost": 1}), code=4)
+        ignored = result(unreachable, failed("b", {"msg": "b"}), stats(dark={}, failures={"localhost": 1}))
+
+        assert [failure.task for failure in counted.failures] == ["reach"]
+        assert [failure.task for failure in ignored.failures] == ["b"]
+
+    def test_without_a_recap_only_the_last_task_can_have_failed_the_run(self) -> None:
+        ended = result(
+            task_start("a"), failed("a", {"msg": "rescued"}), task_start("b"), failed("b", {"msg": "b"}), code=250
+        )
+
+        assert [failure.task for failure in ended.failures] == ["b"]
+        assert ended.recap is None
+
+
+class TestWithoutTasks:
+    @pytest.mark.parametrize("first", ["ERROR! conflicting action statements", "[ERROR]: conflicting", "ERROR: locale"])
+    def test_what_ansible_said_is_the_message(self, first: str) -> None:
+        ended = result(said("[WARNING]: before"), said(first), said(""), said("Origin: /r/main.yml:4:5"), code=4)
+
+        assert ended.outcome is Outcome.FAILED
+        assert ended.message == f"{first}\nOrigin: /r/main.yml:4:5"
+
+    def test_colours_are_dropped(self) -> None:
+        assert result(said("\x1b[0;31mERROR! no\x1b[0m"), code=4).message == "ERROR! no"
+
+    def test_it_is_cut_to_a_dozen_lines(self) -> None:
+        ended = result(said("ERROR! no"), *(said(f"line {number}") for number in range(100)), code=4)
+
+        assert len(ended.message.splitlines()) == 12
+
+    def test_a_usage_text_is_left_out(self) -> None:
+        ended = result(said("ansible-playbook: error: unrecognized arguments: -Z"), said("usage: ansible-playbook"))
+
+        assert ended.message == "ansible-playbook: error: unrecognized arguments: -Z"
+
+    def test_an_end_without_any_error_names_code_task_and_last_line(self) -> None:
+        ended = result(task_start("a"), said("odd"), code=250)
+
+        assert ended.outcome is Outcome.DIED
+        assert ended.message == (
+            "ansible-playbook ended with exit code 250 during task 'a' (/r/main.yml:1); the last it said: odd"
+        )
+
+
+class TestEnds:
+    def test_a_timeout_names_duration_and_task_and_no_failures(self) -> None:
+        ended = result(
+            task_start("a"), failed("a", {"msg": "killed"}), stopped=Outcome.TIMED_OUT, deadline=90.0, code=None
+        )
+
+        assert ended.outcome is Outcome.TIMED_OUT
+        assert ended.message == "the run took longer than 1m30s and was ended during task 'a' (/r/main.yml:1)"
+        assert ended.failures == ()
+
+    def test_a_run_that_succeeded_just_before_it_was_to_be_ended_has_succeeded(self) -> None:
+        assert result(stats(), stopped=Outcome.TIMED_OUT, deadline=1.0, code=0).outcome is Outcome.SUCCEEDED
+
+    def test_a_canceled_run_says_where_it_was(self) -> None:
+        ended = result(stopped=Outcome.CANCELED, code=None)
+
+        assert (ended.outcome, ended.message) == (
+            Outcome.CANCELED,
+            "the run was ended by the operator before its first task",
+        )
+
+    def test_a_signal_is_named(self) -> None:
+        ended = result(task_start("a", ""), code=None, signal="SIGTERM")
+
+        assert (ended.outcome, ended.message) == (
+            Outcome.DIED,
+            "ansible-playbook was killed by SIGTERM during task 'a'",
+        )
+
+    def test_a_fault_before_any_event_means_that_it_did_not_start(self) -> None:
+        before = result(code=None, fault="the run's supervisor ended with exit code 1")
+        after = result(task_start("a"), code=None, fault="the run's supervisor was killed by SIGKILL")
+
+        assert (before.outcome, after.outcome) == (Outcome.NOT_STARTED, Outcome.DIED)
+        assert after.message == "the run's supervisor was killed by SIGKILL during task 'a' (/r/main.yml:1)"
+
+
+class TestRequeue:
+    @pytest.mark.parametrize(
+        ("action", "period", "seconds"),
+        [
+            ("operator_sdk.util.requeue_after", "1m30s", 90.0),
+            ("requeue_after", "500ms", 0.5),
+            ("requeue_after", "nonsense", None),
+            ("requeue_after", None, None),
+            ("debug", "1m", None),
+        ],
+    )
+    def test_the_module_asks_for_the_next_run(self, action: str, period: Any, seconds: float | None) -> None:
+        event = {"event": "runner_on_ok", "event_data": {"task_action": action, "res": {"period": period}}}
+
+        assert result(event, stats(), code=0).requeue_after == seconds
+
+
+@pytest.mark.parametrize("event", [{}, {"event": "unknown"}, {"event": "runner_on_failed", "event_data": None}])
+def test_events_of_another_shape_are_no_harm(event: Event) -> None:
+    assert result(event, code=0).outcome is Outcome.SUCCEEDED
+
+
+def test_a_completion_on_the_full_second_has_microseconds_too() -> None:
+    event = stats() | {"created": "2026-11-21T11:00:12+00:00"}
+
+    assert events.recap(event).completion == "2026-11-21T11:00:12.000000+00:00"
+    assert events.recap(event | {"created": "odd"}).completion == "odd"

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.engine import processes
+from runner.engine.processes import MARKER
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def run(command: str, **environment: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f"echo up; {command}"],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+        )
+        begun.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield run
+    for process in begun:
+        for pid in processes.descendants(processes.table(), [process.pid]):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_is_read_with_its_parent_and_told_when_it_is_gone(start: Start) -> None:
+    process = start("exec sleep 60")
+
+    found = processes.read(process.pid)
+
+    assert found is not None
+    assert (found.parent, found.session, found.zombie) == (os.getpid(), os.getsid(0), False)
+    process.kill()
+    process.wait()
+    assert processes.read(process.pid) is None
+
+
+def test_a_name_with_spaces_and_brackets_confuses_nobody(start: Start, tmp_path: Path) -> None:
+    odd = tmp_path / "a ) (b c"
+    odd.symlink_to("/bin/sleep")
+
+    process = start(f"exec '{odd}' 60")
+
+    deadline = time.monotonic() + 5
+    while b"a ) (b" not in Path(f"/proc/{process.pid}/stat").read_bytes():
+        assert time.monotonic() < deadline
+    found = processes.read(process.pid)
+    assert found is not None
+    assert found.parent == os.getpid()
+
+
+def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: Start) -> None:
+    supervisor = start("env -i sleep 60 & wait", **{MARKER: "x:1:2:run"})
+    marked = start("exec sleep 60", **{MARKER: "x:1:2:run"})
+    other = start("exec sleep 60", **{MARKER: "x:1:2:other"})
+
+    found = {process.pid for process in processes.of_run("x:1:2:run", supervisor.pid)}
+
+    assert {supervisor.pid, marked.pid} < found
+    assert len(found) == 3
+    assert other.pid not in found
+
+
+def test_killing_a_run_leaves_none_of_it_alive(start: Start) -> None:
+    supervisor = start("trap '' TERM INT; sleep 60 & wait", **{MARKER: "x:1:2:run"})
+
+    assert processes.kill("x:1:2:run", supervisor.pid, within=5)
+
+    assert processes.living(processes.of_run("x:1:2:run", supervisor.pid)) == []
+
+
+def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, tmp_path: Path) -> None:
+    mine = processes.run_id(tmp_path, "run")
+    digest = mine.partition(":")[0]
+    namesake = f"{digest}:{os.getpid()}:1:run"  # our pid, but started at another time
+    start("exec sleep 60", **{MARKER: mine})
+    dead = start("exec sleep 60", **{MARKER: namesake})
+    start("exec sleep 60", **{MARKER: processes.run_id(tmp_path / "other", "run").replace(f":{os.getpid()}:", ":1:")})
+    start("exec sleep 60", **{MARKER: f"{digest}:odd"})
+
+    found = {process.pid for process in processes.leftovers(tmp_path)}
+
+    assert dead.pid in found
+    assert len(found) == 2  # a marker that nobody could have written belongs to no living operator either
+
+
+def test_only_zombies_of_other_sessions_are_strays(start: Start) -> None:
+    script = "import os, sys; os.fork() or (os.setsid(), os._exit(0)); sys.stdin.read()"
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    ordinary = start("exit 0")
+    try:
+        deadline = time.monotonic() + 5
+        while not (found := processes.read(ordinary.pid)) or not found.zombie:
+            assert time.monotonic() < deadline
+        assert processes.stray_zombies(set()) == set()
+    finally:
+        parent.communicate()
+
+
+def test_a_stray_that_became_ours_is_reaped() -> None:
+    code = (
+        "import os, sys, time\n"
+        "from runner.engine import processes\n"
+        "processes.adopt_orphans()\n"
+        "if not os.fork():\n"
+        "    if not os.fork():\n"
+        "        os.setsid(); time.sleep(0.2)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "while not (strays := processes.stray_zombies(set())):\n"
+        "    time.sleep(0.01)\n"
+        "assert processes.stray_zombies(strays) == set()\n"
+        "processes.reap(strays)\n"
+        "assert processes.stray_zombies(set()) == set()\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
