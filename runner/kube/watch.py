@@ -205,6 +205,8 @@ class Watcher:
                 if not listing:
                     # Objects of a list come in no order, so that only its end is a place to resume from.
                     self._resume_from = str(metadata(obj).get("resourceVersion") or "")
+        # The server ends a kind's watches when its CRD changes too; perhaps it got a status subresource.
+        self._discovery.forget(self.gvk)
         if listing:
             raise ApiUnavailableError(f"streamed list of {self.gvk}: the server closed it before its end")
 
@@ -254,8 +256,6 @@ class Watcher:
         if stream.settled:
             # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()
-        # The server ends a kind's watches when its CRD changes; perhaps it got a status subresource.
-        self._discovery.forget(self.gvk)
 
     def _heard(self) -> None:
         self.last_contact = asyncio.get_running_loop().time()

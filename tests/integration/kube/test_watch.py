@@ -1,0 +1,268 @@
+"""The watcher and its cache on a real API server, over a wire that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner import devcluster as clusters
+from runner.devcluster import DevCluster
+from runner.kube import auth
+from runner.kube.client import EVERYTHING, Client, PatchType
+from runner.kube.discovery import Discovery
+from runner.kube.watch import State, WatchPolicy, watchers
+from runner.objects import GVK, Object, ObjectKey
+
+if TYPE_CHECKING:
+    from tests.integration.kube.conftest import Connect, Follow, Kind, Wire
+
+Everything = Callable[..., Awaitable[dict[ObjectKey, Object]]]
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+QUICK = WatchPolicy(longest_backoff=1.0, first_kind_poll=0.2, longest_kind_poll=0.5)
+
+
+async def test_a_kind_is_listed_by_a_stream_and_followed(
+    kind: Kind, client: Client, follow: Follow, namespace: str
+) -> None:
+    await kind.create(namespace, "a")
+    await kind.create(namespace, "b")
+    async with follow(client, kind.gvk, namespace) as told:
+        await told.reaches("[ +a +b ]")
+        assert told.watcher._streams_lists
+        await kind.create(namespace, "c")
+        await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
+        await told.reaches("[ +a +b ] +c -a")
+    assert [change.initial for change in told.changes] == [True, True, False, False]
+
+
+async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
+    await kind.create(namespace, "in", metadata={"labels": {"tier": "web"}})
+    await kind.create(namespace, "out", metadata={"labels": {"tier": "db"}})
+    resource = await kind.discovery.find(kind.gvk)
+
+    async def label(name: str, value: str) -> None:
+        patch = {"metadata": {"labels": {"tier": value}}}
+        await client.patch(resource, ObjectKey(namespace, name), patch, content_type=PatchType.MERGE)
+
+    async with follow(client, kind.gvk, namespace, "tier in (web,cache)") as told:
+        await told.reaches("[ +in ]")
+        await label("out", "cache")
+        await label("in", "db")
+        await told.reaches("[ +in ] +out -in")
+
+
+async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
+    kind = absent_kind
+    async with follow(client, kind.gvk, namespace) as told:
+        await told.until(lambda: told.watcher.state is State.WAITING_FOR_KIND)
+        await kind.install()
+        await kind.create(namespace, "a")
+        await told.holds("a")
+        await told.until(lambda: told.watcher.state is State.LIVE)
+        await kind.remove()
+        await told.holds()
+        await told.until(lambda: told.watcher.state is State.WAITING_FOR_KIND)
+        await kind.install()
+        await kind.create(namespace, "a")
+        await told.holds("a")
+    created = [change for change in told.changes if change.new is not None and change.old is None]
+    assert len({change.new.uid for change in created if change.new}) == 2
+
+
+async def test_namespaces_are_watched_apart(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
+    await kind.create(namespace, "mine")
+    await kind.create("default", "other")
+    async with follow(client, kind.gvk, namespace) as told, follow(client, kind.gvk, "default") as second:
+        await told.reaches("[ +mine ]")
+        await second.reaches("[ +other ]")
+
+
+async def test_a_cluster_scoped_kind_is_watched_once_whatever_the_namespaces(
+    cluster_kind: Kind, client: Client
+) -> None:
+    kind = cluster_kind
+    await kind.create("", "a")
+    made = watchers(client, Discovery(client), kind.gvk, ["default", "kube-system"], EVERYTHING, QUICK)
+    said: list[list[str]] = []
+    for watcher in made:
+        names = []
+        async for happened in watcher.events():
+            names.append(type(happened).__name__)
+            if names[-1] == "Synced":
+                break
+        said.append(names)
+    assert said == [["Restarted", "Applied", "Synced"], ["Restarted", "Synced"]]
+
+
+async def test_missing_rights_are_named_and_do_once_they_are_granted(
+    kind: Kind, client: Client, connected: Connect, follow: Follow, namespace: str
+) -> None:
+    await kind.create(namespace, "a")
+    async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as told:
+        await told.until(lambda: told.watcher.state is State.FAILING)
+        assert 'cannot watch resource "widgets"' in told.watcher.last_error
+        rbac = "rbac.authorization.k8s.io"
+        role = {
+            "metadata": {"name": "widgets"},
+            "rules": [{"apiGroups": [kind.group], "resources": ["widgets"], "verbs": ["list", "watch"]}],
+        }
+        binding = {
+            "metadata": {"name": "widgets"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "widgets"},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": "jane"}],
+        }
+        await client.create(await kind.discovery.find(GVK(rbac, "v1", "Role")), namespace, role)
+        await client.create(await kind.discovery.find(GVK(rbac, "v1", "RoleBinding")), namespace, binding)
+        await told.reaches("[ +a ]")
+
+
+async def test_what_changed_while_the_wire_was_cut_is_caught_up_with(
+    kind: Kind, follow: Follow, wire: tuple[Wire, Client], client: Client, namespace: str
+) -> None:
+    cable, far = wire
+    for name in ("a", "b", "c"):
+        await kind.create(namespace, name)
+    resource = await kind.discovery.find(kind.gvk)
+    async with follow(far, kind.gvk, namespace) as told:
+        await told.reaches("[ +a +b +c ]")
+        cable.cut()
+        await told.until(lambda: told.watcher.state is State.FAILING)
+        await client.delete(resource, ObjectKey(namespace, "a"))
+        await client.delete(resource, ObjectKey(namespace, "b"))
+        await kind.create(namespace, "b")
+        await kind.create(namespace, "d")
+        cable.mend()
+        await told.reaches("[ +a +b +c ] -a -b +b +d")
+
+
+async def test_a_dead_connection_is_noticed_and_replaced(
+    kind: Kind, follow: Follow, wire: tuple[Wire, Client], namespace: str
+) -> None:
+    cable, far = wire
+    await kind.create(namespace, "a")
+    async with follow(far, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0)) as told:
+        await told.holds("a")
+        cable.freeze()
+        await kind.create(namespace, "b")
+        await told.holds("a", "b")
+    assert [change.key.name for change in told.changes] == ["a", "b"]
+
+
+async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
+    devcluster: DevCluster, kind: Kind, client: Client, follow: Follow, namespace: str
+) -> None:
+    for number in range(20):
+        await kind.create(namespace, f"w{number}")
+    async with follow(client, kind.gvk, namespace) as told:
+        await told.until(lambda: told.watcher.state is State.LIVE)
+        await asyncio.to_thread(devcluster.stop_apiserver)
+        await told.until(lambda: told.watcher.state is State.FAILING)
+        await asyncio.to_thread(devcluster.start_apiserver)
+        await kind.create(namespace, "late")
+        await told.until(lambda: ObjectKey(namespace, "late") in told.cache)
+        assert len(told.cache) == 21
+    assert len(told.changes) == 21
+    assert told.watcher.last_error is None
+
+
+async def test_a_place_that_the_server_forgot_is_listed_anew_without_repeating_an_object(
+    devcluster: DevCluster, kind: Kind, follow: Follow, wire: tuple[Wire, Client], client: Client, namespace: str
+) -> None:
+    """An API server that starts holds no history: what changed before, while the wire was cut, is 410 to it."""
+    cable, far = wire
+    for name in ("a", "b"):
+        await kind.create(namespace, name)
+    async with follow(far, kind.gvk, namespace) as told:
+        await told.reaches("[ +a +b ]")
+        cable.cut()
+        await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
+        await kind.create(namespace, "c")
+        await asyncio.to_thread(devcluster.restart_apiserver)
+        cable.mend()
+        await told.holds("b", "c")
+        assert str(told) == "[ +a +b ] [ +b +c ]"
+    assert [(change.key.name, change.new is not None) for change in told.changes] == [
+        ("a", True),
+        ("b", True),
+        ("c", True),
+        ("a", False),
+    ]
+
+
+async def test_an_api_server_that_freezes_is_given_up_and_found_again(
+    devcluster: DevCluster, kind: Kind, client: Client, follow: Follow, namespace: str
+) -> None:
+    await kind.create(namespace, "a")
+    async with follow(client, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0, longest_backoff=1.0)) as told:
+        await told.holds("a")
+        await asyncio.to_thread(devcluster.pause, "kube-apiserver")
+        try:
+            await told.until(lambda: told.watcher.state is State.FAILING)
+        finally:
+            await asyncio.to_thread(devcluster.resume, "kube-apiserver")
+        await kind.create(namespace, "b")
+        await told.holds("a", "b")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_after_a_thousand_operations_the_cache_equals_a_direct_list(
+    seed: int, client: Client, follow: Follow, wire: tuple[Wire, Client], everything: Everything, namespace: str
+) -> None:
+    """Creates, patches and deletions by eight writers, while the wire is cut now and then."""
+    cable, far = wire
+    rng = random.Random(seed)
+    resource = await Discovery(client).find(CONFIG_MAP)
+    names = [f"m{number}" for number in range(60)]
+    existing: set[str] = set()
+
+    async def operate(name: str, number: int, choice: float) -> None:
+        key = ObjectKey(namespace, name)
+        if name not in existing:
+            meta = {"name": name, "labels": {"n": str(number % 3)}}
+            await client.create(resource, namespace, {"metadata": meta, "data": {"n": str(number)}})
+            existing.add(name)
+        elif choice < 0.3:
+            existing.remove(name)
+            await client.delete(resource, key)
+        else:
+            await client.patch(resource, key, {"data": {"n": str(number)}}, content_type=PatchType.MERGE)
+
+    async with follow(far, CONFIG_MAP, namespace) as told:
+        for batch in range(125):
+            if rng.random() < 0.06:
+                cable.cut()
+                cable.mend()
+            await asyncio.gather(*(operate(name, batch, rng.random()) for name in rng.sample(names, 8)))
+        expected = await everything(client, resource, namespace)
+        await told.until(lambda: {key: told.cache.get(key) for key in expected} == expected)
+        assert set(told.cache.keys()) == set(expected)
+    assert {key.name for key in expected} >= existing
+    assert cable.connections > 2
+
+
+@pytest.fixture(scope="module")
+def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A control plane that does not stream lists, as those before Kubernetes 1.32."""
+    logs = tmp_path_factory.mktemp("old-server-logs")
+    with clusters.start(name="old", logs=logs, apiserver_args=["--feature-gates=WatchList=false"]) as cluster:
+        yield cluster.kubeconfig
+
+
+async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path, follow: Follow) -> None:
+    async with Client(await auth.load(str(old_server), None)) as client:
+        resource = await Discovery(client).find(CONFIG_MAP)
+        await asyncio.gather(
+            *(client.create(resource, "default", {"metadata": {"name": f"m{n:03d}"}}) for n in range(150))
+        )
+        async with follow(client, CONFIG_MAP, "default") as told:
+            await told.until(lambda: told.watcher.state is State.LIVE)
+            assert not told.watcher._streams_lists
+            assert len(told.cache) == 151  # kube-root-ca.crt is everywhere
+            await client.create(resource, "default", {"metadata": {"name": "late"}})
+            await told.until(lambda: ObjectKey("default", "late") in told.cache)
+        assert all(change.initial for change in told.changes[:-1])
