@@ -33,7 +33,7 @@ check: $(VENV)/.made-from ## Format, lint, types and layers; writes nothing
 test: test-unit test-integration ## Unit tests, then the tests on a real control plane with real Ansible
 
 test-unit: $(VENV)/.made-from
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n $(WORKERS) tests/unit
 
 test-integration: setup
 	$(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
