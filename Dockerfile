@@ -19,8 +19,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     --mount=type=bind,from=build,source=/constraints.txt,target=/constraints.txt \
-    pip install --no-cache-dir --constraint /constraints.txt /wheels/*.whl \
- && python -m compileall -q /usr/local/lib/python3.13/site-packages
+    pip install --no-cache-dir --constraint /constraints.txt /wheels/*.whl
 
 ENV HOME=/opt/ansible \
     USER_NAME=ansible \

@@ -1,7 +1,8 @@
 """Where the Ansible collections that ship with this package lie.
 
-Owns: `PATH`. Ansible finds `operator_sdk.util` when this folder stands in `ANSIBLE_COLLECTIONS_PATH`; it goes last,
-so that a copy that a user installed wins (`docs/decisions/0011-shipped-collection-comes-last.md`).
+Owns: `PATH`. Ansible finds `operator_sdk.util` when this folder stands in `ANSIBLE_COLLECTIONS_PATH` or on the path of
+Python. It goes behind the places where users install collections, so that a copy of theirs wins
+(`docs/decisions/0011-shipped-collection-comes-last.md`).
 
 What lies below `ansible_collections` is Ansible's: it runs in the module's own process, imports nothing of this
 package, and nothing of this package imports it.
