@@ -260,14 +260,20 @@ def running(supervised: Supervised) -> DevCluster:
     )
 
 
-def outside(path: Path, progress: TextIO) -> DevCluster:
-    """Return the cluster of a kubeconfig that the user named."""
-    kubectl = shutil.which("kubectl")
+def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
+    """Return the cluster that KUBECONFIG names; `folder` is where several files are merged into one."""
+    kubectl = Path(shutil.which("kubectl") or get_programs(os.environ, progress)["kubectl"])
+    path = Path(given)
+    if os.pathsep in given:
+        command = [str(kubectl), "config", "view", "--raw", "--flatten"]
+        merged = subprocess.run(command, env={**os.environ, "KUBECONFIG": given}, capture_output=True, check=True)
+        path = folder / "kubeconfig"
+        kubeconfig.write(path, merged.stdout)
     return DevCluster(
         kubeconfig=path,
         url=kubeconfig.current_server(path),
-        kubectl=Path(kubectl) if kubectl else get_programs(os.environ, progress)["kubectl"],
-        logs=path.parent,
+        kubectl=kubectl,
+        logs=folder,
         control=Outside(path),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from runner.errors import ClusterError
 
 _USUAL_PLACES = (Path("/usr/local/go/bin"), Path("/opt/homebrew/bin"), Path("/usr/lib/go/bin"))
 _POLL = 0.2
+_LOADS_TOOLCHAINS = (1, 21)  # the first Go that can load the newer one which a go.mod asks for
 _LAST_LINES = 15
 # What would change which program comes out; everything else of Go's settings (proxy, caches) is the user's.
 _STEERING = ("GOOS", "GOARCH", "GOFLAGS", "GO111MODULE", "GOEXPERIMENT", "GOBIN", "GODEBUG", "CGO_CFLAGS", "CC")
@@ -60,12 +62,29 @@ class GoBuild:
 
 
 def find_go(environ: Mapping[str, str]) -> str:
-    """Return Go's path: from PATH, or a place where its installers put it."""
-    path = os.pathsep.join([environ.get("PATH", ""), *map(str, _USUAL_PLACES)])
-    go = shutil.which("go", path=path)
-    if go is None:
-        raise UnavailableError(f"Go: not in PATH, nor in {', '.join(map(str, _USUAL_PLACES))}")
-    return go
+    """Return the path of a Go that is new enough: from PATH, or a place where its installers put it."""
+    folders = [*environ.get("PATH", "").split(os.pathsep), *map(str, _USUAL_PLACES)]
+    too_old = []
+    for folder in folders:
+        go = shutil.which("go", path=folder) if folder else None
+        if go is None:
+            continue
+        version = _version(go, environ)
+        if version >= _LOADS_TOOLCHAINS:
+            return go
+        too_old.append(f"{go} is Go {'.'.join(map(str, version)) or 'of no known version'}")
+    if too_old:
+        needed = ".".join(map(str, _LOADS_TOOLCHAINS))
+        raise UnavailableError(f"Go: {'; '.join(too_old)}; at least {needed} is needed")
+    raise UnavailableError(f"Go: not in PATH, nor in {', '.join(map(str, _USUAL_PLACES))}")
+
+
+def _version(go: str, environ: Mapping[str, str]) -> tuple[int, ...]:
+    """Return major and minor version, nothing if it does not tell (a version manager's shim may fail)."""
+    # From /: a go.mod around us must not make Go load another version of itself for this question.
+    said = subprocess.run([go, "version"], cwd="/", env=environ, capture_output=True, text=True, check=False)
+    match = re.search(r"\bgo(\d+)\.(\d+)", said.stdout)
+    return (int(match[1]), int(match[2])) if match else ()
 
 
 def command(go: str, program: Program, file: Path) -> list[str]:

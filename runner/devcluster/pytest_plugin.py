@@ -27,7 +27,7 @@ def devcluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.De
     """Return a running control plane; its logs are copied to pytest's temporary folder at the end."""
     given = os.environ.get("KUBECONFIG")
     if given:
-        yield outside(Path(given), sys.stderr)
+        yield outside(given, tmp_path_factory.mktemp("devcluster"), sys.stderr)
         return
     with clusters.start(name="test", logs=tmp_path_factory.mktemp("devcluster-logs")) as cluster:
         yield cluster

@@ -217,9 +217,10 @@ class Supervisor:
 def usable(api: Api) -> bool:
     """Say whether pods can be created in the default namespace and will run."""
     node = api.get(f"/api/v1/nodes/{kwok.NODE}")
-    if node is None or node["spec"].get("taints"):
+    if node is None or node.get("spec", {}).get("taints"):
         return False
-    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", [])}
+    listed = node.get("status", {}).get("conditions", [])
+    conditions = {condition["type"]: condition["status"] for condition in listed}
     needed = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
     return conditions.get("Ready") == "True" and all(
         api.exists(f"/api/v1/namespaces/default/{path}") for path in needed

@@ -17,6 +17,7 @@ _LINUX = Target("linux", "arm64")
 _KWOK = next(program for program in PROGRAMS if program.name == "kwok")
 # Writes what it was asked to the place where the program should be, as `go build -o FILE` does.
 _FAKE_GO = """#!/bin/sh
+[ "$1" = version ] && { echo go version go1.25.1 linux/amd64; exit; }
 while [ "$1" != -o ]; do shift; done
 { pwd; ls; env | sort; } > "$2"
 """
@@ -70,7 +71,7 @@ def test_the_version_is_set_at_link_time() -> None:
 
 
 def test_a_failed_build_says_what_go_said_and_keeps_it(go: Path, tmp_path: Path, quiet: Progress) -> None:
-    go.write_text("#!/bin/sh\necho 'dial tcp: no route to host' >&2\nexit 1\n")
+    go.write_text(_FAKE_GO.replace("while", "echo 'dial tcp: no route to host' >&2; exit 1\nwhile"))
     with pytest.raises(ClusterError, match="no route to host") as caught:
         _builder(go).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
     log = go.parent / "build-kwok.log"
@@ -87,6 +88,21 @@ def test_without_go_this_way_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_go_is_found_where_its_installer_puts_it(monkeypatch: pytest.MonkeyPatch, go: Path, tmp_path: Path) -> None:
     monkeypatch.setattr(gobuild, "_USUAL_PLACES", (go.parent,))
     assert gobuild.find_go({"PATH": str(tmp_path)}) == str(go)
+
+
+@pytest.mark.parametrize("old", ["go version go1.19.8 linux/amd64", "shim: no version is set"])
+def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, go: Path, tmp_path: Path, old: str
+) -> None:
+    older = tmp_path / "older" / "go"
+    older.parent.mkdir()
+    older.write_text(f"#!/bin/sh\necho {old}\n")
+    older.chmod(0o755)
+    monkeypatch.setattr(gobuild, "_USUAL_PLACES", (go.parent,))
+    assert gobuild.find_go({"PATH": str(older.parent)}) == str(go)
+    monkeypatch.setattr(gobuild, "_USUAL_PLACES", ())
+    with pytest.raises(UnavailableError, match=r"at least 1\.21"):
+        gobuild.find_go({"PATH": str(older.parent)})
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
