@@ -1,9 +1,8 @@
 """The supervisor: one run in a process of its own, `python -m runner.engine.child`.
 
-Speaks over its standard streams only: a line of JSON on stdin says what to run, `stop` there asks it to end the run;
-stdout carries frames (a byte for the kind, four for the length, JSON), events in order and then the ending. When stdin
-closes, the operator is gone: the run ends, its kubeconfig is removed. Writing blocks while the operator does not read,
-and so does Ansible. Must not import anything of this package that is not needed to run.
+Speaks `wire` over its standard streams. When stdin closes, the operator is gone: the run ends, and its kubeconfig is
+removed. Writing blocks while the operator does not read, and so does Ansible. Must not import anything of this package
+that is not needed to run, as each run pays for it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ import locale
 import os
 import shutil
 import signal
-import struct
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from enum import IntEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,41 +24,7 @@ from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
 from runner.engine import processes
-
-HEADER = struct.Struct(">BI")
-STOP = b"stop\n"
-GRACE = 2.0
-"""Seconds between asking the processes of a run to end and killing them."""
-
-
-class Kind(IntEnum):
-    """What a frame holds."""
-
-    EVENT = 1
-    ENDING = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What to run: the first line on stdin."""
-
-    run_dir: str
-    ident: str
-    playbook: str
-    inventory: str
-    verbosity: int
-    ansible_args: str
-    kubeconfig: str
-    temporary: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How `ansible-playbook` ended: its exit code, or the signal that killed it, or why it could not be started."""
-
-    code: int | None
-    signal: int | None
-    error: str
+from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 
 
 class Supervisor:

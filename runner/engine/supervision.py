@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 
 from runner.engine import processes
-from runner.engine.child import GRACE, HEADER, STOP, Ending, Kind, Order
 from runner.engine.inputdir import TEMPORARY, RunFolder
+from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 
 _READ_AHEAD = 1 << 20
 _STDERR_KEPT = 8192

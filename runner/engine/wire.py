@@ -1,0 +1,46 @@
+"""What operator and supervisor say to each other, over the supervisor's standard streams.
+
+To it: a line of JSON, the `Order`; later perhaps the line `STOP`. From it: frames, each a byte for the `Kind`, four for
+the length, and JSON; events in order, then the ending. Imports nothing heavy: both ends need it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+HEADER = struct.Struct(">BI")
+STOP = b"stop\n"
+GRACE = 2.0
+"""Seconds between asking the processes of a run to end and killing them."""
+
+
+class Kind(IntEnum):
+    """What a frame holds."""
+
+    EVENT = 1
+    ENDING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run: the first line on stdin."""
+
+    run_dir: str
+    ident: str
+    playbook: str
+    inventory: str
+    verbosity: int
+    ansible_args: str
+    kubeconfig: str
+    temporary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How `ansible-playbook` ended: its exit code, or the signal that killed it, or why it could not be started."""
+
+    code: int | None
+    signal: int | None
+    error: str
