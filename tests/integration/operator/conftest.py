@@ -235,6 +235,17 @@ class Project:
         role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
         self.api.call("PUT", path, role)
 
+    def bind_everywhere(self) -> None:
+        """Give the operator's account its rights in every namespace."""
+        name = f"operator-{self.namespace}"
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/rolebindings/{name}"
+        binding = self.api.call("GET", path)
+        wide = {field: binding[field] for field in ("apiVersion", "roleRef", "subjects")}
+        self.api.apply(
+            f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}",
+            {**wide, "kind": "ClusterRoleBinding", "metadata": {"name": name}},
+        )
+
     def start(self, *flags: str, environment: Mapping[str, str] | None = None, ready: bool = True) -> Operator:
         """Start the installed command in the project's folder, and wait until it watches."""
         self.write("watches.yaml", yaml.safe_dump(self.watches))

@@ -103,6 +103,54 @@ def test_a_kind_that_is_deleted_and_comes_back_is_served_again(
     assert operator.stop() == 0
 
 
+def test_a_kind_that_is_deleted_in_the_middle_of_a_run_harms_nothing(
+    project: Project, things: Things, kind: Kind, eventually: Eventually
+) -> None:
+    project.role(
+        "thing",
+        "- name: Wait\n  ansible.builtin.wait_for:\n    path: \"{{ lookup('env', 'NOTES') }}\"\n    timeout: 60\n",
+    )
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    project.role("other", HELLO)
+    project.watch("other")
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    kind.create("first")
+    operator.await_line("Run started", name="first")
+    kind.remove()
+    eventually(lambda: not kind.is_served(), "the kind to go")
+    (project.folder / "notes").touch()
+    operator.await_line("Run ended", name="first")
+    things.create("one", {})
+    things.await_success("one")
+    assert operator.stop() == 0
+    assert operator.lines(level="error") == []
+
+
+def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
+    project: Project, things: Things, kind: Kind, api: Api, eventually: Eventually
+) -> None:
+    kind.crd["spec"]["scope"] = "Cluster"
+    kind.install()
+    objects = f"/apis/{GROUP}/v1/{kind.plural}"
+    eventually(lambda: api.call("GET", objects), "the kind to be served")
+    second, third = f"{things.namespace}-b", f"{things.namespace}-c"
+    for name in (second, third):
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    project.bind_everywhere()
+    project.watch("thing")
+    operator = project.start(f"--namespace={second}")
+    for namespace in (things.namespace, second, third):
+        type(things)(api, namespace).create("in-" + namespace, {})
+    body = {"apiVersion": f"{GROUP}/v1", "kind": kind.kind, "metadata": {"name": "everywhere"}, "spec": {}}
+    api.call("POST", objects, body)
+    for name in ("in-" + things.namespace, "in-" + second, "everywhere"):
+        operator.await_line("Run ended", name=name)
+    assert operator.stop() == 0
+    assert operator.runs("in-" + third) == []
+    assert len(operator.runs("everywhere")) == 1
+
+
 def test_status_that_a_schema_cannot_hold_is_told_once_and_runs_go_on(
     project: Project, kind: Kind, eventually: Eventually
 ) -> None:
