@@ -1,0 +1,125 @@
+"""Credentials on a real API server, ours and those that child processes get."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from runner.devcluster import DevCluster
+from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from runner.kube import auth
+from runner.kube.auth import Credentials, Surroundings
+from runner.kube.client import Client, PatchType
+from runner.kube.discovery import Discovery
+from runner.objects import GVK, ObjectKey
+
+if TYPE_CHECKING:
+    from tests.integration.kube.conftest import Connect
+
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+async def name_of(client: Client) -> str:
+    """Ask the API server who we are."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    found = await client.request("POST", REVIEW, body=review)
+    return str(found["status"]["userInfo"]["username"])
+
+
+async def output(*command: str) -> str:
+    """What a command prints; it must succeed."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+@pytest.fixture
+async def pod(devcluster: DevCluster, client: Client, namespace: str, tmp_path: Path) -> Credentials:
+    """Credentials as a pod of this cluster has them: a folder with token, authority and namespace."""
+    account = GVK("", "v1", "ServiceAccount")
+    await client.create(await Discovery(client).find(account), namespace, {"metadata": {"name": "operator"}})
+    token = await client.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/operator/token",
+        body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}},
+    )
+    authority = await client.get(await Discovery(client).find(CONFIG_MAP), ObjectKey("kube-system", "kube-root-ca.crt"))
+    contents = {"token": token["status"]["token"], "ca.crt": authority["data"]["ca.crt"], "namespace": namespace}
+    for name, content in contents.items():
+        tmp_path.joinpath(name).write_text(content)
+    server = urlsplit(devcluster.url)
+    environ = {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+    return await auth.load(None, None, Surroundings(environ, tmp_path / "home", tmp_path))
+
+
+async def test_a_pod_is_its_service_account(pod: Credentials, namespace: str) -> None:
+    assert pod.namespace == namespace
+    async with Client(pod) as client:
+        assert await name_of(client) == f"system:serviceaccount:{namespace}:operator"
+        resource = await Discovery(client).find(CONFIG_MAP)
+        with pytest.raises(ForbiddenError, match=r"cannot get resource.*Role"):
+            await client.get(resource, ObjectKey(namespace, "kube-root-ca.crt"))
+
+
+async def test_impersonation_reaches_the_server(connected: Connect) -> None:
+    async with await connected(**{"as": "jane", "as-groups": ["system:masters"]}) as client:
+        assert await name_of(client) == "jane"
+        assert (await client.request("GET", "/api/v1/namespaces/default"))["kind"] == "Namespace"
+
+
+async def test_a_token_stands_alone(pod: Credentials, tmp_path: Path) -> None:
+    document = yaml.safe_load(pod.kubeconfig_text())
+    del document["users"][0]["user"]["tokenFile"]
+    document["users"][0]["user"]["token"] = tmp_path.joinpath("token").read_text()
+    path = tmp_path / "with-token"
+    path.write_text(yaml.safe_dump(document))
+    async with Client(await auth.load(str(path), None)) as client:
+        assert (await name_of(client)).startswith("system:serviceaccount:")
+
+
+@pytest.mark.parametrize("who", ["administrator", "pod"])
+async def test_kubectl_and_the_python_client_can_use_what_children_get(
+    devcluster: DevCluster, kubeconfig: Path, pod: Credentials, namespace: str, tmp_path: Path, who: str
+) -> None:
+    ours = pod if who == "pod" else await auth.load(str(kubeconfig), None)
+    path = tmp_path / "child"
+    path.write_text(ours.kubeconfig_text())
+    async with Client(ours) as client:
+        expected = await name_of(client)
+    query = ("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    assert await output(str(devcluster.kubectl), "--kubeconfig", str(path), *query) == expected
+    script = (
+        "import sys; from kubernetes import client, config; config.load_kube_config(sys.argv[1]); "
+        "review = client.AuthenticationV1Api().create_self_subject_review({}); "
+        "print(review.status.user_info.username, end='')"
+    )
+    assert await output(sys.executable, "-c", script, str(path)) == expected
+
+
+async def test_objects_are_created_read_patched_and_deleted(client: Client, namespace: str) -> None:
+    resource = await Discovery(client).find(CONFIG_MAP)
+    key = ObjectKey(namespace, "a")
+    made = await client.create(resource, namespace, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    with pytest.raises(ConflictError):
+        await client.create(resource, namespace, {"metadata": {"name": "a"}})
+    await client.patch(resource, key, {"data": {"x": "2"}}, content_type=PatchType.MERGE)
+    await client.patch(resource, key, {"data": {"y": "3"}}, content_type=PatchType.STRATEGIC)
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"z": "4"}}
+    await client.patch(resource, key, applied, content_type=PatchType.APPLY, params={"fieldManager": "test"})
+    tested = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "remove", "path": "/data/x"}]
+    with pytest.raises(InvalidError):
+        await client.patch(resource, key, tested, content_type=PatchType.JSON)
+    assert (await client.get(resource, key))["data"] == {"x": "2", "y": "3", "z": "4"}
+    with pytest.raises(ConflictError):
+        await client.delete(resource, key, uid="another")
+    await client.delete(resource, key, uid=made["metadata"]["uid"])
+    with pytest.raises(NotFoundError):
+        await client.get(resource, key)
