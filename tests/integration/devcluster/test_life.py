@@ -62,20 +62,19 @@ def test_a_cluster_is_ready_after_less_than_5_seconds_of_work(own: DevCluster) -
 
 
 def test_two_side_by_side_know_nothing_of_each_other_and_leave_nothing(processes_in: ProcessesIn) -> None:
-    with devcluster.start(name="first") as first:
-        with devcluster.start(name="second") as second:
-            assert first.url != second.url
-            _create(first, "namespace", "mine")
-            assert _get(first, "namespace/mine").returncode == 0
-            assert "NotFound" in _get(second, "namespace/mine").stderr
-            folders = [cluster.kubeconfig.parent.parent for cluster in (first, second)]
-            refused = subprocess.run(
-                [first.kubectl, "--kubeconfig", first.kubeconfig, "--server", second.url, "get", "namespaces"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert "certificate" in refused.stderr
+    with devcluster.start(name="first") as first, devcluster.start(name="second") as second:
+        assert first.url != second.url
+        _create(first, "namespace", "mine")
+        assert _get(first, "namespace/mine").returncode == 0
+        assert "NotFound" in _get(second, "namespace/mine").stderr
+        folders = [cluster.kubeconfig.parent.parent for cluster in (first, second)]
+        refused = subprocess.run(
+            [first.kubectl, "--kubeconfig", first.kubeconfig, "--server", second.url, "get", "namespaces"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "certificate" in refused.stderr
     for folder in folders:
         assert not folder.exists()
         assert processes_in(folder) == []

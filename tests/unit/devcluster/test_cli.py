@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.devcluster import cli
+from runner.devcluster.binaries import PROGRAMS
 from runner.devcluster.locks import FileLock
 from runner.errors import ClusterError, ConfigError
 
@@ -76,3 +77,14 @@ def test_two_cannot_have_one_name_in_the_foreground(state: Path) -> None:
 def test_a_name_that_cannot_be_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="no name"):
         _run("up", "--name", "../mine")
+
+
+def test_build_lists_the_programs_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program in PROGRAMS:
+        (tmp_path / program.name).write_text("#!/bin/sh\n")
+        (tmp_path / program.name).chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    assert _run("build") == 0
+    assert f"kube-apiserver: {tmp_path / 'kube-apiserver'}" in capsys.readouterr().out.splitlines()
