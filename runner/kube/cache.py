@@ -1,7 +1,7 @@
 """What was last seen of one kind's objects.
 
 Owns: the objects, as JSON text without `managedFields`, each with a `Summary` of what decisions need; a parsed object
-takes several times the room of its text. `get` parses anew, so that what it returns is the caller's.
+takes more room, and would be shared. `get` parses anew, so that what it returns is the caller's.
 
 Guarantees: the only writer is `apply`. A replay (an object whose resourceVersion is the one that is held) is no change.
 After `Synced` the scope holds exactly what the list held. An object that was deleted and made again while nobody
