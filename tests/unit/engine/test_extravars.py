@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.engine import extravars
 from runner.errors import EngineError
 
-PATIENT = settings(deadline=None)
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     [
         "yes",
@@ -76,7 +75,6 @@ def trusted_strings(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("loader", [Loader2_18, Loader2_19])
-@PATIENT
 @given(values=st.dictionaries(TEXT, JSON, max_size=4))
 def test_values_come_back_as_they_were_and_no_template_is_trusted(
     loader: type[yaml.SafeLoader],
@@ -90,7 +88,6 @@ def test_values_come_back_as_they_were_and_no_template_is_trusted(
     assert not [text for text in trusted_strings(read) if "{" in text]
 
 
-@PATIENT
 @given(values=st.dictionaries(TEXT, JSON, max_size=4))
 def test_trusted_values_come_back_without_any_tag(values: dict[str, Any]) -> None:
     text = extravars.dump(values, frozenset())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.engine import params
@@ -23,7 +23,6 @@ PAIRS = [
 ASCII_KEYS = st.text(alphabet=string.ascii_letters + string.digits + "_- .", max_size=40)
 ROLE = Role("memcached", Path("/opt/ansible/roles/memcached"))
 
-PATIENT = settings(deadline=None)
 MakeWatch = Callable[..., Watch]
 
 
@@ -45,28 +44,23 @@ class TestSnakeCase:
         assert snake_case("") == ""
         assert snake_case("  ") == ""
 
-    @PATIENT
     @given(ASCII_KEYS)
     def test_no_upper_case_hyphen_or_space_is_left(self, key: str) -> None:
         assert not set(snake_case(key)) & set(string.ascii_uppercase + "- ")
 
-    @PATIENT
     @given(ASCII_KEYS)
     def test_letters_and_digits_keep_their_order(self, key: str) -> None:
         assert snake_case(key).replace("_", "") == "".join(key.lower().replace("_", "").replace("-", "").split(" "))
 
-    @PATIENT
     @given(st.text(alphabet=string.ascii_letters + "_- ", max_size=40))
     def test_a_second_conversion_of_a_key_without_digits_changes_nothing(self, key: str) -> None:
         once = snake_case(key)
         assert snake_case(once) == once
 
-    @PATIENT
     @given(st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True))
     def test_a_key_that_is_snake_case_stays(self, key: str) -> None:
         assert snake_case(key) == key
 
-    @PATIENT
     @given(st.text())
     def test_no_key_at_all_raises(self, key: str) -> None:
         assert isinstance(snake_case(key), str)

@@ -100,17 +100,13 @@ def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, t
     assert len(found) == 2  # a marker that nobody could have written belongs to no living operator either
 
 
-def test_only_zombies_of_other_sessions_are_strays(start: Start) -> None:
-    script = "import os, sys; os.fork() or (os.setsid(), os._exit(0)); sys.stdin.read()"
-    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+def test_a_zombie_of_our_own_session_is_no_stray(start: Start) -> None:
     ordinary = start("exit 0")
-    try:
-        deadline = time.monotonic() + 5
-        while not (found := processes.read(ordinary.pid)) or not found.zombie:
-            assert time.monotonic() < deadline
-        assert processes.stray_zombies(set()) == set()
-    finally:
-        parent.communicate()
+    deadline = time.monotonic() + 5
+    while not (found := processes.read(ordinary.pid)) or not found.zombie:
+        assert time.monotonic() < deadline
+
+    assert ordinary.pid not in processes.stray_zombies(set())
 
 
 def test_a_stray_that_became_ours_is_reaped() -> None:
