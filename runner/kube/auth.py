@@ -21,7 +21,7 @@ from pathlib import Path
 from multidict import CIMultiDict
 
 from runner import log
-from runner.errors import ConfigError
+from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube import kubeconfig, proxies, tls
 from runner.kube.exec_plugin import ExecPlugin
 from runner.kube.kubeconfig import KubeConfig
@@ -85,7 +85,12 @@ class Credentials:
         if authorization:
             headers["Authorization"] = authorization
         if isinstance(self._token, ExecPlugin):
-            self._use_plugin_certificate(self._token)
+            try:
+                self._use_plugin_certificate(self._token)
+            except ConfigError as error:
+                # Not the user's doing: the plugin's next answer may be better.
+                self._token.forget()
+                raise ApiUnavailableError(f"credential plugin: {error}") from error
         _impersonate(self._config.user, headers)
         return headers
 

@@ -41,7 +41,7 @@ class ExecPlugin:
         self._api_version = str(plugin["apiVersion"])
         self._command = [str(plugin["command"]), *map(str, plugin.get("args") or [])]
         self._hint = str(plugin.get("installHint") or "install it, or choose another user")
-        extra = {str(item["name"]): str(item["value"]) for item in plugin.get("env") or []}
+        extra = self._extra_environment(plugin)
         self._environ = {**environ, **extra, "KUBERNETES_EXEC_INFO": json.dumps(self._info(plugin, config.cluster))}
         self._lock = asyncio.Lock()
         self._token = ""
@@ -53,7 +53,7 @@ class ExecPlugin:
         """The plugin's token, if it gives one."""
         async with self._lock:
             if not self._has_answer or (self._expires and dt.datetime.now(dt.UTC) >= self._expires):
-                self._take(await self._run())
+                await self._renew()
         return f"Bearer {self._token}" if self._token else ""
 
     def take_certificate(self) -> tuple[bytes, bytes] | None:
@@ -64,6 +64,12 @@ class ExecPlugin:
     def forget(self) -> None:
         """Run the plugin again next time."""
         self._has_answer = False
+
+    def _extra_environment(self, plugin: Mapping[str, Any]) -> dict[str, str]:
+        try:
+            return {str(item["name"]): str(item["value"]) for item in plugin.get("env") or []}
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"{self._origin}: exec env should be a list of entries with name and value") from error
 
     def _info(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
         spec: dict[str, Any] = {"interactive": False}
@@ -113,13 +119,22 @@ class ExecPlugin:
             raise ApiUnavailableError(f"{what} printed no credential of {self._api_version}")
         return status
 
-    def _take(self, status: Mapping[str, Any]) -> None:
+    async def _renew(self) -> None:
+        status = await self._run()
+        stamp = status.get("expirationTimestamp")
+        try:
+            expires = dt.datetime.fromisoformat(str(stamp)) if stamp else None
+        except ValueError as error:
+            raise ApiUnavailableError(
+                f"{self._origin}: credential plugin {self._command[0]}: expirationTimestamp {stamp!r} is no time"
+            ) from error
+        if expires is not None and expires.tzinfo is None:
+            expires = expires.replace(tzinfo=dt.UTC)
+        self._expires = expires - _EARLY if expires is not None else None
         self._token = str(status.get("token") or "").strip()
         if status.get("clientCertificateData"):
             self._certificate = (
                 str(status["clientCertificateData"]).encode(),
                 str(status.get("clientKeyData") or "").encode(),
             )
-        expires = status.get("expirationTimestamp")
-        self._expires = dt.datetime.fromisoformat(expires) - _EARLY if expires else None
         self._has_answer = True

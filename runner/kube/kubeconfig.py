@@ -147,8 +147,9 @@ def _find(entries: Mapping[str, _Entry], what: str, name: str, origin: str) -> _
 
 def _whole_cluster(entry: _Entry) -> dict[str, Any]:
     cluster = dict(entry.value)
-    if not cluster.get("server"):
-        raise ConfigError(f"{entry.file}: the cluster has no server; write server: https://host:port")
+    if not str(cluster.get("server") or "").startswith(("https://", "http://")):
+        found = cluster.get("server") or "nothing"
+        raise ConfigError(f"{entry.file}: the cluster's server is {found}; write server: https://host:port")
     _embed(cluster, "certificate-authority", entry.file)
     return cluster
 

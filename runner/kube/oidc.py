@@ -69,7 +69,7 @@ class OidcLogin:
             )
         try:
             tokens = await self._ask(issuer)
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
             raise ApiUnavailableError(f"{issuer}: the ID token cannot be renewed: {error!r}; log in anew") from error
         self._settings.update(tokens)
         self._refused = False

@@ -47,6 +47,7 @@ __all__ = ["State", "WatchPolicy", "Watcher", "watchers"]
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BAD_REQUEST = 400
 _ENOUGH_BROKEN_LISTS = 2
+_ENOUGH_NOT_FOUND = 3
 
 
 class State(StrEnum):
@@ -98,6 +99,7 @@ class Watcher:
         self._backoff = Backoff(policy.first_backoff, policy.longest_backoff)
         self._kind_poll = Backoff(policy.first_kind_poll, policy.longest_kind_poll)
         self._absences = 0
+        self._not_found = 0
         self._logged: tuple[str, float] = ("", 0.0)
         self._log = log.get(__name__, gvk=str(gvk), scope=namespace or "all namespaces")
 
@@ -131,6 +133,7 @@ class Watcher:
         if self._absences:
             self._absences = 0
             self._kind_poll.reset()
+            self.state, self.last_error = State.CONNECTING, None
             self._log.info("Kind is served now")
         return resource
 
@@ -200,6 +203,7 @@ class Watcher:
                 elif listing and annotations_of(obj).get(_INITIAL_EVENTS_END) == "true":
                     listing, stream.patience = False, None
                     self._works(State.LIVE)
+                    self._broken_lists = 0
                     yield Synced()
                 self._gets_bookmarks |= kind == "BOOKMARK"
                 if not listing:
@@ -264,7 +268,7 @@ class Watcher:
         self._heard()
         if self.last_error is not None:
             self._log.info("Watch works again")
-        self.state, self.last_error = state, None
+        self.state, self.last_error, self._not_found = state, None, 0
 
     def _absent(self, error: KindNotFoundError) -> None:
         self._heard()
@@ -278,9 +282,12 @@ class Watcher:
         """Take note of an error; return the seconds until the next try."""
         delay = self._backoff.next()
         if isinstance(error, NotFoundError):
-            # The kind went, or moved: discovery says which.
+            # The kind went, or moved: discovery says which, unless this goes on.
             self._discovery.forget(self.gvk)
             self._resume_from = ""
+            self._not_found += 1
+            if self._not_found < _ENOUGH_NOT_FOUND:
+                return delay
         elif _is_expired(error):
             self._resume_from = ""
             self._log.info("The watch cannot be taken up where it stopped; listing anew", error=str(error))

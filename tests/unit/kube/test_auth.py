@@ -233,6 +233,24 @@ async def test_a_plugin_that_fails_is_quoted(
         await found.headers()
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ({"token": "t", "expirationTimestamp": "tomorrow"}, "'tomorrow' is no time"),
+        ({"clientCertificateData": "x", "clientKeyData": "x"}, "cannot be used"),
+    ],
+)
+async def test_a_plugins_odd_answer_is_its_trouble_and_not_the_end(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path, status: dict[str, Any], message: str
+) -> None:
+    plugin = Plugin(tmp_path)
+    found = await load(write_kubeconfig("https://x", user=plugin.user(status)), tmp_path)
+    for runs in (1, 2):
+        with pytest.raises(ApiUnavailableError, match=message):
+            await found.headers()
+        assert plugin.runs == runs
+
+
 async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(
     write_kubeconfig: KubeConfigFile, tmp_path: Path
 ) -> None:
@@ -248,6 +266,7 @@ async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(
         ({"exec": {"apiVersion": V1}}, "no command"),
         ({"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}, "update the plugin"),
         ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Always"}}, "no terminal|has none"),
+        ({"exec": {"apiVersion": V1, "command": "x", "env": [{"name": "A"}]}}, "name and value"),
         ({"auth-provider": {"name": "gcp"}}, "'gcp' is not supported"),
         ({"client-certificate-data": encoded(b"x")}, "must be given together"),
         ({"client-certificate-data": encoded(b"x"), "client-key-data": encoded(b"x")}, "cannot be used"),

@@ -107,7 +107,8 @@ def test_the_text_holds_one_context_and_reads_as_it_was_written(tmp_path: Path) 
         ({"users": None}, None, "no user 'u'"),
         ({"clusters": "text"}, None, "clusters should be a list"),
         ({"users": [{"user": {}}]}, None, "an entry of users has no name"),
-        (named("cluster", k={}), None, "no server"),
+        (named("cluster", k={}), None, "server is nothing; write server: https"),
+        (named("cluster", k={"server": "host:6443"}), None, "server is host:6443"),
         (named("cluster", k={"server": "https://x", "certificate-authority": "nope"}), None, "nope: cannot be read"),
     ],
 )

@@ -275,6 +275,13 @@ async def test_a_kind_missing_for_a_moment_empties_nothing(api: Api, following: 
     assert len(follower.changes) == 1
 
 
+async def test_not_found_that_discovery_cannot_explain_is_said(api: Api, following: Following) -> None:
+    api.on(ALL, api.refuse(404, "NotFound", "page not found"))
+    async with following() as follower:
+        await api.until(lambda: follower.watcher.state is State.FAILING)
+        assert "page not found" in follower.watcher.last_error
+
+
 async def test_a_namespace_is_watched_alone(api: Api, following: Following) -> None:
     path = f"{DISCOVERY}/namespaces/ns/widgets"
     api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
