@@ -1,0 +1,1 @@
+"""The API proxy that runs talk through."""

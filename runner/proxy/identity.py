@@ -1,0 +1,105 @@
+"""Whose request it is: each run has a token that nobody can guess and that ends with the run.
+
+Owns: the tokens of the runs that go on, and what each run has asked so far. A token is kept as its digest only, so that
+no dump of memory, log or `repr` shows one. Ending a run ends its open connections too.
+
+Must not import: anything that talks to a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from runner.objects import GVK, ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object whose run asks, as its dependents will name it."""
+
+    gvk: GVK
+    key: ObjectKey
+    uid: str
+    namespaced: bool
+
+
+@dataclass(slots=True)
+class RunStats:
+    """How much a run has asked of the API server."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    """Time that calls took, watches and other endless ones left out."""
+
+    def add(self, seconds: float, *, endless: bool) -> None:
+        """Count one call."""
+        self.calls += 1
+        if not endless:
+            self.seconds += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """One run and what the proxy does for it."""
+
+    ident: str
+    """The job's ident, for the log."""
+    owner: Owner
+    inject: bool
+    """Whether what the run creates gets an owner."""
+    watch_dependents: bool
+    watch_cluster_scoped: bool
+    blacklist: frozenset[GVK]
+    in_finalizer: bool
+    stats: RunStats = field(default_factory=RunStats, compare=False)
+
+
+class Closeable(Protocol):
+    """A connection, as far as the end of a run concerns it."""
+
+    def abort(self) -> None:
+        """Close at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A run that goes on, and the connections that came with its token."""
+
+    run: RunIdentity
+    connections: set[Closeable] = field(default_factory=set)
+
+
+class Identities:
+    """The runs that go on."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, Session] = {}
+
+    def issue(self, run: RunIdentity) -> str:
+        """Make the token of a run."""
+        token = secrets.token_urlsafe(32)
+        self._sessions[_digest(token)] = Session(run)
+        return token
+
+    def revoke(self, token: str) -> None:
+        """End a run's token, and the connections that are still open with it. Revoking twice is fine."""
+        session = self._sessions.pop(_digest(token), None)
+        for connection in list(session.connections) if session else ():
+            connection.abort()
+
+    def find(self, token: str) -> RunIdentity | None:
+        """Say whose token this is."""
+        session = self.session(token)
+        return session.run if session else None
+
+    def session(self, token: str) -> Session | None:
+        """Return the run's session, None for a token that is unknown or ended."""
+        return self._sessions.get(_digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()
