@@ -74,6 +74,25 @@ async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, 
     assert len({change.new.uid for change in created if change.new}) == 2
 
 
+async def test_a_crd_that_changes_is_discovered_anew_and_repeats_no_object(
+    kind: Kind, client: Client, follow: Follow, namespace: str
+) -> None:
+    await kind.create(namespace, "a")
+    async with follow(client, kind.gvk, namespace) as told:
+        await told.holds("a")
+        discovery = told.watcher._discovery
+        assert (await discovery.find(kind.gvk)).subresources == {"status"}
+        crds = await discovery.find(GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition"))
+        without = [{"op": "remove", "path": "/spec/versions/0/subresources"}]
+        await client.patch(crds, ObjectKey("", f"widgets.{kind.group}"), without, content_type=PatchType.JSON)
+        async with asyncio.timeout(30):
+            while (await discovery.find(kind.gvk)).subresources:
+                await asyncio.sleep(0.05)
+        await kind.create(namespace, "b")
+        await told.holds("a", "b")
+    assert [change.key.name for change in told.changes] == ["a", "b"]
+
+
 async def test_namespaces_are_watched_apart(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
     await kind.create(namespace, "mine")
     await kind.create("default", "other")
