@@ -43,10 +43,11 @@ _USER_AGENT = (
     f"python/{platform.python_version()}"
 )
 _JSON = "application/json"
-_METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+# An aggregated API that knows no partial objects falls back to whole ones.
+_METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 _CONNECT = 10.0
 _STREAM_BUFFER = 1 << 18
-_ERROR = 400
 _BAD_REDIRECT = 300
 
 
@@ -205,13 +206,15 @@ class Client:
         return await self.request("DELETE", resource.path(key.namespace, key.name), body=options)
 
     @asynccontextmanager
-    async def stream(self, path: str, params: Params, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(
+        self, path: str, params: Params, *, idle: float, metadata_only: bool = False
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a watch (or any answer of JSON lines) and yield its lines, raw.
 
         The iterator ends when the server closes; a last line that is cut off is left out. `idle` seconds without a
         byte, a connection that breaks or cannot be made: ApiUnavailableError. Not retried but for a 401.
         """
-        call = _Call("GET", path, params)
+        call = _Call("GET", path, params, accept=_METADATA if metadata_only else _JSON)
         patience = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=idle)
         answer = await self._open(self._streams, call, patience)
         try:

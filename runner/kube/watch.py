@@ -245,7 +245,8 @@ class Watcher:
             params["labelSelector"] = self._selection.labels
         if self._selection.fields:
             params["fieldSelector"] = self._selection.fields
-        return WatchStream(self._client, resource.path(self.namespace), params, policy)
+        path, metadata_only = resource.path(self.namespace), self._selection.metadata_only
+        return WatchStream(self._client, path, params, policy, metadata_only=metadata_only)
 
     def _doubt_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
         """Go over to pages when the server refuses streamed lists, ignores the wish, or fails at them again."""

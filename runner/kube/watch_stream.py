@@ -37,7 +37,9 @@ class Pacer:
 class WatchStream:
     """A watch that is about to be opened. Iterate once."""
 
-    def __init__(self, client: Client, path: str, params: Mapping[str, str], policy: WatchPolicy) -> None:
+    def __init__(
+        self, client: Client, path: str, params: Mapping[str, str], policy: WatchPolicy, *, metadata_only: bool
+    ) -> None:
         self.patience: float | None = None
         """Seconds within which the next event has to come, where that is less than the idle limit. May be changed."""
         self.lasted = 0.0
@@ -48,6 +50,7 @@ class WatchStream:
         self._path = path
         self._params = params
         self._policy = policy
+        self._metadata_only = metadata_only
 
     @property
     def settled(self) -> bool:
@@ -63,7 +66,10 @@ class WatchStream:
         """Yield type and object of each event. Calls `opened` once the server has agreed."""
         what = f"watch of {self._path}"
         time, pacer = asyncio.get_running_loop().time, Pacer(self._policy.slice)
-        async with self._client.stream(self._path, self._params, idle=self._policy.idle_limit) as lines:
+        opening = self._client.stream(
+            self._path, self._params, idle=self._policy.idle_limit, metadata_only=self._metadata_only
+        )
+        async with opening as lines:
             began = time()
             opened()
             try:

@@ -1,0 +1,43 @@
+"""A watcher that asks for metadata alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import Discovery
+from runner.kube.watch import Watcher, WatchPolicy
+from runner.objects import GVK
+
+if TYPE_CHECKING:
+    from tests.unit.kube.conftest import Api
+
+ALL = "/apis/example.com/v1/widgets"
+WATCH = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+
+
+async def accepted(api: Api, client: Client, *, metadata_only: bool) -> list[str]:
+    """Follow until a list was refused as a stream, read by pages, and is watched; return what was accepted."""
+    api.on(ALL, api.refuse(422, "Invalid"), api.page(1, api.widget("a", 1)), api.stream("stay"))
+    selection = Selection(metadata_only=metadata_only)
+    watcher = Watcher(client, Discovery(client), GVK("example.com", "v1", "Widget"), "", selection, WatchPolicy())
+
+    async def follow() -> None:
+        async for _ in watcher.events():
+            pass
+
+    task = asyncio.create_task(follow())
+    await api.until(lambda: len(api.of(ALL)) == 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return [request.headers["Accept"] for request in api.of(ALL)]
+
+
+async def test_streams_and_pages_ask_for_metadata_alone(api: Api, client: Client) -> None:
+    assert await accepted(api, client, metadata_only=True) == [WATCH, LIST, WATCH]
+
+
+async def test_whole_objects_are_asked_for_otherwise(api: Api, client: Client) -> None:
+    assert set(await accepted(api, client, metadata_only=False)) == {"application/json"}
