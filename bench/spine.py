@@ -124,6 +124,7 @@ async def _measure(kubeconfig: Path, folder: Path, size: Size) -> None:
         bed = _Bed(size, client, folder, kubeconfig)
         await objects.install(client, (_ALONE, _NONE, _MANY))
         for part in (_latency(bed), _many(bed)):
+            tell("load average {:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg()))
             async for result in part:
                 show(result)
 
