@@ -23,7 +23,7 @@ from runner.devcluster.layout import Layout
 from runner.devcluster.locks import FileLock
 from runner.errors import ClusterError
 
-_STARTS_WITHIN = 70.0
+_STARTS_WITHIN = 150.0
 _ENDS_WITHIN = 20.0
 _POLL = 0.05
 

@@ -37,7 +37,7 @@ from runner.devcluster.orders import Order, Owner, OwnerGoneError
 from runner.devcluster.processes import Component, Guard
 from runner.errors import ClusterError
 
-_READY_WITHIN = 60.0
+_READY_WITHIN = 120.0  # seconds, of a machine that is busy with other things
 _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5

@@ -35,9 +35,9 @@ with devcluster.start(name="owned") as cluster:
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own() -> Iterator[DevCluster]:
-    """A cluster that this test may break."""
+    """A cluster that these tests may break, if they mend it."""
     with devcluster.start(name="own") as cluster:
         yield cluster
 
@@ -52,12 +52,13 @@ def _create(cluster: DevCluster, what: str, name: str) -> None:
     subprocess.run(command, capture_output=True, check=True)
 
 
-def test_a_cluster_is_ready_after_less_than_5_seconds_of_work(own: DevCluster) -> None:
+def test_a_cluster_is_ready_after_less_than_5_seconds_of_work() -> None:
     # Of processor time, so that a busy machine makes no difference; an idle one is ready sooner than that.
     ticks = 0
-    for component in COMPONENTS:
-        after_name = Path(f"/proc/{own.pid(component)}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(after_name[11]) + int(after_name[12])
+    with devcluster.start(name="quick") as cluster:
+        for component in COMPONENTS:
+            after_name = Path(f"/proc/{cluster.pid(component)}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(after_name[11]) + int(after_name[12])
     assert ticks / os.sysconf("SC_CLK_TCK") < 5
 
 
