@@ -100,6 +100,7 @@ class Supervisor:
         """End without an operator: what it would have removed is removed here."""
         Path(self._order.kubeconfig).unlink(missing_ok=True)
         shutil.rmtree(self._order.temporary, ignore_errors=True)
+        processes.reap_children()
         os._exit(1)
 
 

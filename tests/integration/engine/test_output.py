@@ -61,9 +61,9 @@ async def test_events_come_in_order_and_huge_output_stalls_nothing(runs: Runs) -
 
     async def measure() -> None:
         while True:
-            began = time.perf_counter()
+            began = time.thread_time()  # work of the loop's own, however busy the machine is
             await asyncio.sleep(0.005)
-            lags.append(time.perf_counter() - began - 0.005)
+            lags.append(time.thread_time() - began)
 
     measuring = asyncio.create_task(measure())
     ran = await runs.run(playbook, verbosity=1)
@@ -76,7 +76,7 @@ async def test_events_come_in_order_and_huge_output_stalls_nothing(runs: Runs) -
     assert len(huge["stdout"]) > 2 * size
     counters = [event["counter"] for event in ran.events]
     assert counters == sorted(counters)
-    assert max(lags) < 0.5  # 30 MiB of JSON on a busy machine; else it is milliseconds
+    assert max(lags) < 0.25  # for 30 MiB of JSON in one event; else it is milliseconds
 
 
 async def test_a_slow_reader_slows_the_run_and_loses_nothing(runs: Runs) -> None:
