@@ -67,6 +67,8 @@ class Watch:
     manage_status: bool
     watch_dependent_resources: bool
     watch_cluster_scoped_resources: bool
+    watch_dependent_status: bool
+    """Whether a change of a dependent's status alone is reacted to."""
     watch_annotations_changes: bool
     max_runner_artifacts: int
     """Run folders kept per object; -1 keeps none."""
@@ -135,6 +137,7 @@ _WATCH_FIELDS = (
     "manageStatus",
     "watchDependentResources",
     "watchClusterScopedResources",
+    "watchDependentStatus",
     "watchAnnotationsChanges",
     "maxRunnerArtifacts",
     "snakeCaseParameters",
@@ -205,6 +208,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         manage_status=fields.boolean("manageStatus", default=True),
         watch_dependent_resources=fields.boolean("watchDependentResources", default=True),
         watch_cluster_scoped_resources=fields.boolean("watchClusterScopedResources", default=False),
+        watch_dependent_status=fields.boolean("watchDependentStatus", default=False),
         watch_annotations_changes=fields.boolean("watchAnnotationsChanges", default=False),
         max_runner_artifacts=_artifacts(fields),
         snake_case_parameters=fields.boolean("snakeCaseParameters", default=True),

@@ -101,6 +101,7 @@ def watch(role: Role, *, mark_unsafe: bool) -> Watch:
         manage_status=True,
         watch_dependent_resources=True,
         watch_cluster_scoped_resources=False,
+        watch_dependent_status=False,
         watch_annotations_changes=False,
         max_runner_artifacts=20,
         snake_case_parameters=True,

@@ -34,6 +34,7 @@ class TestDefaults:
             manage_status=True,
             watch_dependent_resources=True,
             watch_cluster_scoped_resources=False,
+            watch_dependent_status=False,
             watch_annotations_changes=False,
             max_runner_artifacts=20,
             snake_case_parameters=True,
@@ -59,6 +60,7 @@ class TestDefaults:
   manageStatus: false
   watchDependentResources: false
   watchClusterScopedResources: true
+  watchDependentStatus: true
   watchAnnotationsChanges: true
   maxRunnerArtifacts: 5
   snakeCaseParameters: false
@@ -86,6 +88,7 @@ class TestDefaults:
                 manage_status=False,
                 watch_dependent_resources=False,
                 watch_cluster_scoped_resources=True,
+                watch_dependent_status=True,
                 watch_annotations_changes=True,
                 max_runner_artifacts=5,
                 snake_case_parameters=False,
