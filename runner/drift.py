@@ -1,0 +1,336 @@
+"""What happened to the dependents of one kind, and which owners should look at it. Pure.
+
+A `State` is what is remembered of an object: digests, never content. A `Ledger` compares states as they come by and
+says what is news for whom. News is a change of the spec (by `metadata.generation`, or by the content of kinds where
+the generation says nothing), of labels, annotations, finalizers or owners, a deletion, and a new object under an old
+name. No news: creation alone, a first sight, a repetition, status and `managedFields`, and what the owner's own runs
+wrote or deleted, whether their answer or the watch's event is told first.
+
+Annotations that were written together with the status (as the Deployment controller does with its revision) are status:
+`managedFields` tell (https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management).
+
+Assumes: versions of one object are compared for equality, never for order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from runner.objects import GVK, ObjectKey, annotations_of, finalizers_of, is_deleting, metadata, uid_of
+from runner.ownership import references_of
+
+_DIGEST_SIZE = 8
+_GRACEFUL = {"foregroundDeletion", "orphan"}
+"""Finalizers of the garbage collector: it takes them off by itself."""
+_MOST_WRITES = 16
+_MOST_TOMBS = 256
+_MOST_DELETIONS = 1024
+
+
+class Target(NamedTuple):
+    """An owner that is to be told: its kind as it is watched, and its key."""
+
+    gvk: GVK
+    key: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is remembered of a dependent."""
+
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    generation: int | None
+    deleting: bool
+    held: bool
+    """Whether somebody's finalizer keeps it."""
+    labels: bytes
+    annotations: bytes
+    finalizers: bytes
+    owners: bytes
+    content: bytes | None
+    """All but metadata and status; None where only metadata was read."""
+    status: bytes | None
+    targets: tuple[Target, ...]
+
+    @classmethod
+    def of(cls, obj: Mapping[str, Any], targets: tuple[Target, ...], *, whole: bool) -> State:
+        """Condense an object; `whole` when it is more than its metadata."""
+        meta = metadata(obj)
+        finalizers = sorted(set(finalizers_of(obj)))
+        transient = _written_with_status(meta)
+        return cls(
+            uid=uid_of(obj),
+            version=str(meta.get("resourceVersion") or ""),
+            generation=meta.get("generation"),
+            deleting=is_deleting(obj),
+            held=bool(set(finalizers) - _GRACEFUL),
+            labels=_digest(meta.get("labels")),
+            annotations=_digest({k: v for k, v in annotations_of(obj).items() if k not in transient}),
+            finalizers=_digest(finalizers),
+            owners=_digest(references_of(obj)),
+            content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
+            status=_digest(obj.get("status")) if whole else None,
+            targets=targets,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that an owner should look at."""
+
+    target: Target
+    key: ObjectKey
+    uid: str
+    what: str
+    """What happened, for the log: `spec changed`, `was deleted`."""
+    state: State | None
+    """How the object is now; None when it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a run wrote. `state` is None where the answer told no more than the version."""
+
+    target: Target
+    uid: str
+    version: str
+    state: State | None
+
+    def explains(self, seen: State, *, with_status: bool) -> bool:
+        """Whether what was seen is what was written, or nothing that matters has changed since."""
+        if self.version == seen.version:
+            return True
+        return self.state is not None and not difference(self.state, seen, with_status=with_status)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an event means: news, and which objects have to be read to know more."""
+
+    news: tuple[News, ...] = ()
+    read: tuple[ObjectKey, ...] = ()
+
+
+_NOTHING = Finding()
+
+
+@dataclass(slots=True)
+class _Entry:
+    scope: str
+    round: int
+    seen: State | None = None
+    writes: list[tuple[int, Write]] = field(default_factory=list)
+    """With the round in which they were told; only those whose event has not come by yet."""
+
+    def last(self) -> State | None:
+        """The latest state that is known."""
+        if self.seen is not None:
+            return self.seen
+        return next((write.state for _, write in reversed(self.writes) if write.state is not None), None)
+
+
+class Ledger:
+    """Remembers the dependents of one kind."""
+
+    def __init__(self, with_status: Callable[[Target], bool], *, generation_tells: bool) -> None:
+        """Make an empty one.
+
+        `with_status` says whether an owner wants to hear of status; `generation_tells`: the kind's generation moves
+        with its spec and only then.
+        """
+        self._with_status = with_status
+        self._generation_tells = generation_tells
+        self._entries: dict[ObjectKey, _Entry] = {}
+        self._rounds: dict[str, int] = {}
+        self._tombs: OrderedDict[ObjectKey, State] = OrderedDict()
+        self._deletions: OrderedDict[tuple[str, Target], None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def concerns(self, key: ObjectKey) -> bool:
+        """Whether anything is remembered under this key."""
+        return key in self._entries or key in self._tombs
+
+    def restarted(self, scope: str) -> None:
+        """A list of `scope` begins."""
+        self._rounds[scope] = self._rounds.get(scope, 0) + 1
+
+    def synced(self, scope: str) -> Finding:
+        """The list is complete: what it did not hold is gone, and writes that were told before it are in it."""
+        now = self._rounds.get(scope, 0)
+        news: list[News] = []
+        doubtful: list[ObjectKey] = []
+        for key, entry in list(self._entries.items()):
+            if entry.scope != scope:
+                continue
+            if entry.round == now:
+                entry.writes = [(told, write) for told, write in entry.writes if told == now]
+            elif entry.seen is not None:
+                news += self._gone(key, entry, entry.seen)
+            else:
+                # Written, but never seen: gone, or made while the list was on its way.
+                doubtful.append(key)
+        return Finding(tuple(news), tuple(doubtful))
+
+    def applied(self, scope: str, key: ObjectKey, state: State) -> Finding:
+        """An object exists and looks like this; `state` is of its metadata alone."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return self._appeared(scope, key, state)
+        entry.scope, entry.round = scope, self._rounds.get(scope, 0)
+        if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
+            return _NOTHING
+        written = next((w.state for _, w in entry.writes if w.version == state.version and w.state is not None), None)
+        if written is None and self._must_read(state):
+            return Finding(read=(key,))
+        return Finding(self._judge(key, entry, written or state))
+
+    def read(self, key: ObjectKey, state: State) -> tuple[News, ...]:
+        """The content that was asked for."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return ()
+        if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
+            entry.seen = state
+            return ()
+        return self._judge(key, entry, state)
+
+    def absent(self, key: ObjectKey) -> tuple[News, ...]:
+        """An object that was to be read is not there. Of one that was seen the watch tells the end."""
+        entry = self._entries.get(key)
+        last = entry.last() if entry is not None else None
+        if entry is None or last is None or entry.seen is not None:
+            return ()
+        return self._gone(key, entry, last)
+
+    def deleted(self, key: ObjectKey, state: State) -> tuple[News, ...]:
+        """An object is gone; `state` is how it looked last."""
+        entry = self._entries.get(key)
+        tomb = self._tombs.get(key)
+        if entry is None and (not state.targets or (tomb is not None and tomb.uid == state.uid)):
+            return ()
+        return self._gone(key, entry, state)
+
+    def wrote(self, scope: str, key: ObjectKey, write: Write) -> None:
+        """A run wrote an object."""
+        self._tombs.pop(key, None)
+        now = self._rounds.get(scope, 0)
+        entry = self._entries.setdefault(key, _Entry(scope, now))
+        entry.round = now
+        if entry.seen is not None and entry.seen.version == write.version:
+            entry.seen = write.state or entry.seen
+            return
+        entry.writes = [*entry.writes[1 - _MOST_WRITES :], (now, write)]
+
+    def deleted_by(self, target: Target, uid: str) -> None:
+        """A run deleted an object."""
+        self._deletions[uid, target] = None
+        while len(self._deletions) > _MOST_DELETIONS:
+            self._deletions.popitem(last=False)
+
+    def _must_read(self, state: State) -> bool:
+        if state.generation is None or not self._generation_tells:
+            return True
+        return any(map(self._with_status, state.targets))
+
+    def _appeared(self, scope: str, key: ObjectKey, state: State) -> Finding:
+        tomb = self._tombs.pop(key, None)
+        news: tuple[News, ...] = ()
+        if tomb is not None and tomb.uid != state.uid:
+            news = tuple(News(target, key, state.uid, "was made anew", state) for target in tomb.targets)
+        if not state.targets:
+            return Finding(news)
+        self._entries[key] = _Entry(scope, self._rounds.get(scope, 0), state)
+        return Finding(news, (key,) if self._must_read(state) else ())
+
+    def _judge(self, key: ObjectKey, entry: _Entry, new: State) -> tuple[News, ...]:
+        old = entry.last()
+        news = []
+        for target in _together(old, new):
+            with_status = self._with_status(target)
+            what = difference(old, new, with_status=with_status) if old is not None else ""
+            if what and not self._is_explained(entry, target, new, with_status=with_status):
+                news.append(News(target, key, new.uid, what, new))
+        entry.seen = new
+        told = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
+        del entry.writes[: told + 1]
+        if not new.targets and not entry.writes:
+            del self._entries[key]
+        return tuple(news)
+
+    def _is_explained(self, entry: _Entry, target: Target, new: State, *, with_status: bool) -> bool:
+        if new.deleting and (new.uid, target) in self._deletions:
+            return True
+        return any(w.target == target and w.explains(new, with_status=with_status) for _, w in entry.writes)
+
+    def _gone(self, key: ObjectKey, entry: _Entry | None, last: State) -> tuple[News, ...]:
+        old = entry.last() if entry is not None else None
+        if entry is not None:
+            # What a run made anew meanwhile is another object, whose event is still to come.
+            entry.seen = None
+            entry.writes = [(told, write) for told, write in entry.writes if write.uid != last.uid]
+            if not entry.writes:
+                del self._entries[key]
+        targets = _together(old, last)
+        if entry is None or not entry.writes:
+            self._tombs[key] = State.of({"metadata": {"uid": last.uid}}, targets, whole=False)
+            while len(self._tombs) > _MOST_TOMBS:
+                self._tombs.popitem(last=False)
+        mine = [target for target in targets if (last.uid, target) in self._deletions]
+        for target in mine:
+            del self._deletions[last.uid, target]
+        return tuple(News(target, key, last.uid, "was deleted", None) for target in targets if target not in mine)
+
+
+def difference(old: State, new: State, *, with_status: bool) -> str:
+    """Say what changed between two states; empty when it is nothing that matters."""
+    if old.uid != new.uid:
+        return "was made anew"
+    if new.deleting:
+        # What ends by itself is news when it has ended; what a finalizer keeps may need somebody.
+        return "is being deleted" if new.held and not old.deleting else ""
+    changed = [name for name in ("labels", "annotations", "finalizers", "owners") if _differ(old, new, name)]
+    if old.content is not None and new.content is not None:
+        changed += ["content"] if old.content != new.content else []
+    elif old.generation != new.generation:
+        changed.append("spec")
+    elif new.generation is None and old.version != new.version:
+        changed.append("content, perhaps")
+    if with_status and old.status is not None and new.status is not None and old.status != new.status:
+        changed.append("status")
+    return f"changed: {', '.join(changed)}" if changed else ""
+
+
+def _differ(old: State, new: State, name: str) -> bool:
+    return bool(getattr(old, name) != getattr(new, name))
+
+
+def _together(old: State | None, new: State) -> tuple[Target, ...]:
+    return tuple(dict.fromkeys((*(old.targets if old else ()), *new.targets)))
+
+
+def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
+    """The annotations that only writers of the status subresource manage."""
+    by_status: set[str] = set()
+    by_others: set[str] = set()
+    for entry in meta.get("managedFields") or ():
+        fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+        names = {name[2:] for name in fields.get("f:annotations") or () if name.startswith("f:")}
+        (by_status if entry.get("subresource") == "status" else by_others).update(names)
+    return by_status - by_others
+
+
+def _digest(value: object) -> bytes:
+    """Digest a JSON value; nothing at all, empty or absent, is empty."""
+    if not value:
+        return b""
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()
