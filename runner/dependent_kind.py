@@ -1,0 +1,140 @@
+"""The watch of one kind of dependents: what its watchers say goes to the ledger, and what the ledger wants is read.
+
+Guarantees: an object's content is read once for any number of events, one object at a time; a read that fails is tried
+until it does. Objects that nobody of ours owns cost nothing but the parsing of their metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from runner import log
+from runner.drift import Finding, Ledger, News, State, Target
+from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.kube.watch import State as WatchState
+from runner.kube.watch import Watcher
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.objects import Object, ObjectKey, key_of
+
+_log = log.get(__name__)
+
+
+class DependentKind:
+    """The watch of one kind of dependents."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: ApiResource,
+        watched: tuple[Watcher, ...],
+        ledger: Ledger,
+        targets: Callable[[Object], tuple[Target, ...]],
+        heard: Callable[[DependentKind, News], None],
+    ) -> None:
+        self.gvk = resource.gvk
+        self.ledger = ledger
+        self.task: asyncio.Task[None] | None = None
+        self._client = client
+        self._resource = resource
+        self._watchers = watched
+        self._targets = targets
+        self._heard = heard
+        self._to_read: dict[ObjectKey, None] = {}
+        """What is to be read, in its order."""
+        self._reading = asyncio.Event()
+        self._stopped = False
+
+    def serves(self, resource: ApiResource) -> bool:
+        """Whether this watch does for a resource of the same kind: in its version, or in another that lives."""
+        if resource.gvk == self.gvk:
+            return True
+        return any(watcher.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
+
+    def is_live(self) -> bool:
+        """Whether it is watched now."""
+        return all(watcher.state is WatchState.LIVE for watcher in self._watchers)
+
+    def problems(self) -> list[str]:
+        """What keeps it from being watched."""
+        return [f"{self.gvk}: {watcher.last_error}" for watcher in self._watchers if watcher.last_error is not None]
+
+    def scope_of(self, key: ObjectKey) -> str:
+        """The scope whose watcher sees the object."""
+        scopes = [watcher.namespace for watcher in self._watchers]
+        return key.namespace if key.namespace in scopes else scopes[0]
+
+    async def follow(self) -> None:
+        """Follow until stopped."""
+        if self._stopped:
+            return
+        async with asyncio.TaskGroup() as group:
+            for watcher in self._watchers:
+                group.create_task(self._follow(watcher))
+            group.create_task(self._read())
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _follow(self, watcher: Watcher) -> None:
+        async for event in watcher.events():
+            for news in self._take(watcher.namespace, event):
+                self._heard(self, news)
+
+    def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
+        match event:
+            case Restarted():
+                self.ledger.restarted(scope)
+                return ()
+            case Synced():
+                return self._found(self.ledger.synced(scope))
+            case Deleted(obj):
+                return self.ledger.deleted(key_of(obj), State.of(obj, self._targets(obj), whole=False))
+            case Applied(obj):
+                key, targets = key_of(obj), self._targets(obj)
+                if not targets and not self.ledger.concerns(key):
+                    return ()
+                return self._found(self.ledger.applied(scope, key, State.of(obj, targets, whole=False)))
+
+    def _found(self, finding: Finding) -> tuple[News, ...]:
+        for key in finding.read:
+            self._to_read[key] = None
+            self._reading.set()
+        return finding.news
+
+    async def _read(self) -> None:
+        """Read what is to be compared, one by one."""
+        backoff = Backoff(0.2, 30.0)
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            while self._to_read:
+                key = next(iter(self._to_read))
+                try:
+                    news = await self._compare(key)
+                except (ApiError, ApiUnavailableError) as error:
+                    _log.warning("A dependent cannot be read; trying again", gvk=str(self.gvk), error=str(error))
+                    await asyncio.sleep(backoff.next())
+                    continue
+                backoff.reset()
+                for each in news:
+                    self._heard(self, each)
+
+    async def _compare(self, key: ObjectKey) -> tuple[News, ...]:
+        """Read an object and compare it with what is known of it."""
+        # Taken off first: an event that comes while the answer is on its way asks again.
+        del self._to_read[key]
+        try:
+            obj = await self._client.get(self._resource, key)
+        except NotFoundError:
+            return self.ledger.absent(key)
+        except (ApiError, ApiUnavailableError):
+            self._to_read[key] = None
+            raise
+        return self.ledger.read(key, State.of(obj, self._targets(obj), whole=True))

@@ -1,0 +1,260 @@
+"""Watches what runs have made, and wakes the owner when somebody else changes it.
+
+Flow: the proxy tells what a run wrote, deleted or read; the first of a kind starts its watch (once per kind and scope,
+metadata only); a `Ledger` judges what comes by; what is news wakes its owner. During an owner's own run news wait for
+the run's end, since an event may be quicker than the answer to the write that caused it. Content that has to be
+compared is fetched, an object at a time and once for any number of events.
+
+Guarantees: a watch that fails is tried for ever; an operator of some namespaces watches nothing outside them but
+cluster-scoped kinds where a watch asks for that; the kinds that were watched are remembered over a restart. A watch of
+watches.yaml that is not given here (owner injection is off) has no dependents.
+
+Events of the API are never watched: they expire by themselves, and each would wake its owner. Must not import: proxy,
+reconcile, controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from runner import log
+from runner.dependent_kind import DependentKind
+from runner.dependents_store import Kinds, Store
+from runner.drift import Ledger, News, State, Target, Write
+from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.watch import watchers
+from runner.kube.watch_policy import WatchPolicy
+from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.ownership import Claim, Owner, claims_of
+from runner.pending_news import PendingNews
+from runner.watches import Watch
+
+Wake = Callable[[GVK, ObjectKey, str], None]
+"""Asks for a run of an owner: its kind as it is watched, its key, and why."""
+
+_log = log.get(__name__)
+
+
+class Dependents:
+    """All dependents of all watches."""
+
+    def __init__(
+        self,
+        client: Client,
+        discovery: Discovery,
+        namespaces: Sequence[str],
+        watches: Iterable[Watch],
+        wake: Wake,
+        store: Store,
+    ) -> None:
+        """`namespaces` are those of the operator, none: all."""
+        self._client = client
+        self._discovery = discovery
+        self._namespaces = tuple(namespaces)
+        self._watches = {watch.gvk: watch for watch in watches if watch.watch_dependent_resources}
+        self._wake = wake
+        self._store = store
+        self._cluster_scoped: set[GVK] = set()
+        """Watched kinds that are."""
+        self._kinds: dict[tuple[str, str], DependentKind] = {}
+        self._to_start: asyncio.Queue[DependentKind] = asyncio.Queue()
+        self._known: dict[GVK, set[GVK]] = {}
+        """The kinds that each watch's runs have made."""
+        self._unsaved = asyncio.Event()
+        self._pending = PendingNews()
+
+    def problems(self) -> list[str]:
+        """Say which watches of dependents do not work, a sentence each."""
+        return [problem for kind in self._kinds.values() for problem in kind.problems()]
+
+    def watched(self) -> frozenset[GVK]:
+        """The kinds that are watched as dependents."""
+        return frozenset(kind.gvk for kind in self._kinds.values())
+
+    def is_live(self) -> bool:
+        """Whether every kind is being watched now."""
+        return all(kind.is_live() for kind in self._kinds.values())
+
+    async def follow(self) -> None:
+        """Watch for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._resume())
+            group.create_task(self._save())
+            while True:
+                kind = await self._to_start.get()
+                kind.task = group.create_task(kind.follow())
+
+    def began(self, owner: Owner) -> None:
+        """A run of `owner` begins."""
+        if not owner.namespaced:
+            self._cluster_scoped.add(owner.gvk)
+        self._pending.began(Target(owner.gvk, owner.key))
+
+    def ended(self, owner: Owner) -> None:
+        """A run of `owner` is over, and all that it wrote was told."""
+        for kind, news in self._pending.ended(Target(owner.gvk, owner.key)):
+            self._tell(kind, news)
+
+    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether `read` would learn from an object of this kind; else reading its answer is a waste."""
+        return self._may_watch(owner, resource) and resource.gvk not in self._known.get(owner.gvk, ())
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run read an object: should it be its owner's, its kind is watched from now on."""
+        if self.wants(owner, resource) and self._in_sight(resource, key_of(obj)) and self._owns(owner, obj):
+            self._ensure(owner.gvk, resource)
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run's create, update or patch was answered with `obj`; that of a subresource too, whatever its kind."""
+        target, key = Target(owner.gvk, owner.key), key_of(obj)
+        if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
+            return
+        whole = GVK.of(obj).kind == resource.gvk.kind
+        state = State.of(obj, self._targets(resource, obj), whole=True) if whole else None
+        kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
+        if state is not None and target in state.targets:
+            kind = self._ensure(owner.gvk, resource)
+        if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
+            return
+        write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
+        kind.ledger.wrote(kind.scope_of(key), key, write)
+        self._pending.wrote(kind.gvk, key, write, with_status=self._with_status(target))
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """A run's delete of an object was answered with `answer`: the object as it was, or a `Status` about it."""
+        kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
+        if kind is None:
+            return
+        target = Target(owner.gvk, owner.key)
+        details = answer.get("details")
+        uid = uid_of(answer) or (details.get("uid", "") if isinstance(details, dict) else "")
+        if uid and not self._pending.deleted(kind.gvk, target, uid):
+            kind.ledger.deleted_by(target, uid)
+
+    def _may_watch(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether this owner's watch has dependents of this kind."""
+        watch = self._watches.get(owner.gvk)
+        if watch is None or resource.gvk in watch.blacklist or resource.gvk.kind == "Event":
+            return False
+        if not {"list", "watch"} <= resource.verbs:
+            return False
+        return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
+
+    def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
+        """Whether the operator's namespaces hold the object."""
+        return not self._namespaces or not resource.namespaced or key.namespace in self._namespaces
+
+    def _owns(self, owner: Owner, obj: Object) -> bool:
+        return any(
+            (claim.group, claim.kind, claim.name) == (owner.gvk.group, owner.gvk.kind, owner.key.name)
+            and (not owner.namespaced or claim.namespace == owner.key.namespace)
+            for claim in claims_of(obj)
+        )
+
+    def _targets(self, resource: ApiResource, obj: Object) -> tuple[Target, ...]:
+        """Find the owners of an object that want to hear of it."""
+        claims = claims_of(obj)
+        if not claims:
+            return ()
+        return tuple(
+            Target(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
+            for claim in claims
+            for gvk, watch in self._watches.items()
+            if (gvk.group, gvk.kind) == (claim.group, claim.kind) and self._hears(watch, claim, resource)
+        )
+
+    def _hears(self, watch: Watch, claim: Claim, resource: ApiResource) -> bool:
+        if resource.gvk in watch.blacklist:
+            return False
+        if watch.gvk in self._cluster_scoped:
+            return True
+        if self._namespaces and claim.namespace not in self._namespaces:
+            return False
+        return resource.namespaced or watch.watch_cluster_scoped_resources
+
+    def _with_status(self, target: Target) -> bool:
+        watch = self._watches.get(target.gvk)
+        return watch is not None and watch.watch_dependent_status
+
+    def _ensure(self, watch: GVK, resource: ApiResource) -> DependentKind:
+        """Return the kind's watch, started if it has none; remember that this watch has it."""
+        name = (resource.gvk.group, resource.gvk.kind)
+        kind = self._kinds.get(name)
+        if kind is not None and not kind.serves(resource):
+            kind.stop()
+            kind = None
+        if kind is None:
+            ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
+            kind = self._kinds[name] = DependentKind(
+                self._client,
+                resource,
+                watchers(
+                    self._client,
+                    self._discovery,
+                    resource.gvk,
+                    self._namespaces,
+                    Selection(metadata_only=True),
+                    WatchPolicy(),
+                ),
+                ledger,
+                partial(self._targets, resource),
+                self._heard,
+            )
+            self._to_start.put_nowait(kind)
+            _log.info("Watching dependents", gvk=str(resource.gvk), of=str(watch))
+        known = self._known.setdefault(watch, set())
+        if resource.gvk not in known:
+            known.add(resource.gvk)
+            self._unsaved.set()
+        return kind
+
+    def _heard(self, kind: DependentKind, news: News) -> None:
+        if not self._pending.holds(kind.gvk, news):
+            self._tell(kind.gvk, news)
+
+    def _tell(self, kind: GVK, news: News) -> None:
+        why = f"{kind.kind} {news.key} {news.what}"
+        _log.info("A dependent wakes its owner", gvk=str(news.target.gvk), dependent=why, **news.target.key._asdict())
+        self._wake(news.target.gvk, news.target.key, why)
+
+    async def _resume(self) -> None:
+        """Watch the kinds again that earlier runs have made."""
+        stored = await self._store.load()
+        for gvk in self._watches:
+            self._known.setdefault(gvk, set()).update(stored.get(gvk, ()))
+        for gvk in self._watches:
+            for dependent in sorted(stored.get(gvk, ())):
+                await self._resume_kind(gvk, dependent)
+
+    async def _resume_kind(self, gvk: GVK, dependent: GVK) -> None:
+        backoff = Backoff(1.0, 30.0)
+        while True:
+            try:
+                self._resumed(await self._discovery.find(gvk), await self._discovery.find(dependent))
+            except KindNotFoundError:
+                # Nothing of this kind exists, or nobody who owns it; the next run that makes some says so.
+                return
+            except (ApiError, ApiUnavailableError) as error:
+                _log.warning("A kind of dependents cannot be found; trying again", gvk=str(dependent), error=str(error))
+                await asyncio.sleep(backoff.next())
+            else:
+                return
+
+    def _resumed(self, watched: ApiResource, resource: ApiResource) -> None:
+        if not watched.namespaced:
+            self._cluster_scoped.add(watched.gvk)
+        if self._may_watch(Owner(watched.gvk, ObjectKey("", ""), "", watched.namespaced), resource):
+            self._ensure(watched.gvk, resource)
+
+    async def _save(self) -> None:
+        """Store which kinds there are, whenever one is new."""
+        while True:
+            await self._unsaved.wait()
+            self._unsaved.clear()
+            kinds: Kinds = {gvk: frozenset(known) for gvk, known in self._known.items()}
+            await self._store.save(kinds)

@@ -1,0 +1,165 @@
+"""Where the kinds are kept that each watch's runs have made, so that a restarted operator watches them at once.
+
+In a cluster that is a ConfigMap in the operator's namespace, a key for each watch; the leader election Role of every
+scaffolded project grants it (decision 8). Elsewhere it is a file below the runner folder. What cannot be kept costs
+little, since the first run of each object finds the kinds again: a refusal is one warning that names the rule.
+
+Promises: `load` and `save` never raise for trouble with what they keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from runner import log
+from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client, PatchType
+from runner.objects import GVK
+
+Kinds: TypeAlias = Mapping[GVK, frozenset[GVK]]
+"""For each watched kind the kinds that its runs have made."""
+
+CONFIG_MAP = "ansible-operator-dependent-kinds"
+_FILE = "dependent-kinds.json"
+_LONGEST_MANAGER = 128
+_SERVER_ERROR = 500
+
+_log = log.get(__name__)
+
+
+class Store(Protocol):
+    """Keeps kinds over restarts."""
+
+    async def load(self) -> Kinds:
+        """Return what was saved last; nothing when that cannot be known."""
+        ...
+
+    async def save(self, kinds: Kinds) -> None:
+        """Keep these."""
+        ...
+
+
+class FileStore:
+    """Keeps them in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
+
+    async def load(self) -> Kinds:
+        """See Store."""
+        try:
+            text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
+            found = json.loads(text)
+            return _parse({str(watch): str(kinds) for watch, kinds in found.items()})
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError) as error:
+            _log.warning("The kinds of dependents are found anew", file=str(self._path), error=str(error))
+            return {}
+
+    async def save(self, kinds: Kinds) -> None:
+        """See Store."""
+        try:
+            await asyncio.to_thread(self._write, json.dumps(_spell(kinds), indent=1, sort_keys=True))
+        except OSError as error:
+            _log.warning("The kinds of dependents are not kept", file=str(self._path), error=str(error))
+
+    def _write(self, text: str) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.chmod(0o600)
+        fresh.replace(self._path)
+
+
+class ConfigMapStore:
+    """Keeps them in a ConfigMap, which operators of one namespace share: each writes its own watches' keys."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}"
+        self._saved: dict[str, str] = {}
+        self._refused = False
+
+    async def load(self) -> Kinds:
+        """See Store."""
+        try:
+            found = await self._try("GET")
+        except NotFoundError:
+            return {}
+        data = (found or {}).get("data") or {}
+        self._saved = {str(watch): str(kinds) for watch, kinds in data.items()}
+        return _parse(self._saved)
+
+    async def save(self, kinds: Kinds) -> None:
+        """See Store."""
+        for watch, text in _spell(kinds).items():
+            if self._saved.get(watch) == text or self._refused:
+                continue
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": CONFIG_MAP, "namespace": self._namespace},
+                "data": {watch: text},
+            }
+            # A field manager of its own for each key: what one operator applies takes nothing from another.
+            manager = f"ansible-operator {watch}"[:_LONGEST_MANAGER]
+            try:
+                await self._try("PATCH", body, {"fieldManager": manager, "force": "true"})
+            except NotFoundError as error:
+                self._give_up(error)
+                return
+            self._saved[watch] = text
+
+    async def _try(
+        self, method: str, body: object = None, params: Mapping[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        """Ask until the API server has answered; None when it refuses. NotFoundError is the caller's."""
+        backoff = Backoff(1.0, 60.0)
+        while True:
+            try:
+                return await self._client.request(
+                    method, self._path, params=params, body=body, content_type=PatchType.APPLY.value
+                )
+            except NotFoundError:
+                raise
+            except (ApiError, ApiUnavailableError) as error:
+                if isinstance(error, ApiError) and error.status < _SERVER_ERROR:
+                    self._give_up(error)
+                    return None
+                await asyncio.sleep(backoff.next())
+
+    def _give_up(self, error: ApiError) -> None:
+        if self._refused:
+            return
+        self._refused = True
+        _log.warning(
+            "The kinds of dependents are not kept: after a restart they are watched from each resource's first run on",
+            error=str(error),
+            needs=f'in namespace {self._namespace}: apiGroups [""], resources [configmaps], verbs [get, create, patch]',
+        )
+
+
+def _spell(kinds: Kinds) -> dict[str, str]:
+    """Write a kind as kubectl does, `Deployment.v1.apps`; a line for each."""
+    return {_name(watch): "\n".join(sorted(map(_name, made))) for watch, made in kinds.items()}
+
+
+def _parse(data: Mapping[str, str]) -> Kinds:
+    return {_gvk(watch): frozenset(_gvk(line) for line in text.split()) for watch, text in data.items()}
+
+
+def _name(gvk: GVK) -> str:
+    return f"{gvk.kind}.{gvk.version}.{gvk.group}".rstrip(".")
+
+
+def _gvk(name: str) -> GVK:
+    kind, _, rest = name.partition(".")
+    version, _, group = rest.partition(".")
+    return GVK(group, version, kind)

@@ -1,0 +1,318 @@
+"""Owners, their runs, and `Dependents` that watches what these make, on a real control plane.
+
+A run here is what the proxy sees of one: requests that are made owned and whose answers are told. Everything else that
+a test does is done by hand, past the proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from runner.dependents import Dependents
+from runner.dependents_store import FileStore, Store
+from runner.errors import ConflictError, KindNotFoundError, NotFoundError
+from runner.kube import auth
+from runner.kube.client import EVERYTHING, Client, PatchType
+from runner.kube.discovery import ApiResource, Discovery
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.ownership import Owner
+from runner.proxy.owners import own
+from runner.watches import Role, Watch
+
+CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+DEPLOYMENT = GVK("apps", "v1", "Deployment")
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+CLUSTER_ROLE = GVK("rbac.authorization.k8s.io", "v1", "ClusterRole")
+
+
+async def until(condition: Callable[[], object], what: str, deadline: float = 30.0) -> None:
+    """Wait until `condition` holds."""
+    try:
+        async with asyncio.timeout(deadline):
+            while not condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"waited {deadline:g} s in vain for {what}") from None
+
+
+def deployment(name: str, replicas: int = 1) -> Object:
+    """A Deployment's definition."""
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/i:1"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+def config_map(name: str, value: str = "a") -> Object:
+    """A ConfigMap's definition."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
+
+
+def definition(group: str, kind: str, *, scope: str = "Namespaced", status: bool = True) -> Object:
+    """A CRD whose objects hold anything."""
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}} if status else {},
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
+    return {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {"name": f"{names['plural']}.{group}"},
+        "spec": {"group": group, "names": names, "scope": scope, "versions": [version]},
+    }
+
+
+@dataclass
+class Hand:
+    """What somebody does past the proxy."""
+
+    client: Client
+    discovery: Discovery
+    namespace: str
+
+    async def create(self, obj: Object, namespace: str | None = None) -> Object:
+        resource = await self.discovery.find(GVK.of(obj))
+        space = self.namespace if namespace is None else namespace
+        return await self.client.create(resource, space if resource.namespaced else "", obj)
+
+    async def patch(self, gvk: GVK, name: str, patch: Object, subresource: str = "", **params: str) -> Object:
+        resource = await self.discovery.find(gvk)
+        key = ObjectKey(self.namespace if resource.namespaced else "", name)
+        kind = PatchType.APPLY if params else PatchType.MERGE
+        return await self.client.patch(
+            resource, key, patch, content_type=kind, subresource=subresource, params=params or None
+        )
+
+    async def get(self, gvk: GVK, name: str) -> Object:
+        resource = await self.discovery.find(gvk)
+        return await self.client.get(resource, ObjectKey(self.namespace if resource.namespaced else "", name))
+
+    async def delete(self, gvk: GVK, name: str) -> Object:
+        resource = await self.discovery.find(gvk)
+        return await self.client.delete(resource, ObjectKey(self.namespace if resource.namespaced else "", name))
+
+    async def install(self, crd: Object) -> ApiResource:
+        """Create a CRD; return once objects can be created."""
+        spec = crd["spec"]
+        gvk = GVK(spec["group"], "v1", spec["names"]["kind"])
+        async with asyncio.timeout(30):
+            await self.create(crd)
+            while True:
+                with contextlib.suppress(KindNotFoundError, NotFoundError):
+                    resource = await self.discovery.find(gvk)
+                    await self.client.list_page(resource, "", EVERYTHING, 1, "")
+                    return resource
+                await asyncio.sleep(0.05)
+
+
+@dataclass
+class Operator:
+    """`Dependents`, and runs that tell it what they do."""
+
+    dependents: Dependents
+    hand: Hand
+    mark: Owner
+    """Owns what `sleeps` makes."""
+    store: Store
+    woken: list[tuple[str, str]]
+    """Name of the owner, and why."""
+
+    @asynccontextmanager
+    async def run(self, owner: Owner) -> AsyncIterator[Run]:
+        self.dependents.began(owner)
+        try:
+            yield Run(self, owner)
+        finally:
+            self.dependents.ended(owner)
+
+    async def live(self, *gvks: GVK) -> None:
+        """Wait until the kinds are watched."""
+        await until(lambda: set(gvks) <= self.dependents.watched(), f"a watch of {gvks}")
+        await until(self.dependents.is_live, f"live watches; {self.dependents.problems()}")
+
+    until = staticmethod(until)
+
+    async def saved(self, store: Store | None) -> None:
+        """Wait until all watched kinds are stored."""
+        store = store or self.store
+        async with asyncio.timeout(10):
+            while frozenset().union(*(await store.load()).values()) != self.dependents.watched():
+                await asyncio.sleep(0.02)
+
+    async def wakes(self, *names: str) -> None:
+        """Wait until exactly these were woken, in any order."""
+        await until(lambda: len(self.woken) >= len(names), f"{names}; woken: {self.woken}", 10)
+        assert sorted(name for name, _ in self.woken) == sorted(names), self.woken
+
+    async def sleeps(self, gvk: GVK = CONFIG_MAP) -> None:
+        """Let everything that has happened to a kind so far come by, and see that nobody was woken by it."""
+        before = list(self.woken)
+        name = f"mark-{uuid.uuid4().hex[:6]}"
+        async with self.run(self.mark) as run:
+            await run.create(config_map(name) if gvk == CONFIG_MAP else deployment(name))
+        # The watch tells in order, and reads are made in order: what comes after the mark's change is later.
+        await self.hand.patch(gvk, name, {"metadata": {"labels": {"mark": "me"}}})
+        await until(lambda: any(name in why for _, why in self.woken), f"the change of {name}")
+        self.woken[:] = [item for item in self.woken if item[0] != self.mark.key.name]
+        assert self.woken == before
+
+
+@dataclass
+class Run:
+    """A run, as the proxy sees it."""
+
+    operator: Operator
+    owner: Owner
+
+    async def create(self, obj: Object, namespace: str | None = None) -> Object:
+        hand = self.operator.hand
+        resource = await hand.discovery.find(GVK.of(obj))
+        space = (hand.namespace if namespace is None else namespace) if resource.namespaced else ""
+        owned = own(obj, self.owner, resource, space)
+        answer = await hand.create(owned.obj, space)
+        self.operator.dependents.wrote(self.owner, resource, answer)
+        return answer
+
+    async def patch(self, gvk: GVK, name: str, patch: Object, subresource: str = "") -> Object:
+        hand = self.operator.hand
+        answer = await hand.patch(gvk, name, patch, subresource)
+        self.operator.dependents.wrote(self.owner, await hand.discovery.find(gvk), answer)
+        return answer
+
+    async def delete(self, gvk: GVK, name: str) -> None:
+        hand = self.operator.hand
+        answer = await hand.delete(gvk, name)
+        self.operator.dependents.deleted(self.owner, await hand.discovery.find(gvk), answer)
+
+    async def read(self, gvk: GVK, name: str) -> None:
+        hand = self.operator.hand
+        answer = await hand.get(gvk, name)
+        self.operator.dependents.read(self.owner, await hand.discovery.find(gvk), answer)
+
+
+class Objects:
+    """Definitions."""
+
+    deployment = staticmethod(deployment)
+    config_map = staticmethod(config_map)
+    definition = staticmethod(definition)
+
+
+@pytest.fixture
+def objects() -> Objects:
+    """Definitions of objects."""
+    return Objects()
+
+
+Operate: TypeAlias = Callable[..., Any]
+MakeOwner: TypeAlias = Callable[[ApiResource, str], Awaitable[Owner]]
+
+
+@pytest.fixture
+async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
+    """The administrator's hand, in a namespace of its own."""
+    async with Client(await auth.load(str(kubeconfig), None)) as client:
+        yield Hand(client, Discovery(client), namespace)
+
+
+@pytest.fixture
+async def group(hand: Hand) -> AsyncIterator[str]:
+    """An API group of the test's own; its CRDs go at the end."""
+    name = f"d{uuid.uuid4().hex[:8]}.example.com"
+    yield name
+    crds = await hand.discovery.find(CRD)
+    page = await hand.client.list_page(crds, "", EVERYTHING, 500, "")
+    for crd in page.items:
+        if crd["spec"]["group"] == name:
+            with contextlib.suppress(NotFoundError, ConflictError):
+                await hand.client.delete(crds, key_of(crd))
+
+
+@pytest.fixture
+async def app(hand: Hand, group: str) -> ApiResource:
+    """The namespaced kind that owns."""
+    return await hand.install(definition(group, "App"))
+
+
+@pytest.fixture
+def make_owner(hand: Hand) -> MakeOwner:
+    """Create an object that owns."""
+
+    async def make(resource: ApiResource, name: str) -> Owner:
+        obj = {"apiVersion": resource.gvk.api_version, "kind": resource.gvk.kind, "metadata": {"name": name}}
+        made = await hand.create(obj)
+        return Owner(resource.gvk, key_of(made), uid_of(made), resource.namespaced)
+
+    return make
+
+
+@pytest.fixture
+def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
+    """Follow dependents for as long as a block lasts."""
+
+    @asynccontextmanager
+    async def run(
+        *resources: ApiResource, namespaces: tuple[str, ...] = (), store: Store | None = None, **watch: Any
+    ) -> AsyncIterator[Operator]:
+        watches = [watch_of(resource.gvk, **watch) for resource in resources]
+        woken: list[tuple[str, str]] = []
+
+        def wake(_: GVK, key: ObjectKey, why: str) -> None:
+            woken.append((key.name, why))
+
+        store = store or FileStore(tmp_path)
+        dependents = Dependents(
+            hand.client,
+            Discovery(hand.client),
+            namespaces,
+            watches,
+            wake,
+            store,
+        )
+        mark = await make_owner(resources[0], f"mark-{uuid.uuid4().hex[:6]}")
+        operator = Operator(dependents, hand, mark, store, woken)
+        task = asyncio.create_task(dependents.follow())
+        try:
+            yield operator
+            assert not task.done(), "following dependents ended"
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return run
+
+
+def watch_of(gvk: GVK, **different: Any) -> Watch:
+    """A watch with every default, but for what is given."""
+    plain: dict[str, Any] = {
+        "gvk": gvk,
+        "content": Role("r", Path("/roles/r")),
+        "vars": {},
+        "finalizer": None,
+        "reconcile_period": None,
+        "manage_status": True,
+        "watch_dependent_resources": True,
+        "watch_cluster_scoped_resources": False,
+        "watch_dependent_status": False,
+        "watch_annotations_changes": False,
+        "max_runner_artifacts": 20,
+        "snake_case_parameters": True,
+        "mark_unsafe": True,
+        "selector": "",
+        "blacklist": frozenset(),
+        "line": 1,
+    }
+    return Watch(**{**plain, **different})

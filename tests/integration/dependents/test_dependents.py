@@ -1,0 +1,308 @@
+"""Who is woken by what happens to the children of an object, on a real control plane with a controller manager."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner.dependents_store import CONFIG_MAP as STORED
+from runner.dependents_store import ConfigMapStore
+from runner.kube.client import EVERYTHING
+from runner.objects import GVK, ObjectKey, metadata
+
+if TYPE_CHECKING:
+    from runner.kube.discovery import ApiResource
+    from tests.integration.dependents.conftest import Hand, MakeOwner, Operate
+
+DEPLOYMENT = GVK("apps", "v1", "Deployment")
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+SERVICE = GVK("", "v1", "Service")
+CLUSTER_ROLE = GVK("rbac.authorization.k8s.io", "v1", "ClusterRole")
+
+
+@pytest.fixture
+async def shop(app: ApiResource, make_owner: MakeOwner) -> Any:
+    """An object that owns."""
+    return await make_owner(app, "shop")
+
+
+async def rolled_out(hand: Hand, name: str) -> None:
+    """Wait until the Deployment controller has seen a Deployment's latest generation and written its revision."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await hand.get(DEPLOYMENT, name)
+            if found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_rollout_after_a_run_wakes_nobody(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web", 2))
+        await operator.live(DEPLOYMENT)
+        await rolled_out(operator.hand, "web")
+        await operator.sleeps(DEPLOYMENT)
+
+
+async def test_scaling_deleting_and_recreating_by_hand_wakes_the_owner(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web"))
+        await operator.live(DEPLOYMENT)
+        await rolled_out(operator.hand, "web")
+        await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
+        await operator.wakes("shop")
+        assert operator.woken[0][1] == f"Deployment {operator.hand.namespace}/web changed: spec"
+        async with operator.run(shop) as run:
+            await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 1}})
+        await rolled_out(operator.hand, "web")
+        await operator.sleeps(DEPLOYMENT)
+        await operator.hand.delete(DEPLOYMENT, "web")
+        await operator.wakes("shop", "shop")
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web"))
+        await rolled_out(operator.hand, "web")
+        await operator.sleeps(DEPLOYMENT)
+
+
+async def test_what_happened_between_a_run_and_the_first_list_wakes_the_owner(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web"))
+            await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
+        await operator.wakes("shop")
+
+
+async def test_a_runs_own_writes_of_every_sort_wake_nobody(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web"))
+            await run.create(objects.config_map("settings"))
+            await operator.live(DEPLOYMENT, CONFIG_MAP)
+            await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 2}})
+            await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 3}}, "scale")
+            await run.patch(DEPLOYMENT, "web", {"metadata": {"labels": {"a": "b"}}})
+            await run.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
+            await run.delete(DEPLOYMENT, "web")
+            await run.create(objects.deployment("web"))
+            await run.delete(CONFIG_MAP, "settings")
+        await rolled_out(operator.hand, "web")
+        await operator.sleeps(DEPLOYMENT)
+        await operator.sleeps(CONFIG_MAP)
+
+
+async def test_an_edited_config_map_wakes_its_owner_and_a_touched_one_does_not(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.config_map("settings"))
+        await operator.live(CONFIG_MAP)
+        same = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"value": "a"}}
+        before = await operator.hand.get(CONFIG_MAP, "settings")
+        after = await operator.hand.patch(CONFIG_MAP, "settings", same, fieldManager="somebody")
+        assert metadata(before)["resourceVersion"] != metadata(after)["resourceVersion"]
+        await operator.sleeps(CONFIG_MAP)
+        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
+        await operator.wakes("shop")
+        assert operator.woken[0][1].endswith("changed: content")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [(False, ["changed: labels"]), (True, ["changed: status", "changed: labels"])]
+)
+async def test_a_services_status_wakes_who_asked_for_it_and_nobody_else(
+    operate: Operate, app: Any, shop: Any, *, asked: bool, expected: list[str]
+) -> None:
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    }
+    async with operate(app, watch_dependent_status=asked) as operator:
+        async with operator.run(shop) as run:
+            await run.create(service)
+        await operator.live(SERVICE)
+        ready = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
+        await operator.hand.patch(SERVICE, "web", ready, "status")
+        if asked:
+            await operator.wakes("shop")
+        await operator.hand.patch(SERVICE, "web", {"metadata": {"labels": {"last": "one"}}})
+        await operator.wakes(*["shop"] * len(expected))
+    assert [why.partition("/web ")[2] for _, why in operator.woken] == expected
+
+
+async def test_each_owner_of_an_object_is_woken_by_the_others_run(
+    operate: Operate, app: Any, shop: Any, make_owner: MakeOwner, objects: Any
+) -> None:
+    second = await make_owner(app, "second")
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            shared = objects.config_map("shared")
+            shared["metadata"]["ownerReferences"] = [second.reference()]
+            await run.create(shared)
+        await operator.live(CONFIG_MAP)
+        async with operator.run(second) as run:
+            await run.patch(CONFIG_MAP, "shared", {"data": {"value": "b"}})
+        await operator.wakes("shop")
+
+
+async def test_an_object_in_another_namespace_is_found_by_its_annotations(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            made = await run.create(objects.config_map(f"far-{operator.hand.namespace}"), "default")
+        assert "ownerReferences" not in made["metadata"]
+        await operator.live(CONFIG_MAP)
+        resource = await operator.hand.discovery.find(CONFIG_MAP)
+        await operator.hand.client.delete(resource, ObjectKey("default", made["metadata"]["name"]))
+        await operator.wakes("shop")
+
+
+async def test_cluster_scoped_children_are_watched_where_that_is_asked_for(
+    operate: Operate, app: Any, shop: Any
+) -> None:
+    def role(name: str) -> dict[str, Any]:
+        return {"apiVersion": CLUSTER_ROLE.api_version, "kind": "ClusterRole", "metadata": {"name": name}}
+
+    async with operate(app, watch_cluster_scoped_resources=True) as operator:
+        name = f"r-{operator.hand.namespace}"
+        async with operator.run(shop) as run:
+            await run.create(role(name))
+        await operator.live(CLUSTER_ROLE)
+        await operator.hand.delete(CLUSTER_ROLE, name)
+        await operator.wakes("shop")
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(role(name))
+        assert operator.dependents.watched() == frozenset()
+        await operator.hand.delete(CLUSTER_ROLE, name)
+
+
+async def test_a_cluster_scoped_owner_is_woken_from_any_namespace(
+    operate: Operate, hand: Hand, group: str, make_owner: MakeOwner, objects: Any
+) -> None:
+    fleet = await hand.install(objects.definition(group, "Fleet", scope="Cluster"))
+    async with operate(fleet) as operator:
+        owner = await make_owner(fleet, "all")
+        async with operator.run(owner) as run:
+            await run.create(objects.config_map("settings"))
+        await operator.live(CONFIG_MAP)
+        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
+        await operator.wakes("all")
+    await hand.delete(fleet.gvk, "all")
+
+
+@pytest.mark.parametrize("status", [True, False])
+async def test_children_of_a_kind_that_is_installed_later(
+    operate: Operate, app: Any, shop: Any, group: str, objects: Any, *, status: bool
+) -> None:
+    part = GVK(group, "v1", "Part")
+    async with operate(app) as operator:
+        hand = operator.hand
+        await hand.install(objects.definition(group, "Part", status=status))
+        async with operator.run(shop) as run:
+            await run.create(
+                {"apiVersion": part.api_version, "kind": "Part", "metadata": {"name": "p"}, "spec": {"size": 1}}
+            )
+        await operator.live(part)
+        await hand.patch(part, "p", {"status": {"ready": True}}, "status" if status else "")
+        await hand.patch(part, "p", {"spec": {"size": 2}})
+        await operator.wakes("shop")
+
+
+async def test_a_watch_may_have_no_dependents_or_leave_kinds_out(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    for watch in ({"watch_dependent_resources": False}, {"blacklist": frozenset({CONFIG_MAP})}):
+        async with operate(app, **watch) as operator:
+            async with operator.run(shop) as run:
+                await run.create(objects.config_map("settings"))
+                await run.read(CONFIG_MAP, "settings")
+                await run.delete(CONFIG_MAP, "settings")
+            assert operator.dependents.watched() == frozenset()
+
+
+async def test_an_operator_of_a_namespace_watches_nothing_outside(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    async with operate(app, namespaces=("elsewhere",)) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.config_map("settings"))
+        assert operator.dependents.watched() == frozenset()
+    async with operate(app, namespaces=(shop.key.namespace,)) as operator:
+        async with operator.run(shop) as run:
+            await run.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
+        await operator.live(CONFIG_MAP)
+        await operator.hand.delete(CONFIG_MAP, "settings")
+        await operator.wakes("shop")
+
+
+@pytest.mark.parametrize("in_cluster", [True, False])
+async def test_after_a_restart_dependents_are_watched_before_any_run(
+    operate: Operate, app: Any, shop: Any, hand: Hand, objects: Any, *, in_cluster: bool
+) -> None:
+    def store() -> ConfigMapStore | None:
+        return ConfigMapStore(hand.client, hand.namespace) if in_cluster else None
+
+    async with operate(app, store=store()) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web"))
+            await run.create(objects.config_map("settings"))
+        await operator.live(DEPLOYMENT, CONFIG_MAP)
+        await operator.saved(store())
+    async with operate(app, store=store()) as operator:
+        await operator.live(DEPLOYMENT, CONFIG_MAP)
+        await operator.sleeps(CONFIG_MAP)
+        await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
+        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
+        await operator.wakes("shop", "shop")
+    if in_cluster:
+        stored = await hand.get(CONFIG_MAP, STORED)
+        assert stored["data"] == {f"App.v1.{app.gvk.group}": "ConfigMap.v1\nDeployment.v1.apps"}
+
+
+async def test_a_run_that_reads_its_object_has_it_watched(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+    async with operate(app) as operator:
+        await operator.hand.create({**objects.config_map("foreign")})
+        owned = objects.config_map("settings")
+        owned["metadata"]["ownerReferences"] = [shop.reference()]
+        await operator.hand.create(owned)
+        async with operator.run(shop) as run:
+            await run.read(CONFIG_MAP, "foreign")
+            assert operator.dependents.watched() == frozenset()
+            await run.read(CONFIG_MAP, "settings")
+        await operator.live(CONFIG_MAP)
+        await operator.hand.patch(CONFIG_MAP, "foreign", {"data": {"value": "b"}})
+        await operator.sleeps(CONFIG_MAP)
+        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
+        await operator.wakes("shop")
+
+
+async def test_what_changed_while_the_api_server_was_away_is_found_and_nothing_else(
+    operate: Operate, app: Any, shop: Any, objects: Any, devcluster: Any
+) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            for name in ("a", "b", "c"):
+                await run.create(objects.config_map(name))
+        await operator.live(CONFIG_MAP)
+        await operator.sleeps(CONFIG_MAP)
+        await asyncio.to_thread(devcluster.restart_apiserver)
+        await operator.hand.patch(CONFIG_MAP, "b", {"data": {"value": "b"}})
+        await operator.hand.delete(CONFIG_MAP, "c")
+        await operator.wakes("shop", "shop")
+        await operator.sleeps(CONFIG_MAP)
+        page = await operator.hand.client.list_page(
+            await operator.hand.discovery.find(CONFIG_MAP), operator.hand.namespace, EVERYTHING, 500, ""
+        )
+        assert {"a", "b"} <= {metadata(item)["name"] for item in page.items}
