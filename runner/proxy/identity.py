@@ -13,17 +13,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from runner.objects import GVK, ObjectKey
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The object whose run asks, as its dependents will name it."""
-
-    gvk: GVK
-    key: ObjectKey
-    uid: str
-    namespaced: bool
+from runner.objects import GVK
+from runner.ownership import Owner
 
 
 @dataclass(slots=True)

@@ -1,0 +1,177 @@
+"""Passes calls on to the API server, with the operator's credentials, and streams both contents.
+
+Owns: what goes on the wire to the API server, and which calls are sent a second time. That is only done where it
+cannot be seen: a call whose content we hold, refused for credentials that could be refreshed; and an idempotent call
+without content (RFC 9110, 9.2.2) on a kept connection that turns out closed.
+
+Promises: content flows at the speed of the slower side; who goes takes the other side along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from multidict import CIMultiDict
+
+from runner.errors import ApiUnavailableError
+from runner.kube.auth import Credentials
+from runner.proxy import messages
+from runner.proxy.calls import Answer, Call, Whole, refusal
+from runner.proxy.connection import Body, BrokenError, MalformedError
+from runner.proxy.ends import ServerConnection
+from runner.proxy.messages import CHUNKED, Headers, ResponseHead
+from runner.proxy.upstream import Upstream
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_WITH_CONTENT = frozenset({"POST", "PUT", "PATCH"})
+_OURS = frozenset({b"host", b"content-length", b"via"})
+_HELD = _OURS | {b"expect"}
+_VIA = (b"Via", b"1.1 ansible-operator")
+_SWITCHING = 101
+_UNAUTHORIZED = 401
+_FIRST_FINAL = 200
+_IMPERSONATE = "impersonate-"
+
+
+class Forward:
+    """The end of every call's way."""
+
+    def __init__(self, credentials: Credentials, upstream: Upstream) -> None:
+        self._credentials = credentials
+        self._upstream = upstream
+
+    async def __call__(self, call: Call) -> Answer:
+        """Ask the API server. ApiUnavailableError when it gives no usable answer."""
+        login = await self._credentials.headers()
+        if _impersonates_twice(login, call.headers):
+            return refusal(403, "the operator impersonates someone already: runs cannot impersonate others through it")
+        answer = await self._ask(call, login)
+        if answer.status == _UNAUTHORIZED and not isinstance(call.content, Body):
+            answer.finish()
+            await self._credentials.refresh()
+            answer = await self._ask(call, await self._credentials.headers())
+        return answer
+
+    async def _ask(self, call: Call, login: CIMultiDict[str]) -> Answer:
+        for fresh in (False, True):
+            connection = await self._upstream.acquire(fresh=fresh)
+            exchange = _Exchange(call, connection, self._upstream)
+            try:
+                return await exchange.run(self._render(call, login))
+            except (BrokenError, MalformedError) as error:
+                exchange.give_up()
+                exchange.blame_client()
+                if fresh or not _may_repeat(call, connection):
+                    raise ApiUnavailableError(f"{self._credentials.base_url}: {error}") from error
+            except BaseException:
+                exchange.give_up()
+                raise
+        raise AssertionError("unreachable: the second attempt returns or raises")
+
+    def _render(self, call: Call, login: Mapping[str, str]) -> bytes:
+        """The head, and the content if it is here already."""
+        server = urlsplit(self._credentials.base_url)
+        content, length = call.content, call.head.length
+        headers: Headers = [(b"Host", server.netloc.rpartition("@")[2].encode())]
+        headers += messages.end_to_end(call.headers, without=_OURS if isinstance(content, Body) else _HELD)
+        headers += [(name.encode(), value.encode()) for name, value in login.items()]
+        headers.append(_VIA)
+        if isinstance(content, bytes):
+            length = len(content)
+        if length == CHUNKED:
+            headers.append((b"Transfer-Encoding", b"chunked"))
+        elif length or call.head.method in _WITH_CONTENT:
+            headers.append((b"Content-Length", b"%d" % length))
+        if call.head.upgrade:
+            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", call.head.get(b"upgrade"))]
+        start = f"{call.head.method} {server.path}{call.head.target} HTTP/1.1"
+        head = messages.render(start.encode("latin-1"), headers)
+        return head + content if isinstance(content, bytes) else head
+
+
+class _Exchange:
+    """One call on one connection."""
+
+    def __init__(self, call: Call, connection: ServerConnection, upstream: Upstream) -> None:
+        self._call = call
+        self._connection = connection
+        self._upstream = upstream
+        self._pump: asyncio.Task[None] | None = None
+
+    async def run(self, request: bytes) -> Answer:
+        """Send the call and return the answer, its content still on the way."""
+        connection, content = self._connection, self._call.content
+        connection.expect(self._call.head.method)
+        connection.write(request)
+        if isinstance(content, Body):
+            self._pump = asyncio.create_task(_pump(content, connection, chunked=self._call.head.length == CHUNKED))
+            self._pump.add_done_callback(_retrieve)
+        head, body = await connection.receive()
+        while head.status < _FIRST_FINAL and head.status != _SWITCHING:
+            self._pass_interim(head)
+            head, body = await connection.receive()
+        if head.status == _SWITCHING:
+            if not self._call.head.upgrade:
+                raise MalformedError("the API server changed the protocol without being asked")
+            return Answer(_SWITCHING, head.reason, head.headers, 0, Whole(b""), connection.close, connection)
+        headers = messages.end_to_end(head.headers)
+        return Answer(head.status, head.reason, headers, head.length, body, lambda: self._finish(head, body))
+
+    def give_up(self) -> None:
+        """Leave the connection as it is: nobody else can use it."""
+        if self._pump is not None:
+            self._pump.cancel()
+        self._connection.abort()
+
+    def blame_client(self) -> None:
+        """Raise what was wrong with the client's content, if that is what ended the exchange."""
+        pump = self._pump
+        if pump is not None and pump.done() and not pump.cancelled():
+            error = pump.exception()
+            if isinstance(error, MalformedError):
+                raise error
+
+    def _pass_interim(self, head: ResponseHead) -> None:
+        if self._call.head.version != "1.0":
+            start = b"HTTP/1.1 %d %b" % (head.status, head.reason)
+            self._call.client.write(messages.render(start, messages.end_to_end(head.headers)))
+
+    def _finish(self, head: ResponseHead, body: Body) -> None:
+        sent = self._pump is None or (self._pump.done() and not self._pump.cancelled() and not self._pump.exception())
+        if sent and body.ended and head.keep_alive:
+            body.take()
+            self._upstream.release(self._connection)
+        else:
+            self.give_up()
+
+
+async def _pump(content: Body, connection: ServerConnection, *, chunked: bool) -> None:
+    """Send content as it comes. MalformedError: the client's content is none, and the call came to nothing."""
+    try:
+        while piece := await content.read():
+            connection.write(messages.chunk(piece) if chunked else piece)
+            await connection.drain()
+        if chunked:
+            connection.write(messages.chunk(b""))
+    except MalformedError:
+        connection.abort()
+        raise
+
+
+def _retrieve(pump: asyncio.Task[None]) -> None:
+    """What went wrong with sending shows in what is received; here it is only taken note of."""
+    if not pump.cancelled():
+        pump.exception()
+
+
+def _impersonates_twice(login: CIMultiDict[str], headers: Headers) -> bool:
+    theirs = any(name.lower().startswith(_IMPERSONATE.encode()) for name, _ in headers)
+    return theirs and any(name.lower().startswith(_IMPERSONATE) for name in login)
+
+
+def _may_repeat(call: Call, connection: ServerConnection) -> bool:
+    return (
+        connection.is_reused and not connection.has_answered and call.head.method in _IDEMPOTENT and call.content == b""
+    )

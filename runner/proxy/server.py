@@ -1,0 +1,234 @@
+"""The proxy's server: listens on loopback, lets the handlers answer, and writes their answers.
+
+Owns: the list of handlers, whose order is the design, and the life of each client's connection.
+
+Promises: calls of one connection are answered in their order; a client that goes ends its call at the API server; one
+that reads slowly keeps nobody else waiting; an answer that breaks off breaks the connection, so that no client takes
+half of it for the whole. Closing lets calls end within the grace given, but for endless ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import NoReturn
+
+from runner import log
+from runner.errors import ApiUnavailableError, ConfigError
+from runner.kube.auth import Credentials
+from runner.proxy import kubeconfig, messages, request
+from runner.proxy.authenticate import Authenticate
+from runner.proxy.calls import Answer, Call, Content, Handler, Proceed, refusal
+from runner.proxy.connection import Body, BrokenError, MalformedError
+from runner.proxy.ends import ClientConnection, ServerConnection
+from runner.proxy.forward import Forward
+from runner.proxy.identity import Identities
+from runner.proxy.messages import Headers, RequestHead
+from runner.proxy.upstream import Upstream
+
+_HEAD_TIMEOUT = 300.0
+"""Seconds that a connection may stay without a call."""
+_LINGER = 1.0
+"""Seconds for which a client that was told to go may still be sending."""
+_log = log.get(__name__)
+
+
+class Proxy:
+    """The server. `handlers` stand between authentication and the API server, in this order."""
+
+    def __init__(self, credentials: Credentials, identities: Identities, handlers: Sequence[Handler]) -> None:
+        self._credentials = credentials
+        self._identities = identities
+        self._upstream = Upstream(credentials)
+        way: Proceed = Forward(credentials, self._upstream)
+        for handler in reversed([Authenticate(identities), *handlers]):
+            way = partial(handler.handle, proceed=way)
+        self._way = way
+        self._server: asyncio.Server | None = None
+        self._clients: dict[asyncio.Task[None], _Client] = {}
+        self._address = ("", 0)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def kubeconfig_for(self, token: str) -> str:
+        """The kubeconfig of the run that `token` was issued to."""
+        run = self._identities.find(token)
+        namespace = run.owner.key.namespace if run else ""
+        return kubeconfig.text(self.url, token, namespace or self._credentials.namespace)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port, which was picked where 0 was given. A place that is taken is a ConfigError."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connected, host, port, backlog=512)
+        except OSError as error:
+            raise ConfigError(
+                f"--proxy-port: cannot listen on {host}:{port}: {error.strerror or error}; "
+                "choose another port, or 0 to let one be picked"
+            ) from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        self._address = (host, bound)
+        return bound
+
+    async def close(self, grace: float) -> None:
+        """Take no new calls, let those that go on end within `grace` seconds, then end them."""
+        if self._server is not None:
+            self._server.close()
+        for task, client in list(self._clients.items()):
+            client.is_closing = True
+            if not client.is_busy:
+                task.cancel()
+        if self._clients:
+            await asyncio.wait(list(self._clients), timeout=grace)
+        for task in list(self._clients):
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        self._upstream.close()
+
+    def _connected(self) -> ClientConnection:
+        client = _Client(self._way)
+        task = asyncio.create_task(client.serve())
+        self._clients[task] = client
+        client.connection.call_when_lost(lambda: _cancel(task))
+        task.add_done_callback(self._ended)
+        return client.connection
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What no handler foresaw is a defect of ours; the client finds its connection closed."""
+        del self._clients[task]
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("A call through the proxy failed", exc_info=task.exception())
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+class _Client:
+    """One client's connection and the calls on it."""
+
+    def __init__(self, way: Proceed) -> None:
+        self._way = way
+        self.connection = ClientConnection()
+        self.is_busy = False
+        """Whether a call goes on that will end by itself."""
+        self.is_closing = False
+
+    async def serve(self) -> None:
+        """Answer calls until the client goes, or is sent away."""
+        try:
+            while not self.is_closing:
+                async with asyncio.timeout(_HEAD_TIMEOUT):
+                    head, body = await self.connection.receive()
+                if not await self._answer(head, body):
+                    await self.connection.linger(_LINGER)
+                    break
+                self.connection.stay()
+        except MalformedError as error:
+            await self._refuse(error)
+        except (BrokenError, TimeoutError):
+            # The client has gone, or has nothing to ask: there is nobody to tell.
+            pass
+        finally:
+            self.connection.close()
+
+    async def _refuse(self, error: MalformedError) -> None:
+        if self.connection.is_lost:
+            return
+        answer = refusal(error.status, f"no valid request: {error}")
+        self.connection.write(_render(answer, [*answer.headers, (b"Connection", b"close")]) + answer.content.take())
+        await self.connection.linger(_LINGER)
+
+    async def _answer(self, head: RequestHead, body: Body) -> bool:
+        """Answer one call; return whether the connection can take another."""
+        began = time.perf_counter()
+        info = request.parse(head.method, head.target)
+        call = Call(head, info, self.connection, head.headers, body if head.length else b"")
+        self.is_busy = not info.is_endless
+        status = 0
+        try:
+            answer = await self._ask(call)
+            status = answer.status
+            try:
+                return await self._respond(call, body, answer)
+            finally:
+                answer.finish()
+        finally:
+            self.is_busy = False
+            _note(call, status, time.perf_counter() - began)
+
+    async def _ask(self, call: Call) -> Answer:
+        try:
+            return await self._way(call)
+        except ApiUnavailableError as error:
+            return refusal(503, f"the API server cannot be reached: {error}")
+
+    async def _respond(self, call: Call, body: Body, answer: Answer) -> bool:
+        if answer.upgraded is not None:
+            await self._tunnel(answer, answer.upgraded)
+        modern = call.head.version != "1.0"
+        chunked = answer.length < 0 and modern
+        keep = call.head.keep_alive and modern and body.ended and not self.is_closing
+        headers = list(answer.headers)
+        if chunked:
+            headers.append((b"Transfer-Encoding", b"chunked"))
+        if not keep:
+            headers.append((b"Connection", b"close"))
+        await self._send(_render(answer, headers), answer.content, chunked=chunked)
+        return keep
+
+    async def _tunnel(self, answer: Answer, upgraded: ServerConnection) -> NoReturn:
+        """Join both ends. When one goes it takes the other along, and the client's end this task."""
+        self.connection.write(_render(answer, answer.headers))
+        self.connection.join(upgraded)
+        upgraded.join(self.connection)
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("unreachable: the client's end cancels the wait")
+
+    async def _send(self, head: bytes, content: Content, *, chunked: bool) -> None:
+        """Write an answer. What is there already goes with its head, what comes goes as it comes."""
+        connection, data = self.connection, head
+        try:
+            while True:
+                if piece := content.take():
+                    data += messages.chunk(piece) if chunked else piece
+                if content.ended:
+                    break
+                connection.write(data)
+                await connection.drain()
+                piece = await content.read()
+                data = messages.chunk(piece) if piece and chunked else piece
+        except (BrokenError, MalformedError) as error:
+            connection.abort()
+            raise BrokenError(f"the answer breaks off: {error}") from error
+        connection.write(data + messages.chunk(b"") if chunked else data)
+        await connection.drain()
+
+
+def _render(answer: Answer, headers: Headers) -> bytes:
+    reason = answer.reason or HTTPStatus(answer.status).phrase.encode()
+    return messages.render(b"HTTP/1.1 %d %b" % (answer.status, reason), headers)
+
+
+def _note(call: Call, status: int, seconds: float) -> None:
+    """Count the call to its run, and tell of it. Never of its content, and never of its credentials."""
+    if call.session is None:
+        return
+    run, info = call.session.run, call.info
+    run.stats.add(seconds, endless=info.is_endless)
+    _log.debug(
+        "Call of the API",
+        job=run.ident,
+        verb=info.verb,
+        resource=info.qualified,
+        **({"object": f"{info.namespace}/{info.name}"} if info.is_resource else {}),
+        code=status or "client gone",
+        milliseconds=round(seconds * 1000, 1),
+    )

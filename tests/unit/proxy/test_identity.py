@@ -1,0 +1,118 @@
+"""Who may use the proxy, and for how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+import yaml
+
+from runner.proxy.identity import Identities
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Stage
+
+
+async def test_a_run_is_known_by_its_token_until_it_ends(stage: Stage) -> None:
+    identities, run = Identities(), stage.make_run(ident="one")
+    token = identities.issue(run)
+    assert identities.find(token) is run
+    assert identities.find(token + "x") is None
+    identities.revoke(token)
+    identities.revoke(token)
+    assert identities.find(token) is None
+
+
+async def test_no_two_tokens_are_alike_and_none_is_kept(stage: Stage) -> None:
+    identities = Identities()
+    tokens = {identities.issue(stage.make_run()) for _ in range(100)}
+    assert len(tokens) == 100
+    assert all(len(token) >= 32 for token in tokens)
+    assert not any(token in repr(vars(identities)) for token in tokens)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Authorization: Bearer {token}",
+        "authorization: bearer {token}",
+        "Impersonate-User: ansible-operator-run\r\nImpersonate-Extra-Run-Token: {token}",
+        "Impersonate-Extra-Run-Token: {token}\r\nAuthorization: Bearer other",
+    ],
+)
+async def test_each_way_to_show_a_token_works_and_none_reaches_the_api_server(stage: Stage, headers: str) -> None:
+    wire = await stage.connect()
+    shown = headers.format(token=stage.token)
+    answer = await wire.ask(f"GET /api/v1/pods HTTP/1.1\r\nHost: here\r\n{shown}\r\n\r\n")
+    assert answer.status == 200
+    (seen,) = stage.api.seen
+    assert stage.token not in repr(seen)
+    assert [value for name, value in seen.headers if name == "Authorization"] == ["Bearer operators-own"]
+    assert not any(name.lower().startswith("impersonate-") for name, _ in seen.headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "",
+        "Authorization: Bearer unknown\r\n",
+        "Authorization: Bearer \r\n",
+        "Authorization: Basic dXNlcjpwYXNz\r\n",
+        "Authorization: Bearer operators-own\r\n",
+        "Impersonate-User: ansible-operator-run\r\nImpersonate-Extra-Run-Token: guess\r\n",
+        "Impersonate-User: system:admin\r\n",
+        "Authorization: Bearer \xff\xfe\r\n",
+    ],
+)
+async def test_without_a_token_nothing_is_passed_on(stage: Stage, headers: str) -> None:
+    wire = await stage.connect()
+    answer = await wire.ask(f"GET /api/v1/pods HTTP/1.1\r\nHost: here\r\n{headers}\r\n")
+    assert answer.status == 401
+    status = orjson.loads(answer.body)
+    assert (status["kind"], status["apiVersion"], status["code"]) == ("Status", "v1", 401)
+    assert (status["status"], status["reason"]) == ("Failure", "Unauthorized")
+    assert answer.get("WWW-Authenticate")
+    assert not stage.api.seen
+
+
+async def test_a_token_ends_with_its_run(stage: Stage) -> None:
+    assert (await stage.get()).status == 200
+    stage.identities.revoke(stage.token)
+    assert (await stage.get()).status == 401
+
+
+async def test_what_a_run_left_open_ends_with_it(stage: Stage) -> None:
+    stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+    wire = await stage.connect()
+    wire.send(stage.request("GET /api/v1/pods?watch=1"))
+    assert (await stage.read_head(wire.reader)).status == 200
+    assert await stage.read_chunk(wire.reader) == b"{}"
+    stage.identities.revoke(stage.token)
+    assert await wire.is_closed()
+    await stage.api.lost.wait()
+
+
+async def test_who_a_client_wants_to_impersonate_besides_is_passed_on(stage: Stage) -> None:
+    extra = f"Impersonate-Extra-Run-Token: {stage.token}"
+    wire = await stage.connect()
+    wanted = "Impersonate-User: alice\r\nImpersonate-Group: dev\r\nImpersonate-Extra-Team: x"
+    await wire.ask(f"GET /api/v1/pods HTTP/1.1\r\nHost: here\r\n{extra}\r\n{wanted}\r\n\r\n")
+    passed = [header for header in stage.api.seen[0].headers if header[0].startswith("Impersonate-")]
+    assert passed == [("Impersonate-User", "alice"), ("Impersonate-Group", "dev"), ("Impersonate-Extra-Team", "x")]
+
+
+async def test_the_kubeconfig_of_a_run_names_its_owners_namespace_and_no_token_in_the_address(stage: Stage) -> None:
+    config = yaml.safe_load(stage.proxy.kubeconfig_for(stage.token))
+    assert config["clusters"][0]["cluster"] == {"server": f"http://127.0.0.1:{stage.port}"}
+    assert config["contexts"][0]["context"]["namespace"] == "ns"
+    user = config["users"][0]["user"]
+    assert user["token"] == stage.token
+    assert user["as-user-extra"] == {"run-token": [stage.token]}
+
+
+async def test_calls_are_counted_to_their_run(stage: Stage) -> None:
+    for _ in range(3):
+        await stage.get()
+    await stage.until(lambda: stage.run.stats.calls == 3)
+    assert 0 < stage.run.stats.seconds < 5
