@@ -28,6 +28,8 @@ from runner.objects import GVK, Object, key_of, uid_of
 _CONFLICT_DELAY = 0.005
 _OUTAGE_DELAY = 0.2
 _MAX_DELAY = 5.0
+_REFUSALS = 5
+"""Refusals before a right counts as missing: an API server that has just started knows none for a moment."""
 
 
 class StatusWriter:
@@ -37,6 +39,7 @@ class StatusWriter:
         self._client = client
         self._log = log.get(__name__, gvk=str(gvk))
         self._cannot = not enabled
+        self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
 
     async def write(self, resource: ApiResource, obj: Object, wanted: Sequence[status.Condition]) -> None:
@@ -45,6 +48,7 @@ class StatusWriter:
         Waits while the API server is away: a run's result is not lost with a connection.
         """
         delay = _CONFLICT_DELAY
+        refusals = 0
         seen: Object | None = obj
         while seen is not None and not self._gives_up(resource):
             try:
@@ -52,6 +56,12 @@ class StatusWriter:
             except (ApiUnavailableError, ServerError, ThrottledError) as error:
                 delay = max(delay, _OUTAGE_DELAY)
                 self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
+            except ForbiddenError as error:
+                delay = max(delay, _OUTAGE_DELAY)
+                refusals += 1
+                if self._forbidden or refusals == _REFUSALS:
+                    self._note_refusal(error)
+                    return
             if seen is not None:
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
                 delay = min(delay * 2, _MAX_DELAY)
@@ -67,15 +77,15 @@ class StatusWriter:
             written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
         except NotFoundError:
             return None
-        except ForbiddenError as error:
-            self._stop("Status is not written: the operator may not patch it", error)
-            return None
         except (InvalidError, ConflictError) as error:
             fresh = await self._fresh(resource, seen)
             if fresh is not None and fresh.get("status") == seen.get("status"):
                 self._stop("Status is not written: the kind's schema refuses our conditions", error)
                 return None
             return fresh
+        if self._forbidden:
+            self._forbidden = False
+            self._log.info("Status is written again")
         self._note_loss(written, holdable)
         return None
 
@@ -93,6 +103,12 @@ class StatusWriter:
                 "Status is not written: the kind has no status subresource; add `subresources: {status: {}}`", None
             )
         return self._cannot
+
+    def _note_refusal(self, error: ForbiddenError) -> None:
+        """Say once that a right is missing; later writes are tried once each, until one is allowed."""
+        if not self._forbidden:
+            self._forbidden = True
+            self._log.warning("Status is not written: the operator may not patch it", error=str(error))
 
     def _stop(self, message: str, error: Exception | None) -> None:
         if self._cannot:

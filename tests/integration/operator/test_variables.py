@@ -91,10 +91,8 @@ def test_a_playbook_runs_from_where_it_lies(project: Project, things: Things) ->
           gather_facts: false
           vars_files: [beside.yml]
           tasks:
-            - ansible.builtin.command: pwd
-              register: pwd
             - ansible.builtin.copy:
-                content: "{{ [beside, playbook_dir, pwd.stdout] | to_json }}"
+                content: "{{ [beside, playbook_dir, '.' | realpath] | to_json }}"
                 dest: "{{ lookup('env', 'NOTES') }}-{{ ansible_operator_meta.name }}"
                 mode: "0600"
         """,
