@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from runner import log
 from runner.drift import Finding, Ledger, News, State, Target
-from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.backoff import Backoff
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
@@ -34,7 +34,9 @@ class DependentKind:
         ledger: Ledger,
         targets: Callable[[Object], tuple[Target, ...]],
         heard: Callable[[DependentKind, News], None],
+        settled: Callable[[DependentKind], None],
     ) -> None:
+        """`heard` is told of news; `settled` once all scopes have been listed."""
         self.gvk = resource.gvk
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
@@ -43,6 +45,9 @@ class DependentKind:
         self._watchers = watched
         self._targets = targets
         self._heard = heard
+        self._settled = settled
+        self._unlisted = {watcher.namespace for watcher in watched}
+        self._refused = False
         self._to_read: dict[ObjectKey, None] = {}
         """What is to be read, in its order."""
         self._reading = asyncio.Event()
@@ -54,13 +59,13 @@ class DependentKind:
             return True
         return any(watcher.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
 
-    def is_live(self) -> bool:
-        """Whether it is watched now."""
-        return all(watcher.state is WatchState.LIVE for watcher in self._watchers)
-
     def problems(self) -> list[str]:
-        """What keeps it from being watched."""
-        return [f"{self.gvk}: {watcher.last_error}" for watcher in self._watchers if watcher.last_error is not None]
+        """Say what keeps it from being watched; a kind that the API server does not serve has nothing to watch."""
+        return [
+            f"{self.gvk}: {watcher.state}: {watcher.last_error or 'no answer yet'}"
+            for watcher in self._watchers
+            if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}
+        ]
 
     def scope_of(self, key: ObjectKey) -> str:
         """The scope whose watcher sees the object."""
@@ -86,6 +91,10 @@ class DependentKind:
         async for event in watcher.events():
             for news in self._take(watcher.namespace, event):
                 self._heard(self, news)
+            if isinstance(event, Synced) and watcher.namespace in self._unlisted:
+                self._unlisted.remove(watcher.namespace)
+                if not self._unlisted:
+                    self._settled(self)
 
     def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
         match event:
@@ -134,7 +143,21 @@ class DependentKind:
             obj = await self._client.get(self._resource, key)
         except NotFoundError:
             return self.ledger.absent(key)
+        except ForbiddenError as error:
+            self._refuse(error)
+            return ()
         except (ApiError, ApiUnavailableError):
             self._to_read[key] = None
             raise
         return self.ledger.read(key, State.of(obj, self._targets(obj), whole=True))
+
+    def _refuse(self, error: ForbiddenError) -> None:
+        if self._refused:
+            return
+        self._refused = True
+        _log.warning(
+            "Changes of dependents' content are not seen",
+            gvk=str(self.gvk),
+            error=str(error),
+            needs=f"verb get on {self._resource.qualified}",
+        )

@@ -23,12 +23,13 @@ from runner import log
 from runner.dependent_kind import DependentKind
 from runner.dependents_store import Kinds, Store
 from runner.drift import Ledger, News, State, Target, Write
-from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.backoff import Backoff
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import watchers
 from runner.kube.watch_policy import WatchPolicy
+from runner.loops import Loops
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Claim, Owner, claims_of
 from runner.pending_news import PendingNews
@@ -66,19 +67,18 @@ class Dependents:
         self._known: dict[GVK, set[GVK]] = {}
         """The kinds that each watch's runs have made."""
         self._unsaved = asyncio.Event()
+        self._vouched: set[tuple[GVK, GVK]] = set()
+        """Watch and kind, where a run of this process has made or read an object."""
         self._pending = PendingNews()
+        self._loops = Loops()
 
     def problems(self) -> list[str]:
-        """Say which watches of dependents do not work, a sentence each."""
+        """Say which kinds of dependents are not watched as they should be, a sentence each."""
         return [problem for kind in self._kinds.values() for problem in kind.problems()]
 
     def watched(self) -> frozenset[GVK]:
         """The kinds that are watched as dependents."""
         return frozenset(kind.gvk for kind in self._kinds.values())
-
-    def is_live(self) -> bool:
-        """Whether every kind is being watched now."""
-        return all(kind.is_live() for kind in self._kinds.values())
 
     async def follow(self) -> None:
         """Watch for ever."""
@@ -107,7 +107,7 @@ class Dependents:
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run read an object: should it be its owner's, its kind is watched from now on."""
         if self.wants(owner, resource) and self._in_sight(resource, key_of(obj)) and self._owns(owner, obj):
-            self._ensure(owner.gvk, resource)
+            self._vouch(owner.gvk, resource)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run's create, update or patch was answered with `obj`; that of a subresource too, whatever its kind."""
@@ -118,7 +118,7 @@ class Dependents:
         state = State.of(obj, self._targets(resource, obj), whole=True) if whole else None
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         if state is not None and target in state.targets:
-            kind = self._ensure(owner.gvk, resource)
+            kind = self._vouch(owner.gvk, resource)
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
         write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
@@ -181,6 +181,11 @@ class Dependents:
         watch = self._watches.get(target.gvk)
         return watch is not None and watch.watch_dependent_status
 
+    def _vouch(self, watch: GVK, resource: ApiResource) -> DependentKind:
+        """A run has made or read an object of this kind."""
+        self._vouched.add((watch, resource.gvk))
+        return self._ensure(watch, resource)
+
     def _ensure(self, watch: GVK, resource: ApiResource) -> DependentKind:
         """Return the kind's watch, started if it has none; remember that this watch has it."""
         name = (resource.gvk.group, resource.gvk.kind)
@@ -204,6 +209,7 @@ class Dependents:
                 ledger,
                 partial(self._targets, resource),
                 self._heard,
+                self._settled,
             )
             self._to_start.put_nowait(kind)
             _log.info("Watching dependents", gvk=str(resource.gvk), of=str(watch))
@@ -218,9 +224,27 @@ class Dependents:
             self._tell(kind.gvk, news)
 
     def _tell(self, kind: GVK, news: News) -> None:
+        loop = asyncio.get_running_loop()
         why = f"{kind.kind} {news.key} {news.what}"
-        _log.info("A dependent wakes its owner", gvk=str(news.target.gvk), dependent=why, **news.target.key._asdict())
-        self._wake(news.target.gvk, news.target.key, why)
+        delay = self._loops.delay(kind, news, loop.time())
+        bound = _log.bind(gvk=str(news.target.gvk), dependent=why, **news.target.key._asdict())
+        if not delay:
+            bound.info("A dependent wakes its owner")
+            self._wake(news.target.gvk, news.target.key, why)
+            return
+        bound.warning(
+            "A dependent wakes its owner again and again; slowing down. Do the role and somebody else write the same?",
+            seconds=delay,
+        )
+        loop.call_later(delay, self._wake, news.target.gvk, news.target.key, why)
+
+    def _settled(self, kind: DependentKind) -> None:
+        """Forget a kind for the watches that own nothing of it any more; it is watched until the process ends."""
+        owners = kind.ledger.owners()
+        for watch, known in self._known.items():
+            if kind.gvk in known and watch not in owners and (watch, kind.gvk) not in self._vouched:
+                known.remove(kind.gvk)
+                self._unsaved.set()
 
     async def _resume(self) -> None:
         """Watch the kinds again that earlier runs have made."""
@@ -235,9 +259,13 @@ class Dependents:
         backoff = Backoff(1.0, 30.0)
         while True:
             try:
-                self._resumed(await self._discovery.find(gvk), await self._discovery.find(dependent))
-            except KindNotFoundError:
+                await self._resume_if_served(gvk, dependent)
+            except (KindNotFoundError, NotFoundError):
                 # Nothing of this kind exists, or nobody who owns it; the next run that makes some says so.
+                return
+            except ForbiddenError as error:
+                # A right that was taken away since: perhaps the role makes no such objects any more.
+                _log.info("A kind of dependents is not watched until a run makes some", error=str(error))
                 return
             except (ApiError, ApiUnavailableError) as error:
                 _log.warning("A kind of dependents cannot be found; trying again", gvk=str(dependent), error=str(error))
@@ -245,11 +273,14 @@ class Dependents:
             else:
                 return
 
-    def _resumed(self, watched: ApiResource, resource: ApiResource) -> None:
+    async def _resume_if_served(self, gvk: GVK, dependent: GVK) -> None:
+        watched, resource = await self._discovery.find(gvk), await self._discovery.find(dependent)
         if not watched.namespaced:
-            self._cluster_scoped.add(watched.gvk)
-        if self._may_watch(Owner(watched.gvk, ObjectKey("", ""), "", watched.namespaced), resource):
-            self._ensure(watched.gvk, resource)
+            self._cluster_scoped.add(gvk)
+        if self._may_watch(Owner(gvk, ObjectKey("", ""), "", watched.namespaced), resource):
+            for namespace in self._namespaces or ("",):
+                await self._client.list_page(resource, namespace, Selection(metadata_only=True), 1, "")
+            self._ensure(gvk, resource)
 
     async def _save(self) -> None:
         """Store which kinds there are, whenever one is new."""

@@ -15,6 +15,7 @@ Assumes: versions of one object are compared for equality, never for order.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class State:
     content: bytes | None
     """All but metadata and status; None where only metadata was read."""
     status: bytes | None
+    by: str
+    """The field manager that wrote last, status aside; empty where that is not known."""
     targets: tuple[Target, ...]
 
     @classmethod
@@ -78,6 +81,7 @@ class State:
             owners=_digest(references_of(obj)),
             content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
             status=_digest(obj.get("status")) if whole else None,
+            by=_last_manager(meta),
             targets=targets,
         )
 
@@ -155,6 +159,11 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def owners(self) -> set[GVK]:
+        """The kinds of all owners of what is remembered."""
+        states = (entry.last() for entry in self._entries.values())
+        return {target.gvk for state in states if state is not None for target in state.targets}
 
     def concerns(self, key: ObjectKey) -> bool:
         """Whether anything is remembered under this key."""
@@ -259,6 +268,7 @@ class Ledger:
             with_status = self._with_status(target)
             what = difference(old, new, with_status=with_status) if old is not None else ""
             if what and not self._is_explained(entry, target, new, with_status=with_status):
+                what = f"{what} (by {new.by})" if new.by else what
                 news.append(News(target, key, new.uid, what, new))
         entry.seen = new
         told = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
@@ -327,6 +337,13 @@ def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
         names = {name[2:] for name in fields.get("f:annotations") or () if name.startswith("f:")}
         (by_status if entry.get("subresource") == "status" else by_others).update(names)
     return by_status - by_others
+
+
+def _last_manager(meta: Mapping[str, Any]) -> str:
+    writes = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") != "status"]
+    if not writes:
+        return ""
+    return sys.intern(str(max(writes, key=lambda entry: str(entry.get("time") or "")).get("manager") or ""))
 
 
 def _digest(value: object) -> bytes:

@@ -69,8 +69,8 @@ def own(
     owner: Owner,
     resource: ApiResource,
     namespace: str,
-    *,
     current: Mapping[str, Any] | None = None,
+    *,
     replaces: bool = False,
 ) -> Ownership:
     """Put the owner into a definition that is to become the object.

@@ -136,7 +136,19 @@ def test_an_annotation_that_is_written_with_the_status_is_status() -> None:
 def test_an_annotation_that_somebody_else_took_over_is_none() -> None:
     meta = {"annotations": {"deployment.kubernetes.io/revision": "1"}, "managedFields": [managed("status")]}
     taken = {**meta, "managedFields": [managed("status"), managed("")]}
-    assert Story().seen(deployment(1, meta=meta)).seen(deployment(2, meta=taken)).told == ["changed: annotations"]
+    assert Story().seen(deployment(1, meta=meta)).seen(deployment(2, meta=taken)).told == [
+        "changed: annotations (by kube-controller-manager)"
+    ]
+
+
+def test_news_says_who_wrote_last_but_for_status() -> None:
+    writers = [
+        {"manager": "kubectl-edit", "time": "2026-01-01T00:00:02Z"},
+        {"manager": "ansible", "time": "2026-01-01T00:00:01Z"},
+        {"manager": "kubelet", "time": "2026-01-01T00:00:03Z", "subresource": "status"},
+    ]
+    story = Story().seen(deployment(1)).seen(deployment(2, generation=2, meta={"managedFields": writers}))
+    assert story.told == ["changed: spec (by kubectl-edit)"]
 
 
 def test_what_a_run_wrote_is_no_news_to_its_owner() -> None:

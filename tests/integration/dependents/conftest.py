@@ -57,21 +57,26 @@ def config_map(name: str, value: str = "a") -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}}
 
 
-def definition(group: str, kind: str, *, scope: str = "Namespaced", status: bool = True) -> Object:
-    """A CRD whose objects hold anything."""
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}} if status else {},
-        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }
+def definition(
+    group: str, kind: str, *, scope: str = "Namespaced", status: bool = True, versions: tuple[str, ...] = ("v1",)
+) -> Object:
+    """A CRD whose objects hold anything; the last of its versions is stored."""
+    served = [
+        {
+            "name": version,
+            "served": True,
+            "storage": version == versions[-1],
+            "subresources": {"status": {}} if status else {},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }
+        for version in versions
+    ]
     names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
     return {
         "apiVersion": CRD.api_version,
         "kind": CRD.kind,
         "metadata": {"name": f"{names['plural']}.{group}"},
-        "spec": {"group": group, "names": names, "scope": scope, "versions": [version]},
+        "spec": {"group": group, "names": names, "scope": scope, "versions": served},
     }
 
 
@@ -82,6 +87,8 @@ class Hand:
     client: Client
     discovery: Discovery
     namespace: str
+    manager: str = "ansible-operator"
+    """The field manager that the API server takes us for."""
 
     async def create(self, obj: Object, namespace: str | None = None) -> Object:
         resource = await self.discovery.find(GVK.of(obj))
@@ -105,9 +112,9 @@ class Hand:
         return await self.client.delete(resource, ObjectKey(self.namespace if resource.namespaced else "", name))
 
     async def install(self, crd: Object) -> ApiResource:
-        """Create a CRD; return once objects can be created."""
+        """Create a CRD; return once objects can be created in its first version."""
         spec = crd["spec"]
-        gvk = GVK(spec["group"], "v1", spec["names"]["kind"])
+        gvk = GVK(spec["group"], spec["versions"][0]["name"], spec["names"]["kind"])
         async with asyncio.timeout(30):
             await self.create(crd)
             while True:
@@ -141,15 +148,14 @@ class Operator:
     async def live(self, *gvks: GVK) -> None:
         """Wait until the kinds are watched."""
         await until(lambda: set(gvks) <= self.dependents.watched(), f"a watch of {gvks}")
-        await until(self.dependents.is_live, f"live watches; {self.dependents.problems()}")
+        await until(lambda: not self.dependents.problems(), "live watches")
 
     until = staticmethod(until)
 
-    async def saved(self, store: Store | None) -> None:
-        """Wait until all watched kinds are stored."""
-        store = store or self.store
+    async def stores(self, *gvks: GVK) -> None:
+        """Wait until these kinds are stored, and no others."""
         async with asyncio.timeout(10):
-            while frozenset().union(*(await store.load()).values()) != self.dependents.watched():
+            while frozenset().union(*(await self.store.load()).values()) != set(gvks):
                 await asyncio.sleep(0.02)
 
     async def wakes(self, *names: str) -> None:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.dependents_store import CONFIG_MAP as STORED
-from runner.dependents_store import ConfigMapStore
 from runner.kube.client import EVERYTHING
 from runner.objects import GVK, ObjectKey, metadata
 
@@ -57,7 +55,10 @@ async def test_scaling_deleting_and_recreating_by_hand_wakes_the_owner(
         await rolled_out(operator.hand, "web")
         await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
         await operator.wakes("shop")
-        assert operator.woken[0][1] == f"Deployment {operator.hand.namespace}/web changed: spec"
+        assert (
+            operator.woken[0][1]
+            == f"Deployment {operator.hand.namespace}/web changed: spec (by {operator.hand.manager})"
+        )
         async with operator.run(shop) as run:
             await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 1}})
         await rolled_out(operator.hand, "web")
@@ -112,7 +113,7 @@ async def test_an_edited_config_map_wakes_its_owner_and_a_touched_one_does_not(
         await operator.sleeps(CONFIG_MAP)
         await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
         await operator.wakes("shop")
-        assert operator.woken[0][1].endswith("changed: content")
+        assert operator.woken[0][1].endswith(f"changed: content (by {operator.hand.manager})")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ async def test_a_services_status_wakes_who_asked_for_it_and_nobody_else(
             await operator.wakes("shop")
         await operator.hand.patch(SERVICE, "web", {"metadata": {"labels": {"last": "one"}}})
         await operator.wakes(*["shop"] * len(expected))
-    assert [why.partition("/web ")[2] for _, why in operator.woken] == expected
+    assert [why.partition("/web ")[2].partition(" (")[0] for _, why in operator.woken] == expected
 
 
 async def test_each_owner_of_an_object_is_woken_by_the_others_run(
@@ -220,6 +221,32 @@ async def test_children_of_a_kind_that_is_installed_later(
         await operator.wakes("shop")
 
 
+async def test_a_version_that_is_no_longer_served_is_followed_by_the_one_that_runs_use(
+    operate: Operate, app: Any, shop: Any, group: str, objects: Any
+) -> None:
+    old, new = GVK(group, "v1beta1", "Part"), GVK(group, "v1", "Part")
+    async with operate(app) as operator:
+        hand = operator.hand
+        crd = objects.definition(group, "Part", versions=("v1beta1", "v1"))
+        await hand.install(crd)
+        part = {"kind": "Part", "metadata": {"name": "p"}, "spec": {"size": 1}}
+        async with operator.run(shop) as run:
+            await run.create({"apiVersion": old.api_version, **part})
+        await operator.live(old)
+        async with operator.run(shop) as run:
+            await run.patch(new, "p", {"spec": {"size": 2}})
+        assert operator.dependents.watched() == {old}
+        crd["spec"]["versions"][0]["served"] = False
+        await hand.patch(GVK.of(crd), crd["metadata"]["name"], {"spec": {"versions": crd["spec"]["versions"]}})
+        await operator.wakes("shop")  # since the objects of a kind that ends are gone
+        operator.woken.clear()
+        async with operator.run(shop) as run:
+            await run.patch(new, "p", {"spec": {"size": 3}})
+        await operator.live(new)
+        await hand.patch(new, "p", {"spec": {"size": 4}})
+        await operator.wakes("shop")
+
+
 async def test_a_watch_may_have_no_dependents_or_leave_kinds_out(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
@@ -245,30 +272,6 @@ async def test_an_operator_of_a_namespace_watches_nothing_outside(
         await operator.live(CONFIG_MAP)
         await operator.hand.delete(CONFIG_MAP, "settings")
         await operator.wakes("shop")
-
-
-@pytest.mark.parametrize("in_cluster", [True, False])
-async def test_after_a_restart_dependents_are_watched_before_any_run(
-    operate: Operate, app: Any, shop: Any, hand: Hand, objects: Any, *, in_cluster: bool
-) -> None:
-    def store() -> ConfigMapStore | None:
-        return ConfigMapStore(hand.client, hand.namespace) if in_cluster else None
-
-    async with operate(app, store=store()) as operator:
-        async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-            await run.create(objects.config_map("settings"))
-        await operator.live(DEPLOYMENT, CONFIG_MAP)
-        await operator.saved(store())
-    async with operate(app, store=store()) as operator:
-        await operator.live(DEPLOYMENT, CONFIG_MAP)
-        await operator.sleeps(CONFIG_MAP)
-        await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
-        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.wakes("shop", "shop")
-    if in_cluster:
-        stored = await hand.get(CONFIG_MAP, STORED)
-        assert stored["data"] == {f"App.v1.{app.gvk.group}": "ConfigMap.v1\nDeployment.v1.apps"}
 
 
 async def test_a_run_that_reads_its_object_has_it_watched(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
