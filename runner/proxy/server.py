@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
@@ -104,7 +105,9 @@ class Proxy:
         """What no handler foresaw is a defect of ours; the client finds its connection closed."""
         del self._clients[task]
         if not task.cancelled() and task.exception() is not None:
-            _log.error("A call through the proxy failed", exc_info=task.exception())
+            # Without the values of variables, which credentials are among.
+            trace = "".join(traceback.format_exception(task.exception()))
+            _log.error("A call through the proxy failed", traceback=trace)
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
