@@ -114,8 +114,7 @@ class Dependents:
         target, key = Target(owner.gvk, owner.key), key_of(obj)
         if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
             return
-        whole = GVK.of(obj).kind == resource.gvk.kind
-        state = State.of(obj, self._targets(resource, obj), whole=True) if whole else None
+        state = self._state(resource, obj)
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         if state is not None and target in state.targets:
             kind = self._vouch(owner.gvk, resource)
@@ -144,6 +143,13 @@ class Dependents:
         if not {"list", "watch"} <= resource.verbs:
             return False
         return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
+
+    def _state(self, resource: ApiResource, obj: Object) -> State | None:
+        """Condense the answer to a write; None for that of a subresource such as `scale`, which tells versions only."""
+        kind = GVK.of(obj).kind
+        if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
+            return None
+        return State.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind)
 
     def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
         """Whether the operator's namespaces hold the object."""

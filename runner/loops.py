@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from runner.drift import News
 from runner.objects import GVK
 
-_AT_ONCE = 5
+_AT_ONCE = 10
 """So many wakes of an owner by one of its dependents go through unhindered."""
 _FIRST_DELAY = 2.0
 _LONGEST_DELAY = 300.0
-_QUIET = 600.0
+_QUIET = 300.0
 """Seconds without a wake after which counting begins anew."""
 _MOST = 4096
 
