@@ -176,6 +176,7 @@ def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[s
         f"--runner-dir={project.runs}",
         f"--namespace={namespace}",
         "--health-probe-bind-address=127.0.0.1:0",
+        "--proxy-port=0",
         "--metrics-bind-address=127.0.0.1:0",
         "--log-format=json",
         "--log-level=debug",

@@ -14,12 +14,16 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from runner import __version__, health, log, paths
+from runner.access import Access
 from runner.controller import Controller
+from runner.dependents import Dependents
+from runner.dependents_store import ConfigMapStore, FileStore, Store
 from runner.engine.blocks import BlockWriter
 from runner.engine.exec_engine import ExecEngine
 from runner.engine.job import Engine
@@ -30,6 +34,11 @@ from runner.kube.client import Client
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
+from runner.objects import GVK, ObjectKey
+from runner.proxy.identity import Identities
+from runner.proxy.served import Served
+from runner.proxy.server import Proxy
+from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
 from runner.runlog import RunLog
 from runner.settings import Settings
@@ -37,6 +46,9 @@ from runner.watches import LoadedWatches, Watch
 
 _CONNECT_DELAY = 2.0
 """Seconds between two attempts to reach the API server at start."""
+_LOOPBACK = "127.0.0.1"
+_PROXY_GRACE = 1.0
+"""Seconds that calls through the proxy may still take when all runs have ended."""
 _WRITE_GRACE = 5.0
 """Seconds after the last run's end for its status to be written."""
 
@@ -46,6 +58,17 @@ _log = log.get(__name__)
 def run(settings: Settings, loaded: LoadedWatches) -> int:
     """Run the operator until it is told to stop; return 0. What keeps it from running is an OperatorError."""
     return asyncio.run(_Operator(settings, loaded).run())
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all kinds use."""
+
+    client: Client
+    discovery: Discovery
+    engine: Engine
+    access: Access
+    run_log: RunLog
 
 
 class _Operator:
@@ -63,6 +86,7 @@ class _Operator:
                 environ=os.environ,
             )
         )
+        self._controllers: dict[GVK, Controller] = {}
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -81,12 +105,39 @@ class _Operator:
                 _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
-            run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
             discovery = Discovery(client)
-            controllers = [self._controller(watch, client, discovery, engine, run_log) for watch in self._watches]
-            await self._serve(stack, controllers)
-            await self._work(controllers, engine)
+            dependents = self._dependents(client, discovery)
+            shared = _Shared(
+                client=client,
+                discovery=discovery,
+                engine=engine,
+                access=await self._open_proxy(stack, client, dependents),
+                run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
+            )
+            self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
+            await self._serve(stack, dependents)
+            await self._work(engine, dependents)
         return 0
+
+    def _dependents(self, client: Client, discovery: Discovery) -> Dependents:
+        """What runs make is watched for every watch, unless owner injection is off."""
+        settings = self._settings
+        pod_namespace = auth.pod_namespace(auth.Surroundings.of_process())
+        store: Store = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
+        watches = self._watches if settings.inject_owner_ref else ()
+        return Dependents(client, discovery, settings.namespaces, watches, self._wake, store)
+
+    def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+        self._controllers[gvk].wake(key, why)
+
+    async def _open_proxy(self, stack: AsyncExitStack, client: Client, dependents: Dependents) -> Access:
+        identities = Identities()
+        served = Served(client, asyncio.get_running_loop().time)
+        proxy = Proxy(client.credentials, identities, [Writes(served, client, dependents)])
+        port = await proxy.start(_LOOPBACK, self._settings.proxy_port)
+        stack.push_async_callback(proxy.close, _PROXY_GRACE)
+        _log.info("Proxy listens", port=port)
+        return Access(proxy, identities, dependents, inject=self._settings.inject_owner_ref)
 
     def _catch_signals(self) -> None:
         def caught(name: str) -> None:
@@ -121,17 +172,10 @@ class _Operator:
             return True
         return False
 
-    def _controller(
-        self,
-        watch: Watch,
-        client: Client,
-        discovery: Discovery,
-        engine: Engine,
-        run_log: RunLog,
-    ) -> Controller:
+    def _controller(self, watch: Watch, shared: _Shared) -> Controller:
         settings = self._settings
         finalizer = watch.finalizer.name if watch.finalizer else ""
-        informer = Informer(client, discovery, watch.gvk, settings.namespaces, watch.selector, finalizer)
+        informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, watch.selector, finalizer)
         workers = settings.workers_for(watch.gvk)
         defaults = RunDefaults(
             runner_dir=settings.runner_dir,
@@ -141,22 +185,24 @@ class _Operator:
         )
         reconciler = Reconciler(
             watch,
-            client=client,
-            discovery=discovery,
+            client=shared.client,
+            discovery=shared.discovery,
             informer=informer,
-            engine=engine,
-            jobs=JobFactory(watch, defaults, client.credentials.kubeconfig_text),
-            run_log=run_log,
+            engine=shared.engine,
+            access=shared.access,
+            jobs=JobFactory(watch, defaults),
+            run_log=shared.run_log,
             metrics=self._metrics,
             period=settings.reconcile_period,
         )
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=watch.selector or None)
         return Controller(watch, informer, reconciler, self._metrics, workers)
 
-    async def _serve(self, stack: AsyncExitStack, controllers: list[Controller]) -> None:
+    async def _serve(self, stack: AsyncExitStack, dependents: Dependents) -> None:
         """Open probes and metrics."""
         settings = self._settings
-        ready = {f"watch {c.watch.gvk}": c.problem for c in controllers}
+        ready = {f"watch {gvk}": controller.problem for gvk, controller in self._controllers.items()}
+        ready["dependents"] = lambda: "; ".join(dependents.problems()) or None
         served: list[tuple[str, str, Mapping[str, health.Handler]]] = [
             ("health-probe-bind-address", settings.health_probe_bind_address, health.probes({}, ready)),
             ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._metrics.text)),
@@ -169,10 +215,12 @@ class _Operator:
             stack.push_async_callback(server.cleanup)
             _log.info("Serving", paths=sorted(handlers), port=port)
 
-    async def _work(self, controllers: list[Controller], engine: Engine) -> None:
+    async def _work(self, engine: Engine, dependents: Dependents) -> None:
         """Run every kind until told to stop, then let runs end."""
+        controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
             asyncio.create_task(self._metrics.measure_lag()),
+            asyncio.create_task(dependents.follow()),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))

@@ -51,6 +51,12 @@ class Controller:
         """Turn what happens to the kind's objects into requests, for ever."""
         await self._informer.follow(self._changed)
 
+    def wake(self, key: ObjectKey, why: str) -> None:
+        """Run an object because of something that it owns."""
+        if key in self._informer:
+            self._log.info("A dependent changed", why=why, **key._asdict())
+            self.queue.add(key, Reason.DEPENDENT)
+
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from runner import log, paths
@@ -34,21 +33,20 @@ class RunDefaults:
 class JobFactory:
     """Makes jobs for one watch."""
 
-    def __init__(self, watch: Watch, defaults: RunDefaults, kubeconfig: Callable[[], str]) -> None:
+    def __init__(self, watch: Watch, defaults: RunDefaults) -> None:
         self._watch = watch
         self._defaults = defaults
-        self._kubeconfig = kubeconfig
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._told: dict[ObjectKey, str] = {}
 
-    def make(self, obj: Object, plan: Plan, wishes: Wishes) -> Job:
+    def make(self, obj: Object, plan: Plan, wishes: Wishes, ident: str, kubeconfig: str) -> Job:
         """Describe the run that `plan` asks for. A spec that cannot become variables is a TerminalError."""
         watch, defaults = self._watch, self._defaults
         parameters = params.build(obj, watch, finalizing=plan.finalizing)
         self._tell(obj, parameters, wishes)
         key = key_of(obj)
         return Job(
-            ident=artifacts.new_ident(datetime.now(UTC)),
+            ident=ident,
             gvk=watch.gvk,
             key=key,
             content=plan.content,
@@ -61,7 +59,7 @@ class JobFactory:
                 watch.max_runner_artifacts if wishes.max_runner_artifacts is None else wishes.max_runner_artifacts
             ),
             environment=defaults.environment,
-            kubeconfig=self._kubeconfig(),
+            kubeconfig=kubeconfig,
             deadline=None,
         )
 

@@ -102,10 +102,6 @@ def _asked(value: Any) -> bool:
     return bool(value)
 
 
-def _always(_value: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
     """One setting. Its field in `Settings` is the flag with underscores, unless `sets` names another flag."""
@@ -154,7 +150,6 @@ def _later(what: str) -> str:
 
 
 _ELECTION = _later("leader election")
-_PROXY = _later("the proxy between runs and the API server")
 _SECURE = _later("serving metrics over TLS")
 
 _RUN = (
@@ -189,7 +184,6 @@ _RUN = (
         "true",
         boolean,
         "what a run creates becomes owned by its object, and is watched",
-        not_yet=_PROXY,
     ),
     Option(
         "runner-dir",
@@ -230,7 +224,7 @@ _ANSIBLE = (
 _CLUSTER = (
     Option("kubeconfig", "", _text, "which cluster; default: $KUBECONFIG, the pod's own, ~/.kube/config", "FILE"),
     Option("context", "", _text, "context of the kubeconfig; default: its current one", "NAME"),
-    Option("proxy-port", "8888", _port, "port of the proxy for runs", "PORT", not_yet=_PROXY, asks=_always),
+    Option("proxy-port", "8888", _port, "port of the proxy for runs, on loopback; 0: a free one", "PORT"),
 )
 _ENDPOINTS = (
     Option("health-probe-bind-address", ":6789", _address, "where /healthz and /readyz answer; 0: nowhere", "ADDRESS"),

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from runner import finalizers, log, status
+from runner.access import Access, Grant
+from runner.engine.artifacts import new_ident
 from runner.engine.job import Engine, Job, Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, InvalidError, NotFoundError, TerminalError
 from runner.finalizers import Plan
@@ -77,6 +80,7 @@ class Reconciler:
         discovery: Discovery,
         informer: Informer,
         engine: Engine,
+        access: Access,
         jobs: JobFactory,
         run_log: RunLog,
         metrics: Metrics,
@@ -87,6 +91,7 @@ class Reconciler:
         self._discovery = discovery
         self._informer = informer
         self._engine = engine
+        self._access = access
         self._jobs = jobs
         self._run_log = run_log
         self._metrics = metrics
@@ -117,28 +122,35 @@ class Reconciler:
             return Retry(RUN_BACKOFF)
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Verdict:
+        ident = new_ident(datetime.now(UTC))
         try:
             wishes = wishes_of(obj)
-            job = self._jobs.make(obj, plan, wishes)
+            with self._access.open(self._watch, resource, obj, ident, finalizing=plan.finalizing) as grant:
+                job = self._jobs.make(obj, plan, wishes, ident, grant.kubeconfig)
+                obj = await self._prepare(resource, obj, plan, request)
+                result = await self._run(job, request, grant)
         except TerminalError as error:
             await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))))
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
-        if plan.add_first is not None:
-            obj = await self._client.patch(resource, request.key, plan.add_first, content_type=PatchType.JSON)
-        if request.reason not in _QUIET:
-            await self._status.write(resource, obj, status.observed(obj, status.begun(obj)))
-        result = await self._run(job, request)
         await self._status.write(resource, self._latest(obj), status.observed(obj, status.ended(result)))
         if plan.finalizing and result.outcome is Outcome.SUCCEEDED:
             await self._release(resource, self._latest(obj))
             return Done(None)
         return self._verdict(result, wishes)
 
-    async def _run(self, job: Job, request: Request) -> RunResult:
+    async def _prepare(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Object:
+        """Put our finalizer on the object and announce the run, where either is due."""
+        if plan.add_first is not None:
+            obj = await self._client.patch(resource, request.key, plan.add_first, content_type=PatchType.JSON)
+        if request.reason not in _QUIET:
+            await self._status.write(resource, obj, status.observed(obj, status.begun(obj)))
+        return obj
+
+    async def _run(self, job: Job, request: Request, grant: Grant) -> RunResult:
         record = self._run_log.start(job, request)
         result = await self._engine.run(job, record.event)
-        record.end(result)
+        record.end(result, grant.stats)
         self._metrics.run_ended(job.gvk, result.duration, succeeded=result.outcome is Outcome.SUCCEEDED)
         return result
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runner import log
 from runner.engine.blocks import BlockWriter, Level, block, recap_block
 from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.proxy.identity import RunStats
 from runner.watches import Role
 from runner.workqueue import Request
 
@@ -55,7 +56,7 @@ class RunRecord:
             if text is not None:
                 self._settings.writer.write(text)
 
-    def end(self, result: RunResult) -> None:
+    def end(self, result: RunResult, api: RunStats) -> None:
         """Say how the run ended."""
         for failure in result.failures:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
@@ -70,6 +71,8 @@ class RunRecord:
             seconds=round(result.duration, 3),
             ok=recap.ok if recap else None,
             changed=recap.changed if recap else None,
+            api_calls=api.calls,
+            api_seconds=round(api.seconds, 3),
             error=result.message or None,
         )
 

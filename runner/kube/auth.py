@@ -46,6 +46,14 @@ class Surroundings:
         return cls(dict(os.environ), Path.home())
 
 
+def pod_namespace(surroundings: Surroundings) -> str | None:
+    """The namespace of the pod that this process runs in; None outside of one."""
+    try:
+        return (surroundings.service_account / "namespace").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
 class Credentials:
     """How to reach one API server, and as whom."""
 

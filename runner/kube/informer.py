@@ -45,6 +45,10 @@ class Informer:
         """Count the selected objects."""
         return len(self._cache)
 
+    def __contains__(self, key: ObjectKey) -> bool:
+        """Whether an object is selected and there."""
+        return key in self._cache
+
     def get(self, key: ObjectKey) -> Object | None:
         """An object as last seen; None when it is not there."""
         found = self._cache.get(key)

@@ -199,8 +199,6 @@ class TestNotYet:
             ("leader_elect", "true"),
             ("enable_leader_election", "true"),
             ("metrics_secure", "true"),
-            ("proxy_port", "8888"),
-            ("inject_owner_ref", "true"),
         ],
     )
     def test_a_flag_that_asks_for_a_later_feature_is_refused_with_a_sentence(self, flag: str, value: str) -> None:

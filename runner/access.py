@@ -1,0 +1,60 @@
+"""A run's own way to the API server: through the proxy, with a token that ends with the run.
+
+Owns: what the proxy and the dependents are told of a run, and when it begins and ends for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from runner.dependents import Dependents
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, key_of, uid_of
+from runner.ownership import Owner
+from runner.proxy.identity import Identities, RunIdentity, RunStats
+from runner.proxy.server import Proxy
+from runner.watches import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one run is given."""
+
+    kubeconfig: str
+    stats: RunStats
+    """What the run asked so far."""
+
+
+class Access:
+    """Opens and closes runs' ways to the API server."""
+
+    def __init__(self, proxy: Proxy, identities: Identities, dependents: Dependents, *, inject: bool) -> None:
+        self._proxy = proxy
+        self._identities = identities
+        self._dependents = dependents
+        self._inject = inject
+
+    @contextmanager
+    def open(
+        self, watch: Watch, resource: ApiResource, obj: Object, ident: str, *, finalizing: bool
+    ) -> Iterator[Grant]:
+        """Let the run `ident` of `obj` in while the block lasts. Enter it before the run, leave it after its end."""
+        owner = Owner(watch.gvk, key_of(obj), uid_of(obj), namespaced=resource.namespaced)
+        run = RunIdentity(
+            ident=ident,
+            owner=owner,
+            inject=self._inject,
+            watch_dependents=self._inject and watch.watch_dependent_resources,
+            watch_cluster_scoped=watch.watch_cluster_scoped_resources,
+            blacklist=watch.blacklist,
+            in_finalizer=finalizing,
+        )
+        token = self._identities.issue(run)
+        self._dependents.began(owner)
+        try:
+            yield Grant(self._proxy.kubeconfig_for(token), run.stats)
+        finally:
+            self._identities.revoke(token)
+            self._dependents.ended(owner)

@@ -1,0 +1,121 @@
+"""What a role makes through the proxy: owned by its resource, watched, put right, and collected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+MAKE = """
+    - name: Make a ConfigMap and a Deployment
+      kubernetes.core.k8s:
+        definition:
+          - apiVersion: v1
+            kind: ConfigMap
+            metadata:
+              name: "{{ ansible_operator_meta.name }}"
+              namespace: "{{ ansible_operator_meta.namespace }}"
+            data:
+              size: "{{ size | string }}"
+          - apiVersion: apps/v1
+            kind: Deployment
+            metadata:
+              name: "{{ ansible_operator_meta.name }}"
+              namespace: "{{ ansible_operator_meta.namespace }}"
+            spec:
+              replicas: "{{ size }}"
+              selector: &labels
+                matchLabels:
+                  thing: "{{ ansible_operator_meta.name }}"
+              template:
+                metadata:
+                  labels:
+                    thing: "{{ ansible_operator_meta.name }}"
+                spec:
+                  containers:
+                    - name: it
+                      image: example.com/it
+"""
+
+
+class Child:
+    """An object that the role makes."""
+
+    def __init__(self, api: Api, path: str) -> None:
+        self._api = api
+        self._path = path
+
+    def get(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._api.call("GET", self._path) or {}
+        return found
+
+    def merge(self, body: dict[str, Any]) -> None:
+        self._api.call("PATCH", self._path, body, "application/merge-patch+json")
+
+    def delete(self) -> None:
+        self._api.call("DELETE", self._path)
+
+
+def test_what_a_role_makes_is_owned_put_right_brought_back_and_collected(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
+    deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
+    project.role("thing", MAKE)
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {"size": 2})
+    things.await_success("one")
+    uid = (things.get("one") or {})["metadata"]["uid"]
+    owner = {"apiVersion": "test.example.com/v1", "kind": "Thing", "name": "one", "uid": uid}
+    assert config.get()["metadata"]["ownerReferences"] == [owner]
+    assert deployment.get()["metadata"]["ownerReferences"] == [owner]
+
+    eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 2, "the rollout")
+    deployment.merge({"spec": {"replicas": 5}})
+    eventually(lambda: deployment.get()["spec"]["replicas"] == 2, "the Deployment to be put right")
+    config.merge({"data": {"size": "9"}})
+    eventually(lambda: config.get()["data"] == {"size": "2"}, "the ConfigMap to be put right")
+    config.delete()
+    eventually(lambda: config.get().get("data") == {"size": "2"}, "the ConfigMap to come back")
+    assert config.get()["metadata"]["ownerReferences"] == [owner]
+    reasons = [run["reason"] for run in operator.runs("one")]
+    assert reasons[0] == "created"
+    assert set(reasons[1:]) == {"dependent changed"}
+
+    things.delete("one")
+    things.await_gone("one")
+    eventually(lambda: config.get() == {} and deployment.get() == {}, "the children to be collected")
+    assert operator.stop() == 0
+
+
+def test_a_rollout_after_a_run_costs_at_most_one_further_run(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
+    project.role("thing", MAKE)
+    project.watch("thing")
+    project.role("other", "- ansible.builtin.debug: {msg: hello}\n")
+    operator = project.start()
+    things.create("one", {"size": 3})
+    things.await_success("one")
+    eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 3, "the rollout")
+    # A change that is served after whatever the rollout has asked for.
+    things.merge("one", {"spec": {"size": 4}})
+    things.await_success("one")
+    eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 4, "the second rollout")
+    things.create("two", {"size": 1})
+    things.await_success("two")
+    assert len(operator.runs("one")) <= 4
+
+
+def test_without_owner_injection_nothing_is_owned(project: Project, things: Things, api: Api) -> None:
+    config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
+    project.role("thing", MAKE)
+    project.watch("thing")
+    operator = project.start("--inject-owner-ref=false")
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    assert "ownerReferences" not in config.get()["metadata"]
+    assert operator.runs("one")[0]["api_calls"] > 0
