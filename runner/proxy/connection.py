@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import httptools
 
 from runner.proxy.messages import Headers, RequestHead, ResponseHead
+from runner.proxy.tls import TlsClient
 
 _HIGH = 128 * 1024
 """Bytes read and not asked for yet, from which on the peer has to wait."""
@@ -203,13 +204,12 @@ class Connection(asyncio.Protocol, Generic[Head]):
 
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
         """Go on within TLS, as its client."""
-        loop = asyncio.get_running_loop()
         if self._transport is None:
             raise BrokenError("the connection is closed")
-        made = await loop.start_tls(self._transport, self, context, server_hostname=name)
-        if made is None:
-            raise BrokenError("the connection was closed")
-        self._transport = made
+        wrapped = TlsClient(self, context, name)
+        self._transport.set_protocol(wrapped)
+        wrapped.connection_made(self._transport)
+        await wrapped.handshake
 
     def join(self, peer: Connection[Any]) -> None:
         """From here on pass every byte to `peer`, at the speed that it takes them."""
@@ -306,6 +306,8 @@ class Connection(asyncio.Protocol, Generic[Head]):
         self._parser = None
         if self._peer is not None:
             self._peer.close()
+        # Both know each other; without this they would stay until the garbage collector comes by.
+        self._transport = None
         if self._on_lost is not None:
             self._on_lost()
             self._on_lost = None

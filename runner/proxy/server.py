@@ -165,6 +165,8 @@ class _Client:
                 answer.finish()
         finally:
             self.is_busy = False
+            if call.session is not None:
+                call.session.connections.discard(self.connection)
             _note(call, status, time.perf_counter() - began)
 
     async def _ask(self, call: Call) -> Answer:

@@ -22,6 +22,7 @@ from runner.kube import sockets
 from runner.kube.auth import Credentials
 from runner.proxy.connection import BrokenError, MalformedError
 from runner.proxy.ends import ServerConnection
+from runner.proxy.tls import TlsClient
 
 _CONNECT = 10.0
 _IDLE = 30.0
@@ -127,9 +128,17 @@ async def _connect(server: SplitResult, context: ssl.SSLContext | None, name: st
     host = server.hostname or ""
     infos = await loop.getaddrinfo(host, _port(server), type=socket.SOCK_STREAM)
     sock = await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=0.25, socket_factory=sockets.make)
-    _, connection = await loop.create_connection(
-        ServerConnection, sock=sock, ssl=context, server_hostname=(name or host) if context else None
-    )
+    connection = ServerConnection()
+    if context is None:
+        await loop.create_connection(lambda: connection, sock=sock)
+        return connection
+    wrapped = TlsClient(connection, context, name or host)
+    transport, _ = await loop.create_connection(lambda: wrapped, sock=sock)
+    try:
+        await wrapped.handshake
+    except BaseException:
+        transport.abort()
+        raise
     connection.tls = context
     return connection
 

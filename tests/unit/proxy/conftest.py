@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -207,19 +209,21 @@ class Stage:
 
 
 @asynccontextmanager
-async def stand(folder: Path, *handlers: Handler) -> AsyncIterator[Stage]:
-    """Start a server and a proxy before it."""
+async def stand(
+    folder: Path, *handlers: Handler, tls: ssl.SSLContext | None = None, **cluster: object
+) -> AsyncIterator[Stage]:
+    """Start a server and a proxy before it; `cluster` is what else the operator's kubeconfig says of the cluster."""
     api = ApiServer(lambda *_: asyncio.sleep(0))
     api.answers(reply())
-    server = await asyncio.start_server(api.serve, "127.0.0.1", 0)
-    api.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(api.serve, "127.0.0.1", 0, ssl=tls)
+    api.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     path = folder / "operator.kubeconfig"
     path.write_bytes(
         orjson.dumps(
             {
                 "current-context": "c",
                 "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": {"server": api.url}}],
+                "clusters": [{"name": "k", "cluster": {"server": api.url, **cluster}}],
                 "users": [{"name": "u", "user": {"token": OPERATOR_TOKEN}}],
             }
         )
@@ -249,7 +253,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 @pytest.fixture
 def staged(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Stage]]:
     """Start a stage with handlers of the test's own."""
-    return lambda *handlers: stand(tmp_path, *handlers)
+    return partial(stand, tmp_path)
 
 
 @pytest.fixture

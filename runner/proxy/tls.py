@@ -1,0 +1,168 @@
+"""TLS on a connection, with little memory.
+
+asyncio's own keeps a buffer of 256 KiB for each connection, and a thousand watches are a thousand connections.
+
+Owns: the records between a transport and a protocol; all of TLS itself is the standard library's `ssl.SSLObject`.
+Promises: the protocol sees a transport as ever, once the handshake is done; flow control passes through; a connection
+that ends without TLS' own end ends with an error. Must not import: anything of this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Any
+
+_RECORD = 16 * 1024
+"""The most that one TLS record holds (RFC 8446, 5.1)."""
+
+
+class TlsClient(asyncio.Protocol, asyncio.Transport):
+    """A protocol to the network and a transport to the protocol above."""
+
+    def __init__(self, protocol: asyncio.Protocol, context: ssl.SSLContext, name: str) -> None:
+        asyncio.Transport.__init__(self)
+        self._protocol = protocol
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._below: asyncio.Transport | None = None
+        self._is_shaken = False
+        self._ended: Exception | None = ConnectionResetError("the peer closed without ending TLS")
+        self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when data can flow; ssl.SSLError or OSError when it never will."""
+
+    # What the transport below calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
+        self._below = transport
+        self._shake()
+
+    def data_received(self, data: bytes) -> None:
+        """Unpack."""
+        self._incoming.write(data)
+        if not self._is_shaken:
+            self._shake()
+        if self._is_shaken:
+            self._read()
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        error = exc or self._ended
+        if not self._is_shaken:
+            if not self.handshake.done():
+                self.handshake.set_exception(error or ConnectionResetError("the peer closed"))
+            return
+        self._protocol.connection_lost(error)
+
+    # What the protocol above calls.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Pack and send."""
+        if self._below is None or self._below.is_closing():
+            return
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[self._tls.write(left) :]
+        except ssl.SSLError as error:
+            self._fail(error)
+        self._flush()
+
+    def close(self) -> None:
+        """Send what is written and TLS' end, then close."""
+        if self._below is None or self._below.is_closing():
+            return
+        self._ended = None
+        with suppress(ssl.SSLError):
+            # The peer's own end is not waited for: what it would still send is not wanted.
+            self._tls.unwrap()
+        self._flush()
+        self._below.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._below is not None:
+            self._below.abort()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._below is None or self._below.is_closing()
+
+    def pause_reading(self) -> None:
+        """Pass it on."""
+        if self._below is not None:
+            self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Pass it on."""
+        if self._below is not None:
+            self._below.resume_reading()
+
+    def can_write_eof(self) -> bool:
+        """TLS ends both directions at once."""
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection below."""
+        return default if self._below is None else self._below.get_extra_info(name, default)
+
+    # Within.
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            self._flush()
+            if not self.handshake.done():
+                self.handshake.set_exception(error)
+            self.abort()
+            return
+        self._flush()
+        self._is_shaken = True
+        self._protocol.connection_made(self)
+        if not self.handshake.done():
+            self.handshake.set_result(None)
+
+    def _read(self) -> None:
+        pieces: list[bytes] = []
+        ended = False
+        try:
+            while not ended:
+                piece = self._tls.read(_RECORD)
+                pieces.append(piece)
+                ended = not piece
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            ended = True
+        except ssl.SSLError as error:
+            self._fail(error)
+        # Reading may have caused an answer of TLS' own, such as new keys.
+        self._flush()
+        if pieces:
+            self._protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if ended and self._below is not None:
+            self._ended = None
+            self._below.close()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and self._below is not None and not self._below.is_closing():
+            self._below.write(self._outgoing.read())
+
+    def _fail(self, error: Exception) -> None:
+        self._ended = error
+        self.abort()

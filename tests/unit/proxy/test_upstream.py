@@ -1,0 +1,202 @@
+"""How connections to the API server are made: TLS, and the way through a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import orjson
+import pytest
+
+from runner.devcluster.pki import Authority
+from runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Message, Stage
+
+Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
+
+
+def text(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return Authority.create("test")
+
+
+@pytest.fixture(scope="session")
+def tls(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """What the API server serves with."""
+    pair = authority.issue("api", hosts=["127.0.0.1", "named.example.com"])
+    path = tmp_path_factory.mktemp("tls") / "pair.pem"
+    path.write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
+    return context
+
+
+async def test_content_of_any_size_passes_tls_in_both_directions(
+    staged: Staged, tls: ssl.SSLContext, authority: Authority
+) -> None:
+    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
+
+        async def echo(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(stage.reply(message.body))
+
+        stage.api.script = echo
+        wire = await stage.connect()
+        for size in (1, 16_384, 16_385, 5_000_000):
+            body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+            assert (await wire.ask(stage.request("POST /x", body=body))).body == body
+        assert stage.api.connections == 1
+
+
+async def test_a_server_of_another_authority_is_not_asked(staged: Staged, tls: ssl.SSLContext) -> None:
+    stranger = Authority.create("stranger").pair.certificate
+    async with staged(tls=tls, **{"certificate-authority-data": text(stranger)}) as stage:
+        answer = await stage.get()
+        assert answer.status == 503
+        assert "CERTIFICATE_VERIFY_FAILED" in orjson.loads(answer.body)["message"]
+        assert not stage.api.seen
+
+
+@pytest.mark.parametrize(("name", "status"), [("named.example.com", 200), ("other.example.com", 503)])
+async def test_the_server_must_have_the_name_that_is_asked_for(
+    staged: Staged, tls: ssl.SSLContext, authority: Authority, name: str, status: int
+) -> None:
+    cluster = {"certificate-authority-data": text(authority.pair.certificate), "tls-server-name": name}
+    async with staged(tls=tls, **cluster) as stage:
+        assert (await stage.get()).status == status
+
+
+async def test_a_server_that_ends_tls_in_the_middle_breaks_the_answer(
+    staged: Staged, tls: ssl.SSLContext, authority: Authority
+) -> None:
+    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
+
+        async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            writer.transport.abort()
+
+        stage.api.script = script
+        wire = await stage.connect()
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await wire.ask(stage.request())
+
+
+async def test_sessions_pass_tls(staged: Staged, tls: ssl.SSLContext, authority: Authority) -> None:
+    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
+
+        async def script(_: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+
+        stage.api.script = script
+        wire = await stage.connect()
+        wire.send(stage.request("GET /exec", "Connection: Upgrade", "Upgrade: websocket"))
+        assert (await stage.read_head(wire.reader)).status == 101
+        sent = bytes(3_000_000)
+        wire.send(sent)
+        async with asyncio.timeout(10):
+            assert await wire.reader.readexactly(len(sent)) == sent
+        wire.close()
+        async with asyncio.timeout(5):
+            await stage.api.lost.wait()
+
+
+async def test_credentials_that_were_renewed_need_new_connections(
+    staged: Staged, tls: ssl.SSLContext, authority: Authority
+) -> None:
+    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
+        assert (await stage.get()).status == 200
+        credentials = stage.proxy._credentials
+        assert credentials.ssl is not None
+        credentials.ssl = ssl.create_default_context(cadata=authority.pair.certificate.decode())
+        assert (await stage.get()).status == 200
+        assert stage.api.connections == 2
+
+
+@dataclass
+class Corridor:
+    """An HTTP proxy that leads where it is asked to."""
+
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+    refuses: bool = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head)
+        if self.refuses:
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 4\r\n\r\nlong")
+            writer.close()
+            return
+        host, _, port = head.split()[1].rpartition(":")
+        there, back = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+async def corridor() -> AsyncIterator[Corridor]:
+    made = Corridor()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://user:p%40ss@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield made
+    server.close()
+
+
+async def test_a_proxy_is_asked_for_the_way(
+    staged: Staged, tls: ssl.SSLContext, authority: Authority, corridor: Corridor
+) -> None:
+    cluster = {"certificate-authority-data": text(authority.pair.certificate), "proxy-url": corridor.url}
+    async with staged(tls=tls, **cluster) as stage:
+        wire = await stage.connect()
+        assert [(await wire.ask(stage.request())).status for _ in range(2)] == [200, 200]
+        (asked,) = corridor.asked
+        assert asked.startswith(f"CONNECT {stage.api.url.removeprefix('https://')} HTTP/1.1\r\n")
+        assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:p@ss').decode()}\r\n" in asked
+
+
+async def test_a_proxy_leads_to_a_server_without_tls_too(staged: Staged, corridor: Corridor) -> None:
+    async with staged(**{"proxy-url": corridor.url}) as stage:
+        assert (await stage.get()).status == 200
+        assert len(corridor.asked) == 1
+
+
+async def test_a_proxy_that_refuses_is_named(staged: Staged, corridor: Corridor) -> None:
+    corridor.refuses = True
+    async with staged(**{"proxy-url": corridor.url}) as stage:
+        answer = await stage.get()
+    assert answer.status == 503
+    message = orjson.loads(answer.body)["message"]
+    assert "407" in message
+    assert "p@ss" not in message
+
+
+async def test_a_place_that_is_taken_is_said(staged: Staged) -> None:
+    async with staged() as stage:
+        with pytest.raises(ConfigError, match="--proxy-port"):
+            await stage.proxy.start("127.0.0.1", stage.port)
