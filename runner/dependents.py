@@ -235,7 +235,7 @@ class Dependents:
         delay = self._loops.delay(kind, news, loop.time())
         bound = _log.bind(gvk=str(news.target.gvk), dependent=why, **news.target.key._asdict())
         if not delay:
-            bound.info("A dependent wakes its owner")
+            bound.debug("A dependent wakes its owner")
             self._wake(news.target.gvk, news.target.key, why)
             return
         bound.warning(

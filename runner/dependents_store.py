@@ -45,34 +45,36 @@ class Store(Protocol):
 
 
 class FileStore:
-    """Keeps them in a file."""
+    """Keeps them in a file, which operators with the same runner folder share."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
 
     async def load(self) -> Kinds:
         """See Store."""
+        return _parse(await asyncio.to_thread(self._read))
+
+    async def save(self, kinds: Kinds) -> None:
+        """See Store."""
         try:
-            text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
-            found = json.loads(text)
-            return _parse({str(watch): str(kinds) for watch, kinds in found.items()})
+            await asyncio.to_thread(self._write, _spell(kinds))
+        except OSError as error:
+            _log.warning("The kinds of dependents are not kept", file=str(self._path), error=str(error))
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+            return {str(watch): str(kinds) for watch, kinds in found.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, AttributeError) as error:
             _log.warning("The kinds of dependents are found anew", file=str(self._path), error=str(error))
             return {}
 
-    async def save(self, kinds: Kinds) -> None:
-        """See Store."""
-        try:
-            await asyncio.to_thread(self._write, json.dumps(_spell(kinds), indent=1, sort_keys=True))
-        except OSError as error:
-            _log.warning("The kinds of dependents are not kept", file=str(self._path), error=str(error))
-
-    def _write(self, text: str) -> None:
+    def _write(self, kinds: dict[str, str]) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".new")
-        fresh.write_text(text, encoding="utf-8")
+        fresh.write_text(json.dumps({**self._read(), **kinds}, indent=1, sort_keys=True), encoding="utf-8")
         fresh.chmod(0o600)
         fresh.replace(self._path)
 

@@ -160,15 +160,3 @@ async def test_without_rights_one_warning_names_the_rule(
     assert "resources [configmaps], verbs [get, create, patch]" in told
     with pytest.raises(NotFoundError):
         await hand.get(CONFIG_MAP, STORED)
-
-
-async def test_a_file_that_is_damaged_costs_nothing(tmp_path: Path) -> None:
-    store = FileStore(tmp_path / "below")
-    assert await store.load() == {}
-    await store.save({WATCH: frozenset({DEPLOYMENT})})
-    assert await FileStore(tmp_path / "below").load() == {WATCH: {DEPLOYMENT}}
-    (file,) = (tmp_path / "below").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
-    for damage in ("{", "[]", "7"):
-        file.write_text(damage)
-        assert await store.load() == {}
