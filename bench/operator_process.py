@@ -175,6 +175,7 @@ def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[s
         f"--kubeconfig={project.kubeconfig}",
         f"--runner-dir={project.runs}",
         f"--namespace={namespace}",
+        "--proxy-port=0",
         "--health-probe-bind-address=127.0.0.1:0",
         "--proxy-port=0",
         "--metrics-bind-address=127.0.0.1:0",
