@@ -115,7 +115,7 @@ class _Operator:
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
             )
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
-            await self._serve(stack, dependents)
+            await self._serve(stack)
             await self._work(engine, dependents)
         return 0
 
@@ -198,11 +198,10 @@ class _Operator:
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=watch.selector or None)
         return Controller(watch, informer, reconciler, self._metrics, workers)
 
-    async def _serve(self, stack: AsyncExitStack, dependents: Dependents) -> None:
+    async def _serve(self, stack: AsyncExitStack) -> None:
         """Open probes and metrics."""
         settings = self._settings
         ready = {f"watch {gvk}": controller.problem for gvk, controller in self._controllers.items()}
-        ready["dependents"] = lambda: "; ".join(dependents.problems()) or None
         served: list[tuple[str, str, Mapping[str, health.Handler]]] = [
             ("health-probe-bind-address", settings.health_probe_bind_address, health.probes({}, ready)),
             ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._metrics.text)),
