@@ -1,0 +1,29 @@
+"""What a newcomer starts first works, and ends by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_demo_shows_each_status_and_the_log_blocks_and_ends_with_success() -> None:
+    surroundings = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DEMO_KEEP"}}
+    done = subprocess.run(
+        [sys.executable, "-m", "hack.demo"],
+        cwd=ROOT,
+        env=surroundings,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "\033[" not in done.stdout
+    for said in ("memcached-sample   3", "memcached-sample   4", "Ansible Task StdOut", "its Deployment are gone"):
+        assert said in done.stdout
