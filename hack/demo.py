@@ -172,7 +172,13 @@ def _await(condition: Callable[[], Any], what: str) -> Any:
 def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
     """The installed command, as a user starts it; its output goes to the screen."""
     command = [str(Path(sys.executable).with_name("ansible-operator")), "run", f"--kubeconfig={kubeconfig}"]
-    quiet = ["--proxy-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0", "--namespace=default", "--log-format=console"]
+    quiet = [
+        "--proxy-port=0",
+        "--metrics-bind-address=0",
+        "--health-probe-bind-address=0",
+        "--namespace=default",
+        "--log-format=console",
+    ]
     process = subprocess.Popen(
         [*command, *quiet], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
     )
