@@ -1,0 +1,151 @@
+"""A proxy before the real control plane, and what a run sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from runner.devcluster import DevCluster
+from runner.kube import auth
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey
+from runner.ownership import Owner
+from runner.proxy.identity import Identities, RunIdentity
+from runner.proxy.served import Served
+from runner.proxy.server import Proxy
+from runner.proxy.writes import Writes
+
+Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+_DEADLINE = 30.0
+
+
+@dataclass
+class Witness:
+    """Remembers what it is told."""
+
+    told: list[str] = field(default_factory=list)
+
+    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+        return owner.namespaced and resource.plural == "configmaps"
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.told.append(f"read {resource.plural} {obj['metadata']['name']} of {owner.key.name}")
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.told.append(f"wrote {resource.plural} {obj['metadata']['name']} of {owner.key.name}")
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        name = (answer.get("details") or answer["metadata"]).get("name", "")
+        self.told.append(f"deleted {resource.plural} {name} of {owner.key.name}")
+
+
+@dataclass
+class Standing:
+    """A proxy that runs in a thread, and one run that may use it."""
+
+    proxy: Proxy
+    identities: Identities
+    run: RunIdentity
+    token: str
+    kubeconfig: Path
+    witness: Witness
+    loop: asyncio.AbstractEventLoop
+
+    def revoke(self) -> None:
+        self.loop.call_soon_threadsafe(self.identities.revoke, self.token)
+
+
+@pytest.fixture
+def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Standing]:
+    """A proxy whose run belongs to a ConfigMap `owner` in the test's namespace."""
+    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
+    subprocess.run([*command, "create", "configmap", "owner"], check=True, capture_output=True)
+    uid = subprocess.check_output([*command, "get", "configmap", "owner", "-o=jsonpath={.metadata.uid}"], text=True)
+    owner = Owner(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), uid, namespaced=True)
+    run = RunIdentity("job", owner, True, True, False, frozenset(), False)  # noqa: FBT003 - by the dataclass's order
+    ready: list[Standing] = []
+    started, stop = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        credentials = await auth.load(str(devcluster.kubeconfig), None)
+        async with Client(credentials) as client:
+            identities, witness = Identities(), Witness()
+            proxy = Proxy(credentials, identities, [Writes(Served(client, time.monotonic), client, witness)])
+            await proxy.start("127.0.0.1", 0)
+            token = identities.issue(run)
+            path = tmp_path / "run.kubeconfig"
+            path.write_text(proxy.kubeconfig_for(token))
+            ready.append(Standing(proxy, identities, run, token, path, witness, asyncio.get_running_loop()))
+            started.set()
+            await stop.wait()
+            await proxy.close(1.0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(_DEADLINE)
+    yield ready[0]
+    ready[0].loop.call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+@pytest.fixture
+def environ(standing: Standing, tmp_path: Path) -> dict[str, str]:
+    """What a run sees: its kubeconfig, and homes and temporary folders of the test's own."""
+    return {
+        **os.environ,
+        "KUBECONFIG": str(standing.kubeconfig),
+        "K8S_AUTH_KUBECONFIG": str(standing.kubeconfig),
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+    }
+
+
+@pytest.fixture
+def kubectl(devcluster: DevCluster, environ: dict[str, str]) -> Kubectl:
+    """Run kubectl as a role does."""
+
+    def run(
+        *arguments: str, stdin: str | None = None, check: bool = True, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [devcluster.kubectl, *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=60,
+            env={**environ, **more},
+        )
+
+    return run
+
+
+@pytest.fixture
+def pod(kubectl: Kubectl) -> str:
+    """The name of a running pod."""
+    kubectl("run", "web", "--image=nginx")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+    return "web"
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], object]], None]:
+    """Wait until something holds; fail at a deadline."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + _DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {_DEADLINE} s in vain"
+            time.sleep(0.05)
+
+    return wait

@@ -1,0 +1,177 @@
+"""kubectl through the proxy, as a role's `command` task starts it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.devcluster import DevCluster, kwok
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.proxy.conftest import Kubectl, Standing
+
+    Eventually = Callable[[Callable[[], object]], None]
+
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine}\ndata: {a: b}\n"
+
+
+def owners(kubectl: Kubectl, kind: str, name: str) -> list[str]:
+    found = json.loads(kubectl("get", kind, name, "-o=json").stdout)
+    return [each["name"] for each in found["metadata"].get("ownerReferences", [])]
+
+
+def test_it_needs_no_login_and_acts_as_the_operator(kubectl: Kubectl) -> None:
+    assert re.search(r"Username\s+admin", kubectl("auth", "whoami").stdout)
+    assert kubectl("auth", "can-i", "create", "pods").stdout == "yes\n"
+
+
+def test_its_namespace_is_the_owners(kubectl: Kubectl, namespace: str) -> None:
+    assert kubectl("get", "configmap", "owner", "-o=jsonpath={.metadata.namespace}").stdout == namespace
+
+
+@pytest.mark.parametrize("verb", [("create",), ("apply",), ("apply", "--server-side")])
+def test_what_it_creates_is_owned_and_told(kubectl: Kubectl, standing: Standing, verb: tuple[str, ...]) -> None:
+    kubectl(*verb, "-f", "-", stdin=CONFIG_MAP)
+    assert owners(kubectl, "configmap", "mine") == ["owner"]
+    assert "wrote configmaps mine of owner" in standing.witness.told
+    assert "read configmaps mine of owner" in standing.witness.told
+
+
+@pytest.mark.parametrize("verb", [("apply",), ("apply", "--server-side"), ("replace",), ("replace", "--force")])
+def test_the_owner_stays_when_it_writes_again(kubectl: Kubectl, verb: tuple[str, ...]) -> None:
+    first = verb if verb[0] == "apply" else ("create",)
+    kubectl(*first, "-f", "-", stdin=CONFIG_MAP)
+    kubectl(*verb, "-f", "-", stdin=CONFIG_MAP.replace("a: b", "a: c"))
+    assert owners(kubectl, "configmap", "mine") == ["owner"]
+    assert kubectl("get", "configmap", "mine", "-o=jsonpath={.data.a}").stdout == "c"
+
+
+def test_several_documents_and_a_generated_name_are_owned(kubectl: Kubectl) -> None:
+    generated = "---\napiVersion: v1\nkind: Secret\nmetadata: {generateName: gen-, labels: {app: gen}}\n"
+    kubectl("create", "-f", "-", stdin=CONFIG_MAP + generated)
+    found = json.loads(kubectl("get", "secrets", "-l", "app=gen", "-o=json").stdout)["items"]
+    assert [each["metadata"]["ownerReferences"][0]["name"] for each in found] == ["owner"]
+    assert owners(kubectl, "configmap", "mine") == ["owner"]
+
+
+def test_deletion_is_told(kubectl: Kubectl, standing: Standing) -> None:
+    kubectl("create", "-f", "-", stdin=CONFIG_MAP)
+    kubectl("delete", "configmap", "mine")
+    assert "deleted configmaps mine of owner" in standing.witness.told
+
+
+def test_tables_yaml_and_errors_come_as_they_are(kubectl: Kubectl) -> None:
+    assert re.search(r"NAME\s+DATA\s+AGE\n", kubectl("get", "configmaps").stdout)
+    assert "kind: ConfigMap" in kubectl("get", "configmap", "owner", "-o=yaml").stdout
+    missing = kubectl("get", "configmap", "missing", check=False)
+    assert missing.stderr == 'Error from server (NotFound): configmaps "missing" not found\n'
+    assert "ConfigMap is a" in kubectl("explain", "configmap").stdout or kubectl("explain", "configmap").stdout
+    assert kubectl("get", "--raw", "/readyz").stdout == "ok"
+
+
+def test_a_watch_follows(kubectl: Kubectl, devcluster: DevCluster, environ: dict[str, str]) -> None:
+    command = [str(devcluster.kubectl), "get", "configmaps", "-w", "-o=name"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as watching:
+        assert watching.stdout is not None
+        while watching.stdout.readline() != "configmap/owner\n":
+            pass
+        kubectl("create", "-f", "-", stdin=CONFIG_MAP)
+        while watching.stdout.readline() != "configmap/mine\n":
+            pass
+        watching.kill()
+
+
+def test_a_log_can_be_read_and_followed(
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    log = tmp_path / "web.log"
+    log.write_text(kwok.log_line("first", datetime.now(UTC)))
+    devcluster.set_pod_logs(namespace, pod, log)
+    command = [str(devcluster.kubectl), "logs", "-f", pod]
+    while kubectl("logs", pod).stdout != "first\n":
+        pass
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "first\n"
+        with log.open("a") as more:
+            more.write(kwok.log_line("later", datetime.now(UTC)))
+        assert following.stdout.readline() == "later\n"
+        following.kill()
+
+
+@pytest.mark.parametrize("websockets", ["true", "false"])
+def test_a_command_runs_in_a_pod_by_websocket_and_by_spdy(kubectl: Kubectl, pod: str, websockets: str) -> None:
+    by = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
+    assert kubectl("exec", pod, "--", "echo", "here", **by).stdout == "here\n"
+    assert kubectl("exec", "-i", pod, "--", "head", "-n1", stdin="hello\n", **by).stdout == "hello\n"
+    large = kubectl("exec", pod, "--", "head", "-c", "3000000", "/dev/zero", **by).stdout
+    assert len(large) == 3_000_000
+    failed = kubectl("exec", pod, "--", "sh", "-c", "exit 3", check=False, **by)
+    assert "exit status 3" in failed.stderr
+
+
+@pytest.mark.parametrize("websockets", ["true", "false"])
+def test_a_port_is_forwarded(
+    devcluster: DevCluster, namespace: str, pod: str, environ: dict[str, str], websockets: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(connection.recv(100).upper())
+
+        threading.Thread(target=serve, daemon=True).start()
+        devcluster.set_pod_port(namespace, pod, 80, server.getsockname()[1])
+        command = [str(devcluster.kubectl), "port-forward", pod, ":80", "--address=127.0.0.1"]
+        env = {**environ, "KUBECTL_PORT_FORWARD_WEBSOCKETS": websockets}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as forwarding:
+            assert forwarding.stdout is not None
+            match = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
+            assert match
+            answer = b""
+            for _ in range(100):
+                with socket.create_connection(("127.0.0.1", int(match[1])), timeout=10) as client:
+                    client.sendall(b"hello")
+                    answer = client.recv(100)
+                if answer:
+                    break
+            forwarding.kill()
+        assert answer == b"HELLO"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_after_its_run_nothing_works_any_more(kubectl: Kubectl, standing: Standing, eventually: Eventually) -> None:
+    assert kubectl("get", "configmaps").returncode == 0
+    standing.revoke()
+    eventually(lambda: kubectl("get", "configmaps", check=False).returncode != 0)
+    assert "Unauthorized" in kubectl("get", "--raw", "/api", check=False).stderr or "logged in" in (
+        kubectl("get", "--raw", "/api", check=False).stderr
+    )
+
+
+def test_what_it_keeps_on_disk_is_the_same_for_every_run(kubectl: Kubectl, standing: Standing, tmp_path: Path) -> None:
+    for _ in range(3):
+        kubectl("get", "configmaps")
+        standing.kubeconfig.write_text(standing.proxy.kubeconfig_for(standing.identities.issue(standing.run)))
+    assert len(list((tmp_path / ".kube" / "cache" / "discovery").iterdir())) == 1
+
+
+def test_a_user_that_it_impersonates_is_taken_at_its_word(kubectl: Kubectl) -> None:
+    assert "alice" in kubectl("auth", "whoami", "--as=alice", "--as-group=system:authenticated").stdout
+    denied = kubectl("get", "configmaps", "--as=alice", check=False)
+    assert 'User "alice" cannot list resource "configmaps"' in denied.stderr

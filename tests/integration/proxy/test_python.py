@@ -1,0 +1,145 @@
+"""The Python client through the proxy: typed, dynamic, and what it streams."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kubernetes.client
+import kubernetes.config
+import kubernetes.dynamic
+import kubernetes.stream
+import kubernetes.watch
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.proxy.conftest import Standing
+
+kube: Any = kubernetes
+"""The client is typed in part only."""
+
+
+@pytest.fixture
+def api(standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A client from the run's kubeconfig; what it keeps on disk stays in the test's folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with kube.config.new_client_from_config(str(standing.kubeconfig)) as made:
+        yield made
+
+
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **fields}
+
+
+def test_the_typed_client_creates_reads_patches_and_deletes(api: Any, namespace: str) -> None:
+    core = kube.client.CoreV1Api(api)
+    made = core.create_namespaced_config_map(namespace, named("a", data={"a": "b"}))
+    assert [owner.name for owner in made.metadata.owner_references] == ["owner"]
+    assert core.patch_namespaced_config_map("a", namespace, {"data": {"c": "d"}}).data == {"a": "b", "c": "d"}
+    made.data = {"e": "f"}
+    made.metadata.resource_version = None
+    made.metadata.owner_references = None
+    replaced = core.replace_namespaced_config_map("a", namespace, made)
+    assert (replaced.data, replaced.metadata.owner_references[0].name) == ({"e": "f"}, "owner")
+    core.delete_namespaced_config_map("a", namespace)
+    with pytest.raises(kube.client.ApiException) as caught:
+        core.read_namespaced_config_map("a", namespace)
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize("kind", ["json", "merge", "strategic-merge", "apply"])
+def test_the_four_patches_pass(api: Any, namespace: str, kind: str) -> None:
+    found = kube.dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
+    found.create(named("a", data={"a": "b"}), namespace=namespace)
+    patch: Any = [{"op": "add", "path": "/data/c", "value": "d"}] if kind == "json" else named("a", data={"c": "d"})
+    if kind == "apply":
+        done = found.server_side_apply(patch, name="a", namespace=namespace, field_manager="role")
+    else:
+        done = found.patch(patch, name="a", namespace=namespace, content_type=f"application/{kind}-patch+json")
+    assert done.data.to_dict() == {"a": "b", "c": "d"}
+    assert [owner.name for owner in done.metadata.ownerReferences] == ["owner"]
+
+
+def test_what_it_discovers_is_kept_once_for_all_runs(standing: Standing, namespace: str, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    tempfile_dir, tempfile.tempdir = tempfile.tempdir, str(kept)
+    try:
+        for _ in range(3):
+            with kube.config.new_client_from_config(str(standing.kubeconfig)) as api:
+                kube.dynamic.DynamicClient(api).resources.get(api_version="apps/v1", kind="Deployment")
+            standing.kubeconfig.write_text(standing.proxy.kubeconfig_for(standing.identities.issue(standing.run)))
+    finally:
+        tempfile.tempdir = tempfile_dir
+    assert len(list(kept.iterdir())) == 1
+
+
+def test_a_watch_streams_and_ends_when_asked(api: Any, namespace: str) -> None:
+    core = kube.client.CoreV1Api(api)
+    seen = []
+    watching = kube.watch.Watch()
+    for event in watching.stream(core.list_namespaced_config_map, namespace, timeout_seconds=20):
+        seen.append((event["type"], event["object"].metadata.name))
+        if len(seen) == 1:
+            core.create_namespaced_config_map(namespace, named("later"))
+        if seen[-1] == ("ADDED", "later"):
+            watching.stop()
+    assert ("ADDED", "later") in seen
+
+
+def test_a_command_runs_in_a_pod(api: Any, namespace: str, pod: str) -> None:
+    core = kube.client.CoreV1Api(api)
+    session = kube.stream.stream(
+        core.connect_get_namespaced_pod_exec,
+        pod,
+        namespace,
+        command=["sh", "-c", "echo here; echo there >&2"],
+        stdout=True,
+        stderr=True,
+        _preload_content=False,
+    )
+    session.run_forever(timeout=20)
+    # The client forgets the socket of a session that the other side has ended.
+    session.sock.shutdown()
+    assert (session.read_stdout(), session.read_stderr()) == ("here\n", "there\n")
+
+
+def raw(standing: Standing, path: str, **headers: str) -> tuple[dict[str, str], bytes]:
+    """Ask without a client's help."""
+    request = urllib.request.Request(f"{standing.proxy.url}{path}")  # noqa: S310 - the proxy's own address
+    for name, value in {"Authorization": f"Bearer {standing.token}", **headers}.items():
+        request.add_header(name.replace("_", "-"), value)
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the same
+        return dict(answer.headers), answer.read()
+
+
+@pytest.mark.parametrize(
+    ("accept", "start"),
+    [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", b'{"kind":"Table"'),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", b'{"kind":"PartialObjectMetadataList"'),
+        ("application/vnd.kubernetes.protobuf", b"k8s\x00"),
+        ("application/yaml", b"apiVersion: v1"),
+    ],
+)
+def test_other_representations_come_as_they_are_asked_for(
+    standing: Standing, namespace: str, accept: str, start: bytes
+) -> None:
+    _, body = raw(standing, f"/api/v1/namespaces/{namespace}/configmaps", Accept=accept)
+    assert body.startswith(start)
+
+
+def test_large_objects_and_packed_lists_pass(api: Any, standing: Standing, namespace: str) -> None:
+    core = kube.client.CoreV1Api(api)
+    for number in range(3):
+        core.create_namespaced_config_map(namespace, named(f"large-{number}", data={"x": "y" * 900_000}))
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    _, plain = raw(standing, path)
+    headers, packed = raw(standing, path, Accept_Encoding="gzip")
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed) == plain
+    assert len(plain) > 2_700_000
