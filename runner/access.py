@@ -5,7 +5,7 @@ Owns: what the proxy and the dependents are told of a run, and when it begins an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,10 @@ from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.server import Proxy
 from runner.watches import Watch
 
+LOOPBACK = "127.0.0.1"
+"""Where the proxy listens."""
+_HTTP_PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
@@ -25,6 +29,18 @@ class Grant:
     kubeconfig: str
     stats: RunStats
     """What the run asked so far."""
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a run's environment needs, so that an HTTP proxy of the operator's own does not come before ours."""
+    if not any(environ.get(name) for name in _HTTP_PROXIES):
+        return {}
+    # Programs read one spelling or the other: what only one of them held must not be hidden.
+    upper, lower = environ.get("NO_PROXY", ""), environ.get("no_proxy", "")
+    return {
+        "NO_PROXY": ",".join(filter(None, (upper or lower, LOOPBACK))),
+        "no_proxy": ",".join(filter(None, (lower or upper, LOOPBACK))),
+    }
 
 
 class Access:

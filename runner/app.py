@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from runner import __version__, health, log, paths
+from runner import __version__, access, health, log, paths
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
@@ -46,7 +46,6 @@ from runner.watches import LoadedWatches, Watch
 
 _CONNECT_DELAY = 2.0
 """Seconds between two attempts to reach the API server at start."""
-_LOOPBACK = "127.0.0.1"
 _PROXY_GRACE = 1.0
 """Seconds that calls through the proxy may still take when all runs have ended."""
 _WRITE_GRACE = 5.0
@@ -78,14 +77,13 @@ class _Operator:
         self._settings = settings
         self._watches = loaded.watches
         self._metrics = Metrics()
-        self._environment = paths.ansible_environment(
-            paths.search_path(
-                cwd=Path.cwd(),
-                roles_path=settings.ansible_roles_path,
-                collections_path=settings.ansible_collections_path,
-                environ=os.environ,
-            )
+        places = paths.search_path(
+            cwd=Path.cwd(),
+            roles_path=settings.ansible_roles_path,
+            collections_path=settings.ansible_collections_path,
+            environ=os.environ,
         )
+        self._environment = {**paths.ansible_environment(places), **access.environment(os.environ)}
         self._controllers: dict[GVK, Controller] = {}
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -134,7 +132,7 @@ class _Operator:
         identities = Identities()
         served = Served(client, asyncio.get_running_loop().time)
         proxy = Proxy(client.credentials, identities, [Writes(served, client, dependents)])
-        port = await proxy.start(_LOOPBACK, self._settings.proxy_port)
+        port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         _log.info("Proxy listens", port=port)
         return Access(proxy, identities, dependents, inject=self._settings.inject_owner_ref)

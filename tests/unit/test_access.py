@@ -1,0 +1,14 @@
+"""What a run's environment needs to reach the proxy."""
+
+from __future__ import annotations
+
+from runner import access
+
+
+def test_an_http_proxy_of_the_operator_does_not_come_between_a_run_and_ours() -> None:
+    found = access.environment({"HTTPS_PROXY": "http://proxy.example.com:3128", "NO_PROXY": ".svc,10.0.0.0/8"})
+    assert found == {"NO_PROXY": ".svc,10.0.0.0/8,127.0.0.1", "no_proxy": ".svc,10.0.0.0/8,127.0.0.1"}
+
+
+def test_without_an_http_proxy_nothing_is_added() -> None:
+    assert access.environment({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
