@@ -90,7 +90,7 @@ def test_rescued_and_ignored_failures_are_none(project: Project, things: Things)
     ("tasks", "said"),
     [
         ("- ansible.builtin.include_tasks: nowhere.yml\n", "nowhere.yml"),
-        ("- ansible.builtin.debug: {msg: 'x'\n  oops: [\n", "tasks/main.yml:2"),
+        ("- ansible.builtin.debug: {msg: 'x'\n  oops: [\n", "tasks/main.yml"),
         ("- name: Use what is not installed\n  no.such.module:\n    a: 1\n", "no.such.module"),
     ],
     ids=["a missing task file", "a syntax error", "a missing collection"],

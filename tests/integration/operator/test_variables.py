@@ -63,7 +63,7 @@ def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: 
     assert odd["meta"] == {"name": "odd", "namespace": things.namespace}
     assert odd["whole_name"] == "odd"
     assert odd["as_written"] == spec
-    assert odd["by_key"] == 3
+    assert str(odd["by_key"]) == "3"  # before ansible-core 2.19 a template in a longer value is text
     assert odd["nested"] == {"egress_ips": [{"ip_address": "::1"}], "with_dash": {"": 1}}
     assert odd["nothing"] is True
     assert odd["empty"] == ""
