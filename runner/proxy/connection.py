@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -91,7 +92,7 @@ class Body:
         return b"".join(read)
 
 
-class Connection(asyncio.Protocol, Generic[Head]):
+class Connection(ABC, asyncio.Protocol, Generic[Head]):
     """Speaks HTTP/1.1 on a transport, in one direction of messages."""
 
     def __init__(self) -> None:
@@ -113,11 +114,13 @@ class Connection(asyncio.Protocol, Generic[Head]):
         self._on_lost: Callable[[], None] | None = None
         self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser | None = self._new_parser()
 
+    @abstractmethod
     def _new_parser(self) -> httptools.HttpRequestParser | httptools.HttpResponseParser:
-        raise NotImplementedError
+        """Make the parser of this side's messages."""
 
+    @abstractmethod
     def _head(self) -> Head:
-        raise NotImplementedError
+        """The head that the parser has just read."""
 
     # What others ask of a connection.
 
