@@ -105,5 +105,5 @@ class Controller:
         self.queue.succeeded(key)
         if isinstance(verdict, RequeueAfter):
             self.queue.add_after(key, Reason.REQUEUED, verdict.delay)
-        elif verdict.again is not None and self._informer.get(key) is not None:
+        elif verdict.again is not None and key in self._informer:
             self.queue.add_after(key, Reason.RESYNC, verdict.again)

@@ -16,7 +16,15 @@ from runner import finalizers, log, status
 from runner.access import Access, Grant
 from runner.engine.artifacts import new_ident
 from runner.engine.job import Engine, Job, Outcome, RunResult
-from runner.errors import ApiError, ApiUnavailableError, ConflictError, InvalidError, NotFoundError, TerminalError
+from runner.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    InvalidError,
+    KindNotFoundError,
+    NotFoundError,
+    TerminalError,
+)
 from runner.finalizers import Plan
 from runner.jobs import JobFactory
 from runner.kube.client import Client, PatchType
@@ -114,7 +122,7 @@ class Reconciler:
         except (ConflictError, InvalidError) as error:
             self._log.info("Another writer was quicker", error=str(error), **request.key._asdict())
             return Retry(CONFLICT_BACKOFF)
-        except NotFoundError:
+        except (NotFoundError, KindNotFoundError):
             # The object, or its kind, went away meanwhile; its watch says the rest.
             return Done(None)
         except (ApiError, ApiUnavailableError) as error:
