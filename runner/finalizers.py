@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from runner.objects import Object, finalizers_of, is_deleting, uid_of
+from runner.objects import JSONPatch, Object, finalizers_of, is_deleting, uid_of
 from runner.watches import Content, Watch
-
-JSONPatch: TypeAlias = list[dict[str, Any]]
-"""Operations of RFC 6902."""
 
 
 @dataclass(frozen=True, slots=True)

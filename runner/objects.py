@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API server sent it."""
 
+JSONPatch: TypeAlias = list[dict[str, Any]]
+"""Operations of RFC 6902."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class GVK:

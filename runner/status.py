@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from runner.engine.job import Outcome, Recap, RunResult
-from runner.objects import Object, metadata, uid_of
+from runner.objects import JSONPatch, Object, metadata, uid_of
 
 Condition: TypeAlias = dict[str, Any]
-JSONPatch: TypeAlias = list[dict[str, Any]]
 
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
