@@ -66,6 +66,7 @@ class Access:
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
             in_finalizer=finalizing,
+            service_account="",
         )
         token = self._identities.issue(run)
         self._dependents.began(owner)

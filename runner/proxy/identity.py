@@ -45,6 +45,9 @@ class RunIdentity:
     watch_cluster_scoped: bool
     blacklist: frozenset[GVK]
     in_finalizer: bool
+    service_account: str
+    """The service account as which its calls are made, `namespace/name`; empty: the operator itself. What the operator
+    may read is not for such a run: it gets no cached answers."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
 
 

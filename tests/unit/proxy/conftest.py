@@ -166,6 +166,7 @@ def make_run(**different: object) -> RunIdentity:
         "watch_cluster_scoped": False,
         "blacklist": frozenset(),
         "in_finalizer": False,
+        "service_account": "",
     }
     return RunIdentity(**{**values, **different})  # type: ignore[arg-type]
 
