@@ -43,14 +43,23 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def account(written: str, namespace: str) -> str:
+    """The service account that a watch means, as `namespace/name`; empty for none."""
+    return written if "/" in written or not written else f"{namespace}/{written}"
+
+
 class Access:
     """Opens and closes runs' ways to the API server."""
 
-    def __init__(self, proxy: Proxy, identities: Identities, dependents: Dependents, *, inject: bool) -> None:
+    def __init__(
+        self, proxy: Proxy, identities: Identities, dependents: Dependents, *, inject: bool, namespace: str
+    ) -> None:
+        """`namespace` is the operator's own, where accounts are that a watch names without one."""
         self._proxy = proxy
         self._identities = identities
         self._dependents = dependents
         self._inject = inject
+        self._namespace = namespace
 
     @contextmanager
     def open(
@@ -66,7 +75,7 @@ class Access:
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
             in_finalizer=finalizing,
-            service_account="",
+            service_account=account(watch.service_account, self._namespace),
         )
         token = self._identities.issue(run)
         self._dependents.began(owner)

@@ -135,7 +135,8 @@ class _Operator:
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         _log.info("Proxy listens", port=port)
-        return Access(proxy, identities, dependents, inject=self._settings.inject_owner_ref)
+        inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
+        return Access(proxy, identities, dependents, inject=inject, namespace=namespace)
 
     def _catch_signals(self) -> None:
         def caught(name: str) -> None:

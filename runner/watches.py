@@ -77,6 +77,9 @@ class Watch:
     selector: str
     """Label selector in the API's own spelling (`a=b,c in (d,e)`); empty: all objects."""
     blacklist: frozenset[GVK]
+    service_account: str
+    """As which service account its runs call the API server: `name` in the operator's own namespace, or
+    `namespace/name`; empty: as the operator itself."""
     line: int
     """Where the entry begins in watches.yaml, counted from 1."""
 
@@ -144,6 +147,7 @@ _WATCH_FIELDS = (
     "markUnsafe",
     "selector",
     "blacklist",
+    "serviceAccount",
     "finalizer",
 )
 _FINALIZER_FIELDS = ("name", "role", "playbook", "vars")
@@ -215,6 +219,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         mark_unsafe=fields.boolean("markUnsafe", default=True),
         selector=watches_selector.read(fields),
         blacklist=_blacklist(fields),
+        service_account=_service_account(fields),
         line=line,
     )
     # Whatever is wrong with the other fields has been told by now; without content there is nothing to run.
@@ -291,3 +296,17 @@ def _blacklist(fields: Fields) -> frozenset[GVK]:
             item.warn("", "matches nothing: it needs version and kind (and group, unless it is the core group)")
         kinds.append(gvk)
     return frozenset(kinds)
+
+
+def _service_account(fields: Fields) -> str:
+    field = "serviceAccount"
+    text = fields.text(field)
+    namespace, slash, name = text.rpartition("/")
+    if not text:
+        written = fields.given(field)
+        if fields.is_written(field) and (written is None or isinstance(written, yaml.ScalarNode)):
+            # Perhaps a variable that is set to nothing: that must not end in more rights than were meant.
+            fields.error(field, "is empty; name an account, or leave it out to run with the operator's own rights")
+    elif not labels.is_subdomain(name) or (slash and (not labels.is_subdomain(namespace) or "." in namespace)):
+        fields.error(field, f"{text!r} is no service account; write its name, or namespace/name")
+    return text

@@ -85,6 +85,10 @@ class Fields:
         node = self._values.get(name)
         return None if node is None or yamltree.is_null(node) else node
 
+    def is_written(self, name: str) -> bool:
+        """Whether the field stands there, be it null."""
+        return name in self._values
+
     def error(self, name: str, message: str) -> None:
         """Record an error at the field, or at the mapping when the field is absent."""
         self.place.error(self._values.get(name, self._mapping), name, message)

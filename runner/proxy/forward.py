@@ -45,13 +45,15 @@ class Forward:
     async def __call__(self, call: Call) -> Answer:
         """Ask the API server. ApiUnavailableError when it gives no usable answer."""
         login = await self._credentials.headers()
-        if _impersonates_twice(login, call.headers):
-            return refusal(403, "the operator impersonates someone already: runs cannot impersonate others through it")
+        account = call.run.run.service_account
+        if problem := _clash(login, account, call.headers):
+            return refusal(403, problem)
+        login = _acting_as(account, login)
         answer = await self._ask(call, login)
         if answer.status == _UNAUTHORIZED and not isinstance(call.content, Body):
             answer.finish()
             await self._credentials.refresh()
-            answer = await self._ask(call, await self._credentials.headers())
+            answer = await self._ask(call, _acting_as(account, await self._credentials.headers()))
         return answer
 
     async def _ask(self, call: Call, login: CIMultiDict[str]) -> Answer:
@@ -166,9 +168,31 @@ def _retrieve(pump: asyncio.Task[None]) -> None:
         pump.exception()
 
 
-def _impersonates_twice(login: CIMultiDict[str], headers: Headers) -> bool:
-    theirs = any(name.lower().startswith(_IMPERSONATE.encode()) for name, _ in headers)
-    return theirs and any(name.lower().startswith(_IMPERSONATE) for name in login)
+def _clash(login: CIMultiDict[str], account: str, headers: Headers) -> str:
+    """Say why a call cannot be made, since it would have to be made as two at once; empty when it can."""
+    is_ours = any(name.lower().startswith(_IMPERSONATE) for name in login)
+    is_theirs = any(name.lower().startswith(_IMPERSONATE.encode()) for name, _ in headers)
+    if account and is_ours:
+        return (
+            "the operator's credentials impersonate someone already, so its runs cannot be made as the watch's "
+            f"serviceAccount {account}: give the operator credentials without `as`"
+        )
+    if account and is_theirs:
+        return f"this run's calls are made as the watch's serviceAccount {account}: it cannot impersonate others"
+    if is_ours and is_theirs:
+        return "the operator impersonates someone already: runs cannot impersonate others through it"
+    return ""
+
+
+def _acting_as(account: str, login: CIMultiDict[str]) -> CIMultiDict[str]:
+    """Have the API server judge by a service account's rights. Its groups it adds itself, so that no right on them is
+    needed (https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/).
+    """  # noqa: D205 - two sentences belong together
+    if not account:
+        return login
+    acting = CIMultiDict(login)
+    acting["Impersonate-User"] = f"system:serviceaccount:{account.replace('/', ':')}"
+    return acting
 
 
 def _may_repeat(call: Call, connection: ServerConnection) -> bool:

@@ -71,6 +71,7 @@ def make_watch() -> Callable[..., Watch]:
         mark_unsafe=True,
         selector="",
         blacklist=frozenset(),
+        service_account="",
         line=1,
     )
 

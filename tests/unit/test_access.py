@@ -1,4 +1,4 @@
-"""What a run's environment needs to reach the proxy."""
+"""What a run needs to reach the proxy, and as whom it does."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ def test_an_http_proxy_of_the_operator_does_not_come_between_a_run_and_ours() ->
 
 def test_without_an_http_proxy_nothing_is_added() -> None:
     assert access.environment({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
+
+
+def test_a_service_account_without_namespace_is_one_of_the_operators_own() -> None:
+    assert access.account("narrow", "tools") == "tools/narrow"
+    assert access.account("other/narrow", "tools") == "other/narrow"
+    assert not access.account("", "tools")

@@ -319,6 +319,7 @@ def watch_of(gvk: GVK, **different: Any) -> Watch:
         "mark_unsafe": True,
         "selector": "",
         "blacklist": frozenset(),
+        "service_account": "",
         "line": 1,
     }
     return Watch(**{**plain, **different})

@@ -108,6 +108,7 @@ def watch(role: Role, *, mark_unsafe: bool) -> Watch:
         mark_unsafe=mark_unsafe,
         selector="",
         blacklist=frozenset(),
+        service_account="",
         line=1,
     )
 

@@ -211,9 +211,11 @@ class Stage:
 
 @asynccontextmanager
 async def stand(
-    folder: Path, *handlers: Handler, tls: ssl.SSLContext | None = None, **cluster: object
+    folder: Path, *handlers: Handler, tls: ssl.SSLContext | None = None, acting_as: str = "", **cluster: object
 ) -> AsyncIterator[Stage]:
-    """Start a server and a proxy before it; `cluster` is what else the operator's kubeconfig says of the cluster."""
+    """Start a server and a proxy before it; `cluster` is what else the operator's kubeconfig says of the cluster, and
+    `acting_as` whom its user impersonates.
+    """
     api = ApiServer(lambda *_: asyncio.sleep(0))
     api.answers(reply())
     server = await asyncio.start_server(api.serve, "127.0.0.1", 0, ssl=tls)
@@ -225,7 +227,7 @@ async def stand(
                 "current-context": "c",
                 "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
                 "clusters": [{"name": "k", "cluster": {"server": api.url, **cluster}}],
-                "users": [{"name": "u", "user": {"token": OPERATOR_TOKEN}}],
+                "users": [{"name": "u", "user": {"token": OPERATOR_TOKEN, "as": acting_as}}],
             }
         )
     )

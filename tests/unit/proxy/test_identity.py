@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 import orjson
@@ -100,6 +102,41 @@ async def test_who_a_client_wants_to_impersonate_besides_is_passed_on(stage: Sta
     await wire.ask(f"GET /api/v1/pods HTTP/1.1\r\nHost: here\r\n{extra}\r\n{wanted}\r\n\r\n")
     passed = [header for header in stage.api.seen[0].headers if header[0].startswith("Impersonate-")]
     assert passed == [("Impersonate-User", "alice"), ("Impersonate-Group", "dev"), ("Impersonate-Extra-Team", "x")]
+
+
+async def test_a_run_of_a_service_account_acts_as_it_and_names_no_groups(stage: Stage) -> None:
+    stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
+    assert (await stage.get()).status == 200
+    passed = [header for header in stage.api.seen[0].headers if header[0].lower().startswith("impersonate-")]
+    assert passed == [("Impersonate-User", "system:serviceaccount:tools:narrow")]
+
+
+async def test_it_stays_that_account_when_credentials_are_renewed(stage: Stage) -> None:
+    stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
+    stage.api.answers(stage.reply(b"{}", "401 Unauthorized"), stage.reply())
+    assert (await stage.get()).status == 200
+    assert [seen.get("Impersonate-User") for seen in stage.api.seen] == ["system:serviceaccount:tools:narrow"] * 2
+
+
+@pytest.mark.parametrize("header", ["impersonate-user: alice", "Impersonate-Group: dev", "Impersonate-Uid: 1"])
+async def test_a_run_of_a_service_account_cannot_impersonate_others(stage: Stage, header: str) -> None:
+    stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
+    answer = await stage.get("/api/v1/pods", header)
+    assert (answer.status, orjson.loads(answer.body)["reason"]) == (403, "Forbidden")
+    assert b"as the watch's serviceAccount tools/narrow" in answer.body
+    assert not stage.api.seen
+
+
+async def test_an_operator_that_impersonates_lends_its_runs_no_second_user(
+    staged: Callable[..., AbstractAsyncContextManager[Stage]],
+) -> None:
+    async with staged(acting_as="bob") as stage:
+        assert (await stage.get()).status == 200
+        assert stage.api.seen.pop().get("Impersonate-User") == "bob"
+        assert b"cannot impersonate others" in (await stage.get("/api/v1/pods", "Impersonate-User: alice")).body
+        stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
+        assert b"credentials without `as`" in (await stage.get()).body
+        assert not stage.api.seen
 
 
 async def test_the_kubeconfig_of_a_run_names_its_owners_namespace_and_no_token_in_the_address(stage: Stage) -> None:

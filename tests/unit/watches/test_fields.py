@@ -41,6 +41,7 @@ class TestDefaults:
             mark_unsafe=True,
             selector="",
             blacklist=frozenset(),
+            service_account="",
             line=1,
         )
 
@@ -69,6 +70,7 @@ class TestDefaults:
   blacklist:
     - {group: apps, version: v1, kind: Deployment}
     - {version: v1, kind: Secret}
+  serviceAccount: tools/narrow
   finalizer:
     name: cache.example.com/cleanup
     role: cleanup
@@ -95,6 +97,7 @@ class TestDefaults:
                 mark_unsafe=False,
                 selector="app=cache",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
+                service_account="tools/narrow",
                 line=3,
             ),
         )
@@ -131,6 +134,20 @@ class TestTypes:
     )
     def test_a_reconcile_period_is_a_duration_or_off(self, one: One, text: str, seconds: float | None) -> None:
         assert one(f"  reconcilePeriod: {text}\n").reconcile_period == seconds
+
+    @pytest.mark.parametrize("text", ["narrow", "tools/narrow", "a.b-c"])
+    def test_a_service_account_is_a_name_perhaps_with_its_namespace(self, one: One, text: str) -> None:
+        assert one(f"  serviceAccount: {text}\n").service_account == text
+
+    @pytest.mark.parametrize("text", ["a/b/c", "/narrow", "tools/", "Narrow", "a.b/c", "a:b", "{name: narrow}"])
+    def test_what_cannot_be_a_service_account_is_an_error(self, errors: Errors, text: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  serviceAccount: {text}\n")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: serviceAccount: ")
+
+    @pytest.mark.parametrize("text", ["", '""', "$EMPTY", "$UNSET"])
+    def test_an_empty_service_account_does_not_mean_the_operators_own(self, errors: Errors, text: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  serviceAccount: {text}\n", EMPTY="")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: serviceAccount: ")
 
     @pytest.mark.parametrize("text", ["10", "1d", '""', "true", "[1m]", "soon"])
     def test_a_duration_that_does_not_parse_is_an_error(self, errors: Errors, text: str) -> None:
