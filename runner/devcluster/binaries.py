@@ -1,4 +1,4 @@
-"""The programs of the control plane: which ones, where they are looked for, how they get there.
+"""The programs of the control plane, and helm for who tests with it: where they are looked for, how they get there.
 
 In this order, for each program by itself: the folder that `KUBEBUILDER_ASSETS` names; our folder in the user's cache;
 an official release; a build by Go. What is loaded or built appears in the cache whole or not at all, so that an
@@ -22,7 +22,7 @@ from runner.devcluster import folders, locks
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
-KUBERNETES, ETCD, KWOK = "v1.35.4", "v3.6.5", "v0.7.0"
+KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
 ASSETS = "KUBEBUILDER_ASSETS"
 
 
@@ -50,6 +50,24 @@ PROGRAMS = (
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
     ),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Programs that are got and kept together."""
+
+    what: str
+    versions: str
+    """What their folder is named after: others have another one, so none is ever taken for another."""
+    programs: tuple[Program, ...]
+
+
+CONTROL_PLANE = Kit("control plane", f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}", PROGRAMS)
+HELM_KIT = Kit(
+    "helm client",
+    f"helm-{HELM}",
+    (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", (("helm.sh/helm/v3/internal/version.version", HELM),)),),
 )
 
 
@@ -83,22 +101,18 @@ def this_machine() -> Target:
     return Target(sys.platform, machines.get(machine, machine))
 
 
-def cache_folder(environ: Mapping[str, str], target: Target) -> Path:
-    """Return the folder for these versions; others have another one, so none is ever taken for another."""
-    return folders.binaries(environ) / f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}_{target}"
+def cache_folder(environ: Mapping[str, str], target: Target, kit: Kit) -> Path:
+    """Return the folder of a kit's programs."""
+    return folders.binaries(environ) / f"{kit.versions}_{target}"
 
 
-def find(
-    environ: Mapping[str, str],
-    target: Target,
-    programs: Sequence[Program] = PROGRAMS,
-) -> Mapping[str, Path]:
+def find(environ: Mapping[str, str], target: Target, kit: Kit) -> Mapping[str, Path]:
     """Return those programs that are on this machine already."""
-    places = [cache_folder(environ, target)]
+    places = [cache_folder(environ, target, kit)]
     if environ.get(ASSETS):
         places.insert(0, Path(environ[ASSETS]).absolute())
     found = {}
-    for program in programs:
+    for program in kit.programs:
         for place in places:
             if os.access(place / program.name, os.X_OK):
                 found[program.name] = place / program.name
@@ -110,29 +124,31 @@ def provide(
     environ: Mapping[str, str],
     sources: Sequence[Source],
     progress: Progress,
-    programs: Sequence[Program] = PROGRAMS,
+    kit: Kit,
 ) -> Mapping[str, Path]:
     """Return all programs; get what is missing, in the given order of sources."""
     target = this_machine()
-    found = find(environ, target, programs)
-    if len(found) == len(programs):
+    found = find(environ, target, kit)
+    if len(found) == len(kit.programs):
         return found
-    folder = cache_folder(environ, target)
-    with locks.locked(folder / "lock", _waiting(progress)):
-        found = find(environ, target, programs)
-        missing = [program for program in programs if program.name not in found]
+    folder = cache_folder(environ, target, kit)
+    with locks.locked(folder / "lock", _Waiting(progress, kit)):
+        found = find(environ, target, kit)
+        missing = [program for program in kit.programs if program.name not in found]
         if missing:
             progress.note(
-                f"The control plane lacks {', '.join(program.name for program in missing)}; getting that into {folder} "
+                f"The {kit.what} lacks {', '.join(program.name for program in missing)}; getting that into {folder} "
                 "(once; by Go it takes some minutes)",
             )
         for number, program in enumerate(missing, start=1):
             with progress.step(f"{program.name} ({number} of {len(missing)})"):
-                _get(program, target, folder, sources, progress)
-    return find(environ, target, programs)
+                _get(program, target, kit, folder, sources, progress)
+    return find(environ, target, kit)
 
 
-def _get(program: Program, target: Target, folder: Path, sources: Sequence[Source], progress: Progress) -> None:
+def _get(
+    program: Program, target: Target, kit: Kit, folder: Path, sources: Sequence[Source], progress: Progress
+) -> None:
     reasons = []
     for source in sources:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as new:
@@ -149,22 +165,19 @@ def _get(program: Program, target: Target, folder: Path, sources: Sequence[Sourc
     raise ClusterError(
         f"{program.name} for {target} cannot be had:\n  - {ASSETS}: not set, or not there{ways}\n"
         "Install Go (https://go.dev/dl/), or open the network, or set "
-        f"{ASSETS} to a folder that holds {', '.join(p.name for p in PROGRAMS)}.",
+        f"{ASSETS} to a folder that holds what is missing: {', '.join(p.name for p in kit.programs)}.",
     )
-
-
-def _waiting(progress: Progress) -> _Waiting:
-    return _Waiting(progress)
 
 
 class _Waiting:
     """Says once that another process is at it, then now and then that it still is."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, kit: Kit) -> None:
         self._progress = progress
+        self._kit = kit
         self._said = False
 
     def __call__(self) -> None:
         if not self._said:
-            self._progress.note("Another process is getting the control plane's programs; waiting for it")
+            self._progress.note(f"Another process is getting the {self._kit.what}'s programs; waiting for it")
             self._said = True

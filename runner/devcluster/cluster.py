@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol, TextIO
 
 from runner.devcluster import binaries, kubeconfig, kwok
 from runner.devcluster.api import Api
+from runner.devcluster.binaries import Kit
 from runner.devcluster.downloads import Downloads, open_url
 from runner.devcluster.gobuild import GoBuild
 from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
@@ -280,6 +281,16 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
 
 def get_programs(environ: Mapping[str, str], progress: TextIO) -> Mapping[str, Path]:
     """Return the control plane's programs, got in one of the known ways."""
-    logs = binaries.cache_folder(environ, binaries.this_machine())
+    return _provide(environ, progress, binaries.CONTROL_PLANE)
+
+
+def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
+    """Return a helm client: the one in PATH, else one that is got like the control plane's programs."""
+    found = shutil.which("helm", path=environ.get("PATH"))
+    return Path(found) if found else _provide(environ, progress, binaries.HELM_KIT)["helm"]
+
+
+def _provide(environ: Mapping[str, str], progress: TextIO, kit: Kit) -> Mapping[str, Path]:
+    logs = binaries.cache_folder(environ, binaries.this_machine(), kit)
     sources = (Downloads(open_url), GoBuild(environ, logs))
-    return binaries.provide(environ, sources, Progress(progress))
+    return binaries.provide(environ, sources, Progress(progress), kit)

@@ -1,7 +1,7 @@
 """Programs from their projects' official releases, taken only if their SHA-256 is the published one.
 
-dl.k8s.io publishes a digest beside each file, etcd a list per release; of kwok's, GitHub's own record of the release
-tells it. All by HTTPS from the projects' own hosts.
+dl.k8s.io and get.helm.sh publish a digest beside each file, etcd a list per release; of kwok's, GitHub's own record of
+the release tells it. All by HTTPS from the projects' own hosts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from runner.devcluster.binaries import ETCD, KUBERNETES, KWOK, Program, Target, UnavailableError
+from runner.devcluster.binaries import ETCD, HELM, KUBERNETES, KWOK, Program, Target, UnavailableError
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
@@ -59,6 +59,9 @@ def release(program: Program, target: Target) -> Release:
         base = f"{_GITHUB}/etcd-io/etcd/releases/download/{ETCD}"
         archive = f"etcd-{ETCD}-{target}"
         return Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd")
+    if program.name == "helm":
+        url = f"https://get.helm.sh/helm-{HELM}-{target}.tar.gz"
+        return Release(url, f"{url}.sha256sum", f"{target}/helm")
     if program.name == "kwok":
         return Release(f"{_GITHUB}/kubernetes-sigs/kwok/releases/download/{KWOK}/kwok-{target}", _KWOK_RELEASE)
     if target.system != "linux" and program.name != "kubectl":

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from runner.devcluster import binaries
-from runner.devcluster.binaries import PROGRAMS, Program, Target, UnavailableError
+from runner.devcluster.binaries import CONTROL_PLANE, PROGRAMS, Kit, Program, Target, UnavailableError
+from runner.devcluster.cluster import get_helm
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
-_TWO = (Program("etcd", "m", "p"), Program("kwok", "m", "p"))
+_TWO = Kit("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))
 # Gets one program slowly, by a source that notes each time it is asked.
 _SLOW = """
 import sys, time
@@ -32,7 +33,8 @@ class Slow:
 
 environ = {"XDG_CACHE_HOME": str(folder / "cache")}
 programs = (binaries.Program("etcd", "m", "p"), binaries.Program("kwok", "m", "p"))
-found = binaries.provide(environ, (Slow(),), Progress(sys.stderr), programs)
+kit = binaries.Kit("test", "etcd-1_kwok-1", programs)
+found = binaries.provide(environ, (Slow(),), Progress(sys.stderr), kit)
 assert all("whole" in path.read_text() for path in found.values()), found
 print("ready", flush=True)
 """
@@ -86,7 +88,7 @@ def _install(folder: Path, *names: str) -> None:
 
 
 def _cache(environ: Mapping[str, str]) -> Path:
-    return binaries.cache_folder(environ, binaries.this_machine())
+    return binaries.cache_folder(environ, binaries.this_machine(), _TWO)
 
 
 def test_the_users_own_folder_comes_first(environ: dict[str, str], tmp_path: Path, quiet: Progress) -> None:
@@ -156,8 +158,8 @@ def test_where_every_way_is_closed_the_error_names_each_and_says_what_to_do(
 
 
 def test_other_versions_and_other_machines_have_a_cache_of_their_own(environ: dict[str, str]) -> None:
-    linux = binaries.cache_folder(environ, Target("linux", "amd64"))
-    mac = binaries.cache_folder(environ, Target("darwin", "arm64"))
+    linux = binaries.cache_folder(environ, Target("linux", "amd64"), CONTROL_PLANE)
+    mac = binaries.cache_folder(environ, Target("darwin", "arm64"), CONTROL_PLANE)
     assert linux != mac
     assert all(version in linux.name for version in (binaries.KUBERNETES, binaries.ETCD, binaries.KWOK))
 
@@ -212,3 +214,12 @@ def test_the_control_plane_has_its_six_programs() -> None:
         "kubectl",
         "kwok",
     ]
+
+
+def test_a_helm_in_path_comes_before_one_of_ours(tmp_path: Path) -> None:
+    ours = binaries.cache_folder({"XDG_CACHE_HOME": str(tmp_path)}, binaries.this_machine(), binaries.HELM_KIT)
+    for folder in (tmp_path / "bin", ours):
+        _install(folder, "helm")
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path / "bin")}
+    assert get_helm(environ, io.StringIO()) == tmp_path / "bin" / "helm"
+    assert get_helm({**environ, "PATH": str(tmp_path)}, io.StringIO()) == ours / "helm"

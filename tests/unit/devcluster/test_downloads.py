@@ -15,13 +15,23 @@ from urllib.parse import urlsplit
 import pytest
 
 from runner.devcluster import downloads
-from runner.devcluster.binaries import ETCD, KUBERNETES, KWOK, PROGRAMS, Program, Target, UnavailableError
+from runner.devcluster.binaries import (
+    ETCD,
+    HELM,
+    HELM_KIT,
+    KUBERNETES,
+    KWOK,
+    PROGRAMS,
+    Program,
+    Target,
+    UnavailableError,
+)
 from runner.devcluster.downloads import Downloads
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
 _LINUX, _MAC = Target("linux", "amd64"), Target("darwin", "arm64")
-_NAMED = {program.name: program for program in PROGRAMS}
+_NAMED = {program.name: program for program in (*PROGRAMS, *HELM_KIT.programs)}
 _APISERVER = f"/release/{KUBERNETES}/bin/linux/amd64/kube-apiserver"
 _ETCD = f"/etcd-io/etcd/releases/download/{ETCD}"
 
@@ -84,18 +94,37 @@ def test_a_program_comes_with_the_digest_beside_it(site: Site, tmp_path: Path, q
     assert (tmp_path / "file").read_bytes() == b"program"
 
 
-def test_a_program_comes_out_of_its_archive(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def _archive(member: str) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        entry = tarfile.TarInfo(f"etcd-{ETCD}-linux-amd64/etcd")
+        entry = tarfile.TarInfo(member)
         entry.size = 7
         archive.addfile(entry, io.BytesIO(b"program"))
-    name = f"etcd-{ETCD}-linux-amd64.tar.gz"
-    sums = f"{'0' * 64}  etcd-{ETCD}-linux-arm64.tar.gz\n{_digest(buffer.getvalue())}  {name}\n"
-    site.files = {f"{_ETCD}/{name}": buffer.getvalue(), f"{_ETCD}/SHA256SUMS": sums.encode()}
-    Downloads(site.open).fetch(_NAMED["etcd"], _LINUX, tmp_path / "etcd", quiet)
-    assert (tmp_path / "etcd").read_bytes() == b"program"
-    assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "file", "member", "digests"),
+    [
+        ("etcd", _ETCD, f"etcd-{ETCD}-linux-amd64.tar.gz", f"etcd-{ETCD}-linux-amd64/etcd", "SHA256SUMS"),
+        (
+            "helm",
+            "",
+            f"helm-{HELM}-linux-amd64.tar.gz",
+            "linux-amd64/helm",
+            f"helm-{HELM}-linux-amd64.tar.gz.sha256sum",
+        ),
+    ],
+)
+def test_a_program_comes_out_of_its_archive(
+    site: Site, tmp_path: Path, quiet: Progress, name: str, folder: str, file: str, member: str, digests: str
+) -> None:
+    archive = _archive(member)
+    sums = f"{'0' * 64}  {file.replace('amd64', 'arm64')}\n{_digest(archive)}  {file}\n"
+    site.files = {f"{folder}/{file}": archive, f"{folder}/{digests}": sums.encode()}
+    Downloads(site.open).fetch(_NAMED[name], _LINUX, tmp_path / name, quiet)
+    assert (tmp_path / name).read_bytes() == b"program"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_program_comes_with_the_digest_of_githubs_record(site: Site, tmp_path: Path, quiet: Progress) -> None:
@@ -164,7 +193,7 @@ def test_where_a_project_releases_nothing_this_way_is_closed(name: str) -> None:
         downloads.release(_NAMED[name], _MAC)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", _NAMED.values(), ids=lambda program: program.name)
 def test_releases_come_by_https_alone(program: Program) -> None:
     where = downloads.release(program, _LINUX)
     assert where.url.startswith("https://")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.devcluster import binaries, gobuild
-from runner.devcluster.binaries import PROGRAMS, Program, Target, UnavailableError
+from runner.devcluster.binaries import HELM_KIT, PROGRAMS, Program, Target, UnavailableError
 from runner.devcluster.gobuild import GoBuild
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
@@ -105,7 +105,7 @@ def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
         gobuild.find_go({"PATH": str(older.parent)})
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [*PROGRAMS, *HELM_KIT.programs], ids=lambda program: program.name)
 def test_each_program_stands_in_its_module(program: Program) -> None:
     module = resources.files("runner.devcluster") / "modules" / program.module
     assert f'_ "{program.package}"' in (module / "tools.go").read_text()
@@ -122,3 +122,20 @@ def test_the_modules_have_the_versions_that_are_promised() -> None:
     replaced = re.findall(r"^\t(k8s\.io/\S+) => (k8s\.io/\S+) (\S+)$", kubernetes, re.MULTILINE)
     assert len(replaced) > 25
     assert all(left == right and version == staging for left, right, version in replaced)
+
+
+def test_helm_is_made_of_the_versions_that_kubectl_is_made_of() -> None:
+    modules = resources.files("runner.devcluster") / "modules"
+    helm, kubernetes = ((modules / name / "go.mod").read_text() for name in ("helm", "kubernetes"))
+    assert f"helm.sh/helm/v3 {binaries.HELM}" in helm
+    theirs, ours = _versions(kubernetes), _versions(helm)
+    shared = {name for name in ours.keys() & theirs.keys() if name.startswith(("k8s.io/", "golang.org/x/"))}
+    assert len(shared) > 15
+    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+def _versions(module: str) -> dict[str, str]:
+    """What a go.mod settles on: what it requires, or what it replaces that by."""
+    required = re.findall(r"^\t(\S+) (v\S+)", module, re.MULTILINE)
+    replaced = re.findall(r"^\t(\S+) => \S+ (v\S+)$", module, re.MULTILINE)
+    return dict(required) | dict(replaced)
