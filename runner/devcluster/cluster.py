@@ -91,19 +91,19 @@ class DevCluster:
     def set_pod_logs(self, namespace: str, pod: str, file: Path) -> None:
         """Name the file that is a pod's log; its lines must have the form of `kwok.log_line`.
 
-        kwok learns of it some milliseconds later. The pod need not exist yet.
+        `kubectl attach` shows the lines that are added to it. kwok learns of it some milliseconds later; the pod need
+        not exist yet.
         """
-        self.control.api().apply(
-            f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/logs/{pod}",
-            kwok.pod_logs(namespace, pod, file),
-        )
+        for made in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
+            self._speak(namespace, pod, made)
 
     def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
         """Lead a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface."""
-        self.control.api().apply(
-            f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/portforwards/{pod}",
-            kwok.pod_port(namespace, pod, port, target),
-        )
+        self._speak(namespace, pod, kwok.pod_port(namespace, pod, port, target))
+
+    def _speak(self, namespace: str, pod: str, made: Mapping[str, Any]) -> None:
+        plural = kwok.KINDS[made["kind"]]
+        self.control.api().apply(f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/{plural}/{pod}", made)
 
 
 @dataclass(slots=True)

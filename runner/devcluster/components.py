@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from runner.devcluster import kwok
 from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER
 from runner.devcluster.ports import LOOPBACK
 
@@ -132,7 +133,7 @@ def _kwok(ports: Ports) -> tuple[str, ...]:
         "--kubeconfig=kwok.kubeconfig",
         "--config=kwok.yaml",
         "--manage-all-nodes=true",
-        "--enable-crds=Logs,PortForward",
+        f"--enable-crds={','.join(kwok.KINDS)}",
         f"--server-address={LOOPBACK}:{ports.kwok}",
         f"--node-ip={LOOPBACK}",
         f"--node-port={ports.kwok}",

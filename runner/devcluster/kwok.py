@@ -2,7 +2,7 @@
 
 kwok plays the kubelet. Every pod becomes Running and Ready; what its log, its commands and its ports answer is said by
 kwok's own objects: for all pods in the configuration file, for one pod by an object of that pod's name in its namespace
-(`Logs`, `PortForward`), which wins. See kwok's API reference for the fields.
+(`Logs`, `Attach`, `PortForward`), which wins. See kwok's API reference for the fields.
 
 Pure: values only.
 """
@@ -19,7 +19,8 @@ from runner.devcluster.layout import Layout
 from runner.devcluster.ports import LOOPBACK
 
 GROUP_VERSION = "kwok.x-k8s.io/v1alpha1"
-PLURALS = ("logs", "portforwards")
+KINDS = {"Logs": "logs", "Attach": "attaches", "PortForward": "portforwards"}
+"""Kinds of the objects that speak for one pod, with their plurals."""
 NODE = "node-1"
 NO_LOG = "This pod is simulated. A Logs object of its name says which file is its log."
 # The answer of every port of every pod: takes an HTTP request, says what is missing. kwok closes the connection only
@@ -36,6 +37,7 @@ def configuration(layout: Layout) -> str:
     """Return kwok's configuration file. JSON is YAML, and a YAML file may hold several documents."""
     documents = (
         _document("ClusterLogs", {"logs": [{"logsFile": str(layout.pod_log), "follow": True}]}),
+        _document("ClusterAttach", {"attaches": [{"logsFile": str(layout.pod_log)}]}),
         _document("ClusterExec", {"execs": [{"local": {"workDir": str(layout.exec_folder)}}]}),
         _document("ClusterPortForward", {"forwards": [{"command": ["/bin/sh", "-c", _ANSWER]}]}),
     )
@@ -61,7 +63,7 @@ def node() -> Mapping[str, Any]:
 
 def definitions() -> tuple[Mapping[str, Any], ...]:
     """Return the custom resource definitions of the objects that speak for one pod."""
-    return (_definition("Logs", "logs"), _definition("PortForward", "portforwards"))
+    return tuple(_definition(kind, plural) for kind, plural in KINDS.items())
 
 
 def _definition(kind: str, plural: str) -> Mapping[str, Any]:
@@ -88,6 +90,11 @@ def pod_logs(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:
     """Return the object that names the file which is a pod's log."""
     spec = {"logs": [{"logsFile": str(file.absolute()), "follow": True}]}
     return _for_pod("Logs", namespace, pod, spec)
+
+
+def pod_attach(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:
+    """Return the object that names the file whose new lines `kubectl attach` shows."""
+    return _for_pod("Attach", namespace, pod, {"attaches": [{"logsFile": str(file.absolute())}]})
 
 
 def pod_port(namespace: str, pod: str, port: int, target: int) -> Mapping[str, Any]:

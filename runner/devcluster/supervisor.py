@@ -150,7 +150,7 @@ class Supervisor:
         for definition in kwok.definitions():
             name = definition["metadata"]["name"]
             api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", definition)
-        for plural in kwok.PLURALS:
+        for plural in kwok.KINDS.values():
             path = f"/apis/{kwok.GROUP_VERSION}/{plural}"
             self._wait_for(f"the API server to serve {plural}", partial(api.exists, path))
         for _ in range(_KWOK_TRIES):

@@ -44,7 +44,7 @@ def test_the_api_server_and_the_node_are_told_their_ports() -> None:
 def test_kwok_answers_for_every_pod() -> None:
     layout = Layout(Path("/clusters/mine"))
     documents = {document["kind"]: document for document in yaml.safe_load_all(kwok.configuration(layout))}
-    assert set(documents) == {"ClusterLogs", "ClusterExec", "ClusterPortForward"}
+    assert set(documents) == {"ClusterLogs", "ClusterAttach", "ClusterExec", "ClusterPortForward"}
     assert documents["ClusterLogs"]["spec"]["logs"] == [{"logsFile": "/clusters/mine/run/pod.log", "follow": True}]
     assert documents["ClusterExec"]["spec"]["execs"] == [{"local": {"workDir": "/clusters/mine/run/exec"}}]
 
@@ -62,3 +62,5 @@ def test_a_pods_log_file_is_named_by_its_absolute_path(monkeypatch: object, tmp_
     named = kwok.pod_logs("team", "web-0", tmp_path / "web.log")
     assert named["metadata"] == {"name": "web-0", "namespace": "team"}
     assert named["spec"] == {"logs": [{"logsFile": str(tmp_path / "web.log"), "follow": True}]}
+    attached = kwok.pod_attach("team", "web-0", tmp_path / "web.log")
+    assert attached["spec"] == {"attaches": [{"logsFile": str(tmp_path / "web.log")}]}
