@@ -30,10 +30,11 @@ from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 class Supervisor:
     """Runs one order to its end."""
 
-    def __init__(self, order: Order, control: BinaryIO, events: BinaryIO) -> None:
+    def __init__(self, order: Order, control: BinaryIO, events: BinaryIO, spawn: type[Spawn]) -> None:
         self._order = order
         self._control = control
         self._events = events
+        self._spawn = spawn
         self._process: Spawn | None = None
         self._stopping = threading.Event()
 
@@ -62,8 +63,8 @@ class Supervisor:
         config.prepare()
         config.command[0] = ansible_playbook()
         config.env |= utf8_locale()
-        Spawn.started = self._started
-        pexpect.spawn = Spawn
+        self._spawn.started = self._started
+        pexpect.spawn = self._spawn
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
         run = Runner(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
         run.run()
@@ -157,7 +158,7 @@ def main() -> None:
     processes.adopt_orphans()
     processes.signal_on_parent_death(signal.SIGTERM)
     order = Order(**json.loads(control.readline()))
-    Supervisor(order, control, events).run()
+    Supervisor(order, control, events, Spawn).run()
     os._exit(0)  # the listening thread holds the stream that a normal exit would wait for
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from runner import log
 from runner.engine import events, inputdir, processes
 from runner.engine.job import EventSink, Job, Outcome, RunResult
+from runner.engine.starter import ColdStarter
 from runner.engine.supervision import Supervision, signal_name
 from runner.errors import EngineError
 
@@ -51,6 +52,7 @@ class ExecEngine:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._starter = ColdStarter()
         self._log = log.get(__name__)
         self._runs: set[_Run] = set()
         self._supervisors: set[int] = set()
@@ -119,7 +121,7 @@ class ExecEngine:
     ) -> RunResult:
         began = time.monotonic()
         try:
-            supervision = await Supervision.start(folder, identity)
+            supervision = await Supervision.start(self._starter, folder, identity)
         except OSError as error:
             return _not_started(f"the run's process could not be started: {error}")
         self._log.debug("Run's process started", job=job.ident)

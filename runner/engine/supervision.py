@@ -10,19 +10,17 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Collection
-from dataclasses import asdict
 from typing import Any
 
 import orjson
 
 from runner.engine import processes
 from runner.engine.inputdir import TEMPORARY, RunFolder
+from runner.engine.starter import Started, Starter
 from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 
-_READ_AHEAD = 1 << 20
 _STDERR_KEPT = 8192
 _KILL_WITHIN = 10.0
 _STOP_WITHIN = GRACE + 5.0
@@ -32,7 +30,7 @@ _STOP_WITHIN = GRACE + 5.0
 class Supervision:
     """One supervisor."""
 
-    def __init__(self, process: asyncio.subprocess.Process, identity: str) -> None:
+    def __init__(self, process: Started, identity: str) -> None:
         self._process = process
         self._identity = identity
         self._complaint = b""
@@ -41,21 +39,8 @@ class Supervision:
         """How ansible-playbook ended; None until then, and for ever if the supervisor died first."""
 
     @classmethod
-    async def start(cls, folder: RunFolder, identity: str) -> Supervision:
+    async def start(cls, starter: Starter, folder: RunFolder, identity: str) -> Supervision:
         """Start a run. An `OSError` says that no process could be started."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # a folder named like one of our packages in the operator's working directory is none of ours
-            "-m",
-            "runner.engine.child",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(folder.environment),
-            start_new_session=True,
-            limit=_READ_AHEAD,
-        )
-        supervision = cls(process, identity)
         order = Order(
             run_dir=str(folder.path),
             ident=folder.ident,
@@ -66,8 +51,7 @@ class Supervision:
             kubeconfig=str(folder.kubeconfig),
             temporary=str(folder.path / TEMPORARY),
         )
-        supervision._tell(orjson.dumps(asdict(order)) + b"\n")
-        return supervision
+        return cls(await starter.start(order, folder.environment), identity)
 
     @property
     def pid(self) -> int:
@@ -76,8 +60,7 @@ class Supervision:
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the events; ends when the supervisor has ended, and then `ending` holds how, if it could say so."""
-        stream = self._process.stdout
-        assert stream is not None  # noqa: S101 - it was asked for as a pipe
+        stream = self._process.events
         while True:
             try:
                 kind, length = HEADER.unpack(await stream.readexactly(HEADER.size))
@@ -116,21 +99,21 @@ class Supervision:
             await asyncio.to_thread(_reap_strays, known)
         return self._how(code), gone
 
-    def _how(self, code: int) -> str:
+    def _how(self, code: int | None) -> str:
         if self.ending is not None:
             return ""
+        if code is None:
+            return "ended, and nobody knows how"
         if code < 0:
             return f"was killed by {signal_name(-code)}"
         last = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
         return f"ended with exit code {code}" + (f": {last}" if last else "")
 
     def _tell(self, line: bytes) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for as a pipe
-        self._process.stdin.write(line)
+        self._process.control.write(line)
 
     async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - it was asked for as a pipe
-        while part := await self._process.stderr.read(_STDERR_KEPT):
+        while part := await self._process.complaints.read(_STDERR_KEPT):
             self._complaint = (self._complaint + part)[-_STDERR_KEPT:]
 
 

@@ -1,0 +1,1 @@
+"""The warm engine: runs are forked from a process that has Ansible loaded, and need no new interpreter."""
