@@ -141,7 +141,8 @@ class Reconciler:
             await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))))
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
-        await self._status.write(resource, self._latest(obj), status.observed(obj, status.ended(result)))
+        wanted = status.ended(result, grant.stats.forbidden())
+        await self._status.write(resource, self._latest(obj), status.observed(obj, wanted))
         if plan.finalizing and result.outcome is Outcome.SUCCEEDED:
             await self._release(resource, self._latest(obj))
             return Done(None)

@@ -1,12 +1,13 @@
 """What a run leaves in the log: its blocks on standard output, and a line when it begins and ends.
 
 Blocks are the task output that `kubectl logs -c manager` users know. The lines carry `job`, `gvk`, `name` and
-`namespace`; failed tasks get a line each, with the task's file and line.
+`namespace`; failed tasks get a line each, with the task's file and line. Rights that a run lacked are told with each
+failure, and once where runs do without them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runner import log
 from runner.engine.blocks import BlockWriter, Level, block, recap_block
@@ -14,6 +15,9 @@ from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.proxy.identity import RunStats
 from runner.watches import Role
 from runner.workqueue import Request
+
+_MOST_TOLD = 1000
+"""Sentences that are remembered, so that each is said once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class RunLog:
     writer: BlockWriter
     whole_output: bool
     """Whether a run's whole output is printed once more when it ends."""
+    told: set[str] = field(default_factory=set, compare=False)
+    """What has been said of runs that succeeded without some right."""
 
     def start(self, job: Job, request: Request) -> RunRecord:
         """Say that a run starts, and why."""
@@ -60,6 +66,7 @@ class RunRecord:
         """Say how the run ended."""
         for failure in result.failures:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
+        self._tell_refusals(api, result)
         if self._output:
             self._settings.writer.write("\n".join([*self._output, ""]))
         say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
@@ -75,6 +82,14 @@ class RunRecord:
             api_seconds=round(api.seconds, 3),
             error=result.message or None,
         )
+
+    def _tell_refusals(self, api: RunStats, result: RunResult) -> None:
+        for sentence in api.forbidden():
+            if result.outcome is not Outcome.SUCCEEDED:
+                self._log.error("A right is missing", error=sentence)
+            elif sentence not in self._settings.told and len(self._settings.told) < _MOST_TOLD:
+                self._settings.told.add(sentence)
+                self._log.warning("A right is missing; the run succeeded without it", problem=sentence)
 
     def _recap(self, event: Event) -> str | None:
         if self._settings.level == "nothing":

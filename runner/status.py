@@ -19,6 +19,7 @@ Condition: TypeAlias = dict[str, Any]
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 
+_CUT = "\n(cut here; the run's log holds the rest)"
 _UNKNOWN_FAILURE = "unknown playbook failure"
 _RUNNING_MESSAGE = "Running reconciliation"
 
@@ -31,8 +32,8 @@ def begun(obj: Object) -> list[Condition]:
     return wanted
 
 
-def ended(result: RunResult) -> list[Condition]:
-    """Conditions of an object whose run has ended."""
+def ended(result: RunResult, advice: Sequence[str]) -> list[Condition]:
+    """Conditions of an object whose run has ended. `advice`: what may mend a failure, a sentence each."""
     if result.outcome is Outcome.SUCCEEDED:
         return [
             _condition(
@@ -49,7 +50,7 @@ def ended(result: RunResult) -> list[Condition]:
         message = result.message or "The run was ended before it was done; it is started again."
         return [_condition("Running", status=False, reason="Canceled", message=message)]
     reason = "TimedOut" if result.outcome is Outcome.TIMED_OUT else "Failed"
-    return failed(reason, failure_message(result), result.recap)
+    return failed(reason, failure_message(result, advice), result.recap)
 
 
 def failed(reason: str, message: str, recap: Recap | None = None) -> list[Condition]:
@@ -57,16 +58,17 @@ def failed(reason: str, message: str, recap: Recap | None = None) -> list[Condit
     return [
         _condition("Running", status=False, reason=reason, message=""),
         _condition("Successful", status=False, reason=reason, message=""),
-        _condition("Failure", status=True, reason=reason, message=_bounded(message), recap=recap),
+        _condition("Failure", status=True, reason=reason, message=_bounded(message, MAX_MESSAGE), recap=recap),
     ]
 
 
-def failure_message(result: RunResult) -> str:
-    """Say why a run failed: each failed task's message, a line each, or the engine's own sentence."""
+def failure_message(result: RunResult, advice: Sequence[str]) -> str:
+    """Say why a run failed: each failed task's message, a line each, or the engine's own sentence; then the advice."""
     lines = [failure.message or _UNKNOWN_FAILURE for failure in result.failures]
     if not lines or result.outcome is not Outcome.FAILED:
         lines.insert(0, result.message or _UNKNOWN_FAILURE)
-    return "\n".join(lines)
+    tail = "".join(f"\n{each}" for each in advice)
+    return _bounded("\n".join(lines), MAX_MESSAGE - len(tail)) + tail
 
 
 def observed(obj: Object, conditions: Sequence[Condition]) -> list[Condition]:
@@ -165,10 +167,10 @@ def _find(conditions: Sequence[Condition], kind: str) -> Condition | None:
     return next((condition for condition in conditions if condition.get("type") == kind), None)
 
 
-def _bounded(message: str) -> str:
-    if len(message) <= MAX_MESSAGE:
+def _bounded(message: str, most: int) -> str:
+    if len(message) <= most:
         return message
-    return message[:MAX_MESSAGE] + "\n(cut here; the run's log holds the rest)"
+    return message[: most - len(_CUT)] + _CUT
 
 
 def _timestamp(now: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -23,6 +24,7 @@ from runner.errors import (
     ThrottledError,
     UnauthorizedError,
 )
+from runner.kube import forbidden
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: UnauthorizedError,
@@ -32,10 +34,6 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     410: GoneError,
     422: InvalidError,
     429: ThrottledError,
-}
-_ADVICE: dict[type[ApiError], str] = {
-    UnauthorizedError: "check that the credentials are valid and not expired",
-    ForbiddenError: "add a rule for this verb and resource to the operator's Role or ClusterRole",
 }
 _SERVER_ERRORS = 500
 _EXCERPT = 200
@@ -64,10 +62,19 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
     details = status.get("details")
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
         retry_after = float(details["retryAfterSeconds"])
-    message = f"{what}: {status.get('message') or status.get('reason') or 'no message'} (HTTP {code})"
-    if kind in _ADVICE:
-        message += f"; {_ADVICE[kind]}"
+    said = str(status.get("message") or status.get("reason") or "no message")
+    message = f"{what}: {said} (HTTP {code}){_advice(code, said)}"
     return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after)
+
+
+def _advice(code: int, said: str) -> str:
+    """What to do about an error, as far as its code and message show."""
+    if code == HTTPStatus.UNAUTHORIZED:
+        return "; check that the credentials are valid and not expired"
+    missing = forbidden.read(said) if code == HTTPStatus.FORBIDDEN else None
+    if missing is None:
+        return ""
+    return f"; add to the operator's {forbidden.where(missing)}: {forbidden.rule(missing, [missing.verb])}"
 
 
 class Warnings:

@@ -13,23 +13,39 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runner.kube import forbidden
+from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
 from runner.ownership import Owner
+
+_MOST_RIGHTS = 20
+"""Missing rights that are kept of a run."""
 
 
 @dataclass(slots=True)
 class RunStats:
-    """How much a run has asked of the API server."""
+    """What a run has asked of the API server, and what it was refused."""
 
     calls: int = 0
     seconds: float = 0.0
     """Time that calls took, watches and other endless ones left out."""
+    missing: set[MissingRight] = field(default_factory=set)
+    """Rights for want of which calls were refused, the first of them."""
 
     def add(self, seconds: float, *, endless: bool) -> None:
         """Count one call."""
         self.calls += 1
         if not endless:
             self.seconds += seconds
+
+    def lacks(self, right: MissingRight) -> None:
+        """Note a right that a call needed."""
+        if len(self.missing) < _MOST_RIGHTS:
+            self.missing.add(right)
+
+    def forbidden(self) -> tuple[str, ...]:
+        """Say of each thing that was refused which rule to add; the same rights make the same sentences."""
+        return forbidden.sentences(self.missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,14 +59,14 @@ def test_a_first_run_announces_itself_and_nothing_else() -> None:
 
 
 def test_a_run_that_begins_takes_an_earlier_success_back() -> None:
-    done = _write(_object(), status.ended(_result(Outcome.SUCCEEDED)))
+    done = _write(_object(), status.ended(_result(Outcome.SUCCEEDED), ()))
     again = _by_type(_write(done, status.begun(done)))
     assert again["Running"]["reason"] == "Running"
     assert again["Successful"]["status"] == "False"
 
 
 def test_success_says_so_in_all_three_conditions_with_the_recap() -> None:
-    found = _by_type(_write(_object(), status.ended(_result(Outcome.SUCCEEDED))))
+    found = _by_type(_write(_object(), status.ended(_result(Outcome.SUCCEEDED), ())))
     assert found["Running"]["status"] == "True"
     assert found["Running"]["reason"] == "Successful"
     assert found["Running"]["message"] == "Awaiting next reconciliation"
@@ -85,7 +85,7 @@ def test_success_says_so_in_all_three_conditions_with_the_recap() -> None:
 
 def test_failure_lists_each_failed_tasks_message_on_its_own_line() -> None:
     failures = (TaskFailure("one", "no such image", "t.yml:3"), TaskFailure("two", "", "t.yml:9"))
-    found = _by_type(_write(_object(), status.ended(_result(Outcome.FAILED, *failures))))
+    found = _by_type(_write(_object(), status.ended(_result(Outcome.FAILED, *failures), ())))
     assert found["Failure"]["status"] == "True"
     assert found["Failure"]["reason"] == "Failed"
     assert found["Failure"]["message"] == "no such image\nunknown playbook failure"
@@ -99,33 +99,33 @@ def test_failure_lists_each_failed_tasks_message_on_its_own_line() -> None:
     [(Outcome.TIMED_OUT, "TimedOut"), (Outcome.DIED, "Failed"), (Outcome.NOT_STARTED, "Failed")],
 )
 def test_a_run_without_a_recap_ends_in_a_failure_that_says_why(outcome: Outcome, reason: str) -> None:
-    found = _by_type(_write(_object(), status.ended(_result(outcome, message="why it ended", recap=None))))
+    found = _by_type(_write(_object(), status.ended(_result(outcome, message="why it ended", recap=None), ())))
     assert found["Failure"]["reason"] == reason
     assert found["Failure"]["message"] == "why it ended"
     assert "ansibleResult" not in found["Failure"]
 
 
 def test_transition_times_move_only_with_the_status() -> None:
-    first = _write(_object(), status.ended(_result(Outcome.SUCCEEDED)))
+    first = _write(_object(), status.ended(_result(Outcome.SUCCEEDED), ()))
     other = Recap(ok=9, changed=0, skipped=0, failures=0, completion="2027-01-15T09:00:00.000000")
-    second = _by_type(_write(first, status.ended(_result(Outcome.SUCCEEDED, recap=other)), NOW + 3600))
+    second = _by_type(_write(first, status.ended(_result(Outcome.SUCCEEDED, recap=other), ()), NOW + 3600))
     assert second["Running"]["lastTransitionTime"] == STAMP
     assert second["Running"]["ansibleResult"]["ok"] == 9
-    third = _by_type(_write(first, status.ended(_result(Outcome.FAILED)), NOW + 3600))
+    third = _by_type(_write(first, status.ended(_result(Outcome.FAILED), ()), NOW + 3600))
     assert third["Failure"]["lastTransitionTime"] != STAMP
 
 
 def test_nothing_is_written_when_only_the_completion_differs() -> None:
-    obj = _write(_object(), status.ended(_result(Outcome.SUCCEEDED)))
+    obj = _write(_object(), status.ended(_result(Outcome.SUCCEEDED), ()))
     later = Recap(ok=3, changed=1, skipped=2, failures=0, completion="2027-01-16T08:00:00.000000")
-    wanted = status.observed(obj, status.ended(_result(Outcome.SUCCEEDED, recap=later)))
+    wanted = status.observed(obj, status.ended(_result(Outcome.SUCCEEDED, recap=later), ()))
     assert status.patch(obj, wanted, NOW + 86_400) is None
 
 
 def test_others_conditions_and_fields_stay_as_they_are() -> None:
     ready = {"type": "Ready", "status": "True", "custom": [1, 2]}
     obj = _object([ready], nodes=["a", "b"])
-    written = _write(obj, status.ended(_result(Outcome.SUCCEEDED)))
+    written = _write(obj, status.ended(_result(Outcome.SUCCEEDED), ()))
     assert written["status"]["nodes"] == ["a", "b"]
     assert written["status"]["conditions"][0] == ready
 
@@ -140,13 +140,24 @@ def test_a_patch_tests_the_object_and_the_conditions_that_it_was_made_from() -> 
 
 def test_a_long_failure_is_cut_and_says_so() -> None:
     failures = tuple(TaskFailure("t", "x" * 1000, "") for _ in range(100))
-    message = status.ended(_result(Outcome.FAILED, *failures))[2]["message"]
+    message = status.ended(_result(Outcome.FAILED, *failures), ())[2]["message"]
     assert len(message) < 32_768
     assert message.endswith("the run's log holds the rest)")
 
 
+def test_advice_stands_behind_the_failed_tasks_messages_also_when_these_are_cut() -> None:
+    advice = ("forbidden: get pods; add a rule", "forbidden: list pods; add a rule")
+    short = status.ended(_result(Outcome.FAILED, TaskFailure("t", "no", "")), advice)[2]
+    assert short["message"].splitlines() == ["no", *advice]
+    long = status.ended(_result(Outcome.FAILED, TaskFailure("t", "x" * 40_000, "")), advice)[2]
+    assert len(long["message"]) == status.MAX_MESSAGE
+    assert long["message"].splitlines()[-3:] == ["(cut here; the run's log holds the rest)", *advice]
+    success = status.ended(_result(Outcome.SUCCEEDED), advice)
+    assert not any("forbidden" in condition["message"] for condition in success)
+
+
 def test_what_a_schema_took_out_is_named() -> None:
-    wanted = status.ended(_result(Outcome.SUCCEEDED))
+    wanted = status.ended(_result(Outcome.SUCCEEDED), ())
     kept = [{name: value for name, value in c.items() if name != "ansibleResult"} for c in wanted]
     assert status.lost(_object(kept), wanted) == ["status.conditions[].ansibleResult"]
     assert status.lost(_object(), wanted) == ["status.conditions"]

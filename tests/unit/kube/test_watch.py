@@ -200,12 +200,14 @@ async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Ap
 
 
 async def test_what_is_forbidden_is_said_and_tried_again(api: Api, following: Following) -> None:
-    message = 'widgets.example.com is forbidden: User "u" cannot watch resource "widgets"'
+    message = 'widgets.example.com is forbidden: User "u" cannot watch resource "widgets" in API group "example.com" '
+    message += "at the cluster scope"
     api.on(ALL, api.refuse(403, "Forbidden", message))
     async with following() as follower:
         await api.until(lambda: follower.watcher.state is State.FAILING)
         assert "cannot watch resource" in follower.watcher.last_error
-        assert "Role" in follower.watcher.last_error
+        rule = "ClusterRole: {apiGroups: [example.com], resources: [widgets], verbs: [watch]}"
+        assert rule in follower.watcher.last_error
         api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
         await follower.reaches("[ ]")
         assert follower.watcher.last_error is None

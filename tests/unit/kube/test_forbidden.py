@@ -1,0 +1,109 @@
+"""What a 403 of the API server says, and the rule that would mend it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from runner.kube import forbidden
+from runner.kube.forbidden import MissingRight
+
+ACCOUNT = "system:serviceaccount:tools:narrow"
+CREATE = (
+    f'deployments.apps is forbidden: User "{ACCOUNT}" cannot create resource "deployments" in API group "apps" in the '
+    'namespace "x"'
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "right"),
+    [
+        (CREATE, MissingRight(ACCOUNT, "create", "apps", "deployments", "x", "", "")),
+        (
+            (
+                f'pods "web" is forbidden: User "{ACCOUNT}" cannot get resource "pods/log" in API group "" in the '
+                'namespace "x": RBAC: role.rbac.authorization.k8s.io "gone" not found'
+            ),
+            MissingRight(ACCOUNT, "get", "", "pods/log", "x", "", ""),
+        ),
+        (
+            f'nodes is forbidden: User "{ACCOUNT}" cannot watch resource "nodes" in API group "" at the cluster scope',
+            MissingRight(ACCOUNT, "watch", "", "nodes", "", "", ""),
+        ),
+        (
+            f'forbidden: User "{ACCOUNT}" cannot get path "/logs/a&amp;b"',
+            MissingRight(ACCOUNT, "get", "", "", "", "", "/logs/a&b"),
+        ),
+        (
+            (
+                'serviceaccounts "narrow" is forbidden: User "op\\"er\\\\ator" cannot impersonate resource '
+                '"serviceaccounts" in API group "" in the namespace "tools"'
+            ),
+            MissingRight('op"er\\ator', "impersonate", "", "serviceaccounts", "tools", "narrow", ""),
+        ),
+    ],
+)
+def test_a_missing_right_is_read_from_the_servers_words(message: str, right: MissingRight) -> None:
+    assert forbidden.read(message) == right
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'pods "web" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3',
+        'pods "web" is forbidden: violates PodSecurity "restricted:latest": privileged',
+        f'admission webhook "a.example.com" denied the request: {CREATE}',
+        f"pods \"web\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: {CREATE}",
+        (
+            'roles.rbac.authorization.k8s.io "r" is forbidden: user "me" (groups=["a"]) is attempting to grant RBAC '
+            'permissions not currently held:\n{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+        ),
+        "no such thing",
+        "",
+    ],
+)
+def test_a_refusal_that_no_rule_would_mend_is_none(message: str) -> None:
+    assert forbidden.read(message) is None
+
+
+def test_each_resource_is_said_once_with_the_rule_that_gives_all_that_was_missing() -> None:
+    found = forbidden.sentences(
+        [
+            MissingRight(ACCOUNT, "patch", "apps", "deployments", "x", "", ""),
+            MissingRight(ACCOUNT, "get", "", "", "", "", "/metrics"),
+            MissingRight(ACCOUNT, "create", "apps", "deployments", "x", "", ""),
+            MissingRight(ACCOUNT, "patch", "apps", "deployments", "x", "", ""),
+            MissingRight(ACCOUNT, "list", "", "nodes", "", "", ""),
+            MissingRight("op", "impersonate", "", "serviceaccounts", "tools", "on", ""),
+        ]
+    )
+    assert found == (
+        (
+            "forbidden: impersonate serviceaccounts on in namespace tools (as op); add to its Role: "
+            '{apiGroups: [""], resources: [serviceaccounts], resourceNames: ["on"], verbs: [impersonate]}'
+        ),
+        (
+            f"forbidden: get /metrics (as {ACCOUNT}); add to its ClusterRole: "
+            "{nonResourceURLs: [/metrics], verbs: [get]}"
+        ),
+        (
+            f"forbidden: list nodes at the cluster scope (as {ACCOUNT}); add to its ClusterRole: "
+            '{apiGroups: [""], resources: [nodes], verbs: [list]}'
+        ),
+        (
+            f"forbidden: create, patch deployments.apps in namespace x (as {ACCOUNT}); add to its Role: "
+            "{apiGroups: [apps], resources: [deployments], verbs: [create, patch]}"
+        ),
+    )
+
+
+def test_a_rule_is_yaml_whatever_stands_in_it() -> None:
+    right = MissingRight("op", "get", "", "", "", "", "/a, b]: '\"#")
+    assert yaml.safe_load(forbidden.rule(right, [right.verb])) == {"nonResourceURLs": [right.path], "verbs": ["get"]}
+    right = MissingRight("op", "impersonate", "authentication.k8s.io", "userextras/a.b/c", "", "null", "")
+    assert yaml.safe_load(forbidden.rule(right, [right.verb])) == {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["userextras/a.b/c"],
+        "resourceNames": ["null"],
+        "verbs": ["impersonate"],
+    }
