@@ -75,8 +75,15 @@ def test_tables_yaml_and_errors_come_as_they_are(kubectl: Kubectl) -> None:
     assert "kind: ConfigMap" in kubectl("get", "configmap", "owner", "-o=yaml").stdout
     missing = kubectl("get", "configmap", "missing", check=False)
     assert missing.stderr == 'Error from server (NotFound): configmaps "missing" not found\n'
-    assert "ConfigMap is a" in kubectl("explain", "configmap").stdout or kubectl("explain", "configmap").stdout
     assert kubectl("get", "--raw", "/readyz").stdout == "ok"
+
+
+def test_what_can_be_asked_for_is_explained(kubectl: Kubectl) -> None:
+    assert re.search(r"^KIND:\s+ConfigMap\nVERSION:\s+v1\n", kubectl("explain", "configmap").stdout)
+    assert "replicas" in kubectl("explain", "deployment.spec", "--output=plaintext-openapiv2").stdout
+    listed = kubectl("api-resources", "--namespaced", "-o=name").stdout.splitlines()
+    assert {"configmaps", "deployments.apps", "roles.rbac.authorization.k8s.io"} <= set(listed)
+    assert "apps/v1\n" in kubectl("api-versions").stdout
 
 
 def test_a_watch_follows(kubectl: Kubectl, devcluster: DevCluster, environ: dict[str, str]) -> None:
@@ -107,6 +114,45 @@ def test_a_log_can_be_read_and_followed(
             more.write(kwok.log_line("later", datetime.now(UTC)))
         assert following.stdout.readline() == "later\n"
         following.kill()
+
+
+@pytest.mark.parametrize("websockets", ["true", "false"])
+def test_a_pods_output_can_be_attached_to(
+    devcluster: DevCluster, namespace: str, pod: str, tmp_path: Path, environ: dict[str, str], websockets: str
+) -> None:
+    log = tmp_path / "web.log"
+    log.touch()
+    devcluster.set_pod_logs(namespace, pod, log)
+    seen = threading.Event()
+
+    def speak() -> None:
+        # Only what is said after the connection is made is shown.
+        while not seen.wait(0.1):
+            with log.open("a") as more:
+                more.write(kwok.log_line("here", datetime.now(UTC)))
+
+    command = [str(devcluster.kubectl), "attach", pod]
+    env = {**environ, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
+    speaking = threading.Thread(target=speak)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as attached:
+        assert attached.stdout is not None
+        speaking.start()
+        try:
+            assert attached.stdout.readline() == "here\n"
+        finally:
+            seen.set()
+            attached.kill()
+    speaking.join()
+
+
+@pytest.mark.parametrize("websockets", ["true", "false"])
+def test_a_file_is_copied_out_of_a_pod(kubectl: Kubectl, pod: str, tmp_path: Path, websockets: str) -> None:
+    # Into one, `kubectl cp` waits for tar to see the end of its input, of which kwok tells no command; `k8s_cp` of
+    # kubernetes.core says how much comes, and is tested in both directions.
+    (tmp_path / "there").write_bytes(bytes(range(256)) * 4000)
+    by = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
+    kubectl("cp", f"{pod}:{tmp_path / 'there'}", str(tmp_path / "here"), **by)
+    assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
 
 
 @pytest.mark.parametrize("websockets", ["true", "false"])
