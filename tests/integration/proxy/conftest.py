@@ -20,6 +20,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.identity import Identities, RunIdentity
+from runner.proxy.refusals import Refusals
 from runner.proxy.served import Served
 from runner.proxy.server import Proxy
 from runner.proxy.writes import Writes
@@ -41,7 +42,7 @@ class Witness:
         self.told.append(f"read {resource.plural} {obj['metadata']['name']} of {owner.key.name}")
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append(f"wrote {resource.plural} {obj['metadata']['name']} of {owner.key.name}")
+        self.told.append(f"wrote {resource.plural} {obj['metadata'].get('name', '')} of {owner.key.name}")
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         name = (answer.get("details") or answer["metadata"]).get("name", "")
@@ -79,7 +80,9 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
         credentials = await auth.load(str(devcluster.kubeconfig), None)
         async with Client(credentials) as client:
             identities, witness = Identities(), Witness()
-            proxy = Proxy(credentials, identities, [Writes(Served(client, time.monotonic), client, witness)])
+            proxy = Proxy(
+                credentials, identities, [Refusals(), Writes(Served(client, time.monotonic), client, witness)]
+            )
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"
