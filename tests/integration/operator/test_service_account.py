@@ -1,0 +1,114 @@
+"""Runs as a narrower service account, judged by the API server's own authorizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+MAKE = """
+    - name: Make a ConfigMap
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}"
+            namespace: "{{ where | default(ansible_operator_meta.namespace) }}"
+    - name: Look at what is secret
+      kubernetes.core.k8s:
+        api_version: v1
+        kind: Secret
+        name: none
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        state: absent
+      when: peek is defined
+      ignore_errors: "{{ peek | default('') == 'in vain' }}"
+"""
+
+
+def allow(api: Api, namespace: str, account: str, *rules: dict[str, Any]) -> None:
+    """Give an account rights in the namespace, on top of what it has."""
+    name = f"{account}-{'-'.join(rules[0]['resources'])}"
+    path = f"{RBAC}/namespaces/{namespace}"
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    api.apply(f"{path}/roles/{name}", {**head, "kind": "Role", "rules": rules})
+    binding = {
+        **head,
+        "kind": "RoleBinding",
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+    api.apply(f"{path}/rolebindings/{name}", binding)
+
+
+@pytest.fixture
+def narrow(project: Project, api: Api) -> dict[str, Any]:
+    """A project whose runs are a narrow account's, and the rule that lets the operator act as it."""
+    space = project.namespace
+    api.call("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "narrow"}})
+    allow(api, space, "narrow", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]})
+    allow(api, space, "operator", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "delete"]})
+    project.role("thing", MAKE)
+    project.watch("thing", serviceAccount="narrow", finalizer={"name": "test.example.com/end", "vars": {"peek": "now"}})
+    acting = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}
+    return {**acting, "resourceNames": ["narrow"]}
+
+
+def secrets_of(space: str) -> str:
+    return (
+        f"forbidden: get secrets in namespace {space} (as system:serviceaccount:{space}:narrow); add to its Role: "
+        '{apiGroups: [""], resources: [secrets], verbs: [get]}'
+    )
+
+
+def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
+    project: Project, things: Things, api: Api, narrow: dict[str, Any]
+) -> None:
+    space = project.namespace
+    allow(api, space, "operator", narrow)
+    operator = project.start()
+    things.create("one", {})
+    things.create("rescued", {"peek": "in vain"})
+    things.create("elsewhere", {"where": "default"})
+    things.await_success("one")
+    made = api.call("GET", f"/api/v1/namespaces/{space}/configmaps/one")
+    assert [owner["name"] for owner in made["metadata"]["ownerReferences"]] == ["one"]
+    message = things.await_condition("elsewhere", "Failure")["message"]
+    assert message.splitlines()[-1].startswith("forbidden: get configmaps in namespace default (as ")
+    things.await_success("rescued")
+    said = operator.await_line("A right is missing; the run succeeded without it", name="rescued")
+    assert said["problem"] == secrets_of(space)
+
+
+@pytest.mark.full
+def test_a_finalizer_is_as_narrow_and_both_accounts_rights_can_be_mended_as_the_failures_say(
+    project: Project, things: Things, api: Api, narrow: dict[str, Any], eventually: Eventually
+) -> None:
+    space = project.namespace
+    operator = project.start()
+    things.create("one", {})
+    message = things.await_condition("one", "Failure")["message"]
+    said, _, rule = message.splitlines()[-1].partition("; add to its Role: ")
+    assert said.startswith(f"forbidden: impersonate serviceaccounts narrow in namespace {space} (as ")
+    assert yaml.safe_load(rule) == narrow
+    allow(api, space, "operator", yaml.safe_load(rule))
+    things.await_success("one")
+
+    things.delete("one")
+    secrets = secrets_of(space)
+    eventually(lambda: secrets in things.conditions("one")["Failure"]["message"], "the finalizer to be as narrow")
+    assert operator.lines(msg="A right is missing", name="one", error=secrets)
+    allow(api, space, "narrow", yaml.safe_load(secrets.partition("Role: ")[2]))
+    things.await_gone("one")
+    assert operator.stop() == 0
+
+    del project.watches[0]["serviceAccount"]
+    project.start()
+    things.create("two", {"peek": "now"})
+    things.await_success("two")
