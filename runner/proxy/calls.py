@@ -101,6 +101,17 @@ class Answer:
     upgraded: ServerConnection | None = field(repr=False, default=None)
     """Where the client's bytes go from now on, when both sides have left HTTP."""
 
+    async def whole(self, most: int) -> bytes | None:
+        """Read the content, which still goes to the client; None, and it streams on, when it is more than `most`."""
+        if isinstance(self.content, Body):
+            data = await self.content.read_all(most)
+            if data is None:
+                return None
+        else:
+            data = await self.content.read()
+        self.content = Whole(data)
+        return data
+
 
 Proceed: TypeAlias = Callable[[Call], Awaitable[Answer]]
 

@@ -67,6 +67,16 @@ class RunIdentity:
     stats: RunStats = field(default_factory=RunStats, compare=False)
 
 
+@dataclass(slots=True)
+class Discovered:
+    """What a run has asked about the API itself."""
+
+    asked: dict[str, float] = field(default_factory=dict)
+    """Each path, and when it was asked for last."""
+    from_server: bool = False
+    """Whether the run knows of changes, so that only the API server can answer."""
+
+
 class Closeable(Protocol):
     """A connection, as far as the end of a run concerns it."""
 
@@ -81,6 +91,7 @@ class Session:
 
     run: RunIdentity
     connections: set[Closeable] = field(default_factory=set)
+    discovered: Discovered = field(default_factory=Discovered)
 
 
 class Identities:

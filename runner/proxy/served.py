@@ -39,6 +39,10 @@ class Served:
             found = self._found[key] = _Found(self._clock(), await self._ask(*key))
         return found.resources.get(info.resource)
 
+    def forget(self) -> None:
+        """Ask for everything again: other kinds are served, or may be."""
+        self._found.clear()
+
     async def _ask(self, group: str, version: str) -> dict[str, ApiResource]:
         try:
             answer = await self._client.request("GET", f"/apis/{group}/{version}" if group else f"/api/{version}")
