@@ -15,11 +15,13 @@ import yaml
 from runner import yamltree
 from runner.errors import ConfigError
 from runner.objects import Object
+from runner.proxy import protobuf
 from runner.proxy.calls import Answer, Call, Whole
 from runner.proxy.connection import Body
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -79,16 +81,29 @@ async def observe(answer: Answer) -> Object | None:
     """Read the object in an answer, which still goes to the client; None when it cannot be read."""
     if media_type(_header(answer, b"content-type")) != JSON:
         return None
+    return parse(JSON, await _look(answer))
+
+
+async def message(answer: Answer) -> str:
+    """Read the message of the `Status` in an answer, which still goes to the client; empty when there is none."""
+    media = media_type(_header(answer, b"content-type"))
+    if media == PROTOBUF:
+        return protobuf.status_message(await _look(answer))
+    status = await observe(answer)
+    return str(status.get("message") or "") if status else ""
+
+
+async def _look(answer: Answer) -> bytes:
+    """Take an answer's content and put it back; nothing when it is too large."""
     content = answer.content
     if isinstance(content, Body):
         data = await content.read_all(LARGEST_ANSWER)
         if data is None:
-            return None
-        answer.content = Whole(data)
+            return b""
     else:
         data = await content.read()
-        answer.content = Whole(data)
-    return parse(JSON, _unpacked(_header(answer, b"content-encoding"), data))
+    answer.content = Whole(data)
+    return _unpacked(_header(answer, b"content-encoding"), data)
 
 
 def _unpacked(encoding: bytes, data: bytes) -> bytes:

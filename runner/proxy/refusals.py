@@ -21,11 +21,11 @@ class Refusals:
         answer = await proceed(call)
         if answer.status == HTTPStatus.FORBIDDEN:
             try:
-                status = await content.observe(answer)
+                said = await content.message(answer)
             except BaseException:
                 answer.finish()
                 raise
-            missing = forbidden.read(str(status.get("message", ""))) if status else None
+            missing = forbidden.read(said)
             if missing is not None:
                 call.run.run.stats.lacks(missing)
         return answer
