@@ -36,6 +36,7 @@ from runner.kube.informer import Informer
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import Identities
+from runner.proxy.negotiate import Negotiate
 from runner.proxy.refusals import Refusals
 from runner.proxy.served import Served
 from runner.proxy.server import Proxy
@@ -132,7 +133,7 @@ class _Operator:
     async def _open_proxy(self, stack: AsyncExitStack, client: Client, dependents: Dependents) -> Access:
         identities = Identities()
         served = Served(client, asyncio.get_running_loop().time)
-        proxy = Proxy(client.credentials, identities, [Refusals(), Writes(served, client, dependents)])
+        proxy = Proxy(client.credentials, identities, [Negotiate(), Refusals(), Writes(served, client, dependents)])
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         _log.info("Proxy listens", port=port)

@@ -1,7 +1,8 @@
 """Content that is read as a whole: objects in requests and in answers.
 
 Owns: which media types can be read, and how large a content may be for that. What is larger, or of another type,
-streams on as it is. YAML is read as the API server reads it, and written as JSON, which is YAML too.
+streams on as it is. YAML is read as the API server reads it, and written as JSON, which is YAML too. Of protobuf only
+requests are read, and of these no more than whose they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import yaml
 from runner import yamltree
 from runner.errors import ConfigError
 from runner.objects import Object
-from runner.proxy import protobuf
+from runner.proxy import protobuf, protobuf_owners
 from runner.proxy.calls import Answer, Call, Whole
 from runner.proxy.connection import Body
 
@@ -43,7 +44,7 @@ def media_type(value: bytes) -> str:
 
 def is_readable(media: str) -> bool:
     """Whether objects of this type can be read and written here."""
-    return media in _OF_JSON or media in _OF_YAML
+    return media in _OF_JSON or media in _OF_YAML or media == PROTOBUF
 
 
 async def hold(call: Call) -> bytes | None:
@@ -62,6 +63,8 @@ async def hold(call: Call) -> bytes | None:
 
 def parse(media: str, data: bytes) -> Object | None:
     """Read an object; None when it is none: the API server says so better."""
+    if media == PROTOBUF:
+        return protobuf_owners.read(data)
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -69,8 +72,10 @@ def parse(media: str, data: bytes) -> Object | None:
     return found if isinstance(found, dict) else None
 
 
-def dump(media: str, obj: Object) -> bytes:
-    """Write an object in a type that was read."""
+def dump(media: str, obj: Object, before: bytes) -> bytes:
+    """Write an object that was read from `before`, in the same type."""
+    if media == PROTOBUF:
+        return protobuf_owners.add(before, obj)
     data = orjson.dumps(obj)
     if media in _OF_JSON:
         return data

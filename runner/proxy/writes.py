@@ -4,7 +4,7 @@ Owns: which calls are looked into. Creates, updates and server-side applies get 
 merge patches where they ask for an object's adoption; answers to writes, and to reads that may be the first since a
 restart, are told to the witness before the client has them.
 
-Promises: a call that is not looked into, or cannot be (protobuf, content that is too large), passes as it is, with one
+Promises: a call that is not looked into, or cannot be (CBOR, content that is too large), passes as it is, with one
 warning where an owner would have been due. A write that was sent is told even when its client has gone meanwhile.
 """
 
@@ -139,7 +139,7 @@ class Writes:
         if data is None:
             self._warn(
                 call,
-                "This gets no owner: only JSON and YAML of some MiB can be given one; annotate or own it in the role",
+                "This gets no owner: only JSON, YAML and protobuf of some MiB can be given one; own it in the role",
                 media=media,
             )
             return
@@ -148,7 +148,7 @@ class Writes:
             return
         owned = await self._decide(call, run, resource, obj, media)
         if owned is not None and owned.obj is not obj:
-            call.content = content.dump(media, owned.obj)
+            call.content = content.dump(media, owned.obj, data)
 
     async def _decide(
         self, call: Call, run: RunIdentity, resource: ApiResource, obj: Object, media: str

@@ -20,6 +20,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.identity import Identities, RunIdentity
+from runner.proxy.negotiate import Negotiate
 from runner.proxy.refusals import Refusals
 from runner.proxy.served import Served
 from runner.proxy.server import Proxy
@@ -80,9 +81,8 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
         credentials = await auth.load(str(devcluster.kubeconfig), None)
         async with Client(credentials) as client:
             identities, witness = Identities(), Witness()
-            proxy = Proxy(
-                credentials, identities, [Refusals(), Writes(Served(client, time.monotonic), client, witness)]
-            )
+            writes = Writes(Served(client, time.monotonic), client, witness)
+            proxy = Proxy(credentials, identities, [Negotiate(), Refusals(), writes])
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"

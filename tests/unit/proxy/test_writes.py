@@ -177,7 +177,7 @@ async def test_a_json_patch_passes_as_it_is(staged: Staged, writes: Writes) -> N
         ("POST /api/v1/namespaces/ns/unknown", ()),
         ("POST /apis/broken/v1/namespaces/ns/things", ()),
         ("POST /some/path", ()),
-        (f"POST {PATH}", ("Content-Type: application/vnd.kubernetes.protobuf",)),
+        (f"POST {PATH}", ("Content-Type: application/cbor",)),
     ],
 )
 async def test_what_has_no_owner_passes_as_it_is(
