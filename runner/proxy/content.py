@@ -16,7 +16,7 @@ import yaml
 from runner import yamltree
 from runner.errors import ConfigError
 from runner.objects import Object
-from runner.proxy import protobuf, protobuf_owners
+from runner.proxy import protobuf_owners
 from runner.proxy.calls import Answer, Call, Whole
 from runner.proxy.connection import Body
 
@@ -86,29 +86,16 @@ async def observe(answer: Answer) -> Object | None:
     """Read the object in an answer, which still goes to the client; None when it cannot be read."""
     if media_type(_header(answer, b"content-type")) != JSON:
         return None
-    return parse(JSON, await _look(answer))
-
-
-async def message(answer: Answer) -> str:
-    """Read the message of the `Status` in an answer, which still goes to the client; empty when there is none."""
-    media = media_type(_header(answer, b"content-type"))
-    if media == PROTOBUF:
-        return protobuf.status_message(await _look(answer))
-    status = await observe(answer)
-    return str(status.get("message") or "") if status else ""
-
-
-async def _look(answer: Answer) -> bytes:
-    """Take an answer's content and put it back; nothing when it is too large."""
     content = answer.content
     if isinstance(content, Body):
         data = await content.read_all(LARGEST_ANSWER)
         if data is None:
-            return b""
+            return None
+        answer.content = Whole(data)
     else:
         data = await content.read()
-    answer.content = Whole(data)
-    return _unpacked(_header(answer, b"content-encoding"), data)
+        answer.content = Whole(data)
+    return parse(JSON, _unpacked(_header(answer, b"content-encoding"), data))
 
 
 def _unpacked(encoding: bytes, data: bytes) -> bytes:

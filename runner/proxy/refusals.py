@@ -21,11 +21,11 @@ class Refusals:
         answer = await proceed(call)
         if answer.status == HTTPStatus.FORBIDDEN:
             try:
-                said = await content.message(answer)
+                status = await content.observe(answer)
             except BaseException:
                 answer.finish()
                 raise
-            missing = forbidden.read(said)
+            missing = forbidden.read(str(status.get("message") or "")) if status else None
             if missing is not None:
                 call.run.run.stats.lacks(missing)
         return answer

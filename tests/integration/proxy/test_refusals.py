@@ -86,8 +86,6 @@ def test_every_kind_of_refused_call_ends_in_the_rule_that_would_allow_it(
     ]
     for method, path, body in refused:
         assert ask(method, path, body).status == 403, path
-    protobuf = ask("GET", f"{space}/secrets/x", Accept="application/vnd.kubernetes.protobuf,application/json")
-    assert protobuf.headers["Content-Type"] == "application/vnd.kubernetes.protobuf"
     account = f"(as system:serviceaccount:{namespace}:narrow); add to its"
     here = f"in namespace {namespace} {account} Role"
     everywhere = f"at the cluster scope {account} ClusterRole"
@@ -95,10 +93,7 @@ def test_every_kind_of_refused_call_ends_in_the_rule_that_would_allow_it(
         f"forbidden: get /metrics {account} ClusterRole: {{nonResourceURLs: [/metrics], verbs: [get]}}",
         f'forbidden: list nodes {everywhere}: {{apiGroups: [""], resources: [nodes], verbs: [list]}}',
         f'forbidden: get pods/log {here}: {{apiGroups: [""], resources: [pods/log], verbs: [get]}}',
-        (
-            f"forbidden: get, list, watch secrets {here}: "
-            '{apiGroups: [""], resources: [secrets], verbs: [get, list, watch]}'
-        ),
+        f'forbidden: list, watch secrets {here}: {{apiGroups: [""], resources: [secrets], verbs: [list, watch]}}',
         (
             f"forbidden: create serviceaccounts/token {here}: "
             '{apiGroups: [""], resources: [serviceaccounts/token], verbs: [create]}'
