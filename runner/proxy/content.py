@@ -84,18 +84,22 @@ def dump(media: str, obj: Object, before: bytes) -> bytes:
 
 async def observe(answer: Answer) -> Object | None:
     """Read the object in an answer, which still goes to the client; None when it cannot be read."""
+    return parse(JSON, await json_in(answer))
+
+
+async def json_in(answer: Answer) -> bytes:
+    """Take the JSON in an answer, unpacked, which still goes to the client; nothing where there is none to be read."""
     if media_type(_header(answer, b"content-type")) != JSON:
-        return None
+        return b""
     content = answer.content
     if isinstance(content, Body):
         data = await content.read_all(LARGEST_ANSWER)
         if data is None:
-            return None
-        answer.content = Whole(data)
+            return b""
     else:
         data = await content.read()
-        answer.content = Whole(data)
-    return parse(JSON, _unpacked(_header(answer, b"content-encoding"), data))
+    answer.content = Whole(data)
+    return _unpacked(_header(answer, b"content-encoding"), data)
 
 
 def _unpacked(encoding: bytes, data: bytes) -> bytes:
