@@ -91,9 +91,8 @@ class Catalog:
     def _since(self, call: Call, key: Key) -> float:
         """Since when an answer to this run must have been asked for: since the run was last given it."""
         now, discovered = self._clock(), call.run.discovered
-        path = key[0].partition("?")[0]
-        before = discovered.asked.get(path, _NEVER)
-        discovered.asked[path] = now
+        before = discovered.asked.get(key, _NEVER)
+        discovered.asked[key] = now
         return now if discovered.from_server else before
 
     async def _holds(self, document: Document, key: Key, since: float, call: Call, proceed: Proceed) -> bool:

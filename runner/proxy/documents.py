@@ -22,7 +22,7 @@ _MOST = 16 << 20
 _HEADERS = 1 << 10
 """What an answer weighs beside its content, about."""
 
-_NAME = "[A-Za-z0-9.-]+"
+_NAME = "[A-Za-z0-9][A-Za-z0-9.-]*"
 _ABOUT_THE_API = re.compile(f"/version/?|/api(/{_NAME})?/?|/apis(/{_NAME}){{0,2}}/?|/openapi/v2|/openapi/v3(/{_NAME})*")
 _OF_ONE_CALL = frozenset({b"audit-id", b"content-length", b"age"})
 _OF_CONTENT = frozenset({b"content-type", b"content-encoding", b"content-range"})

@@ -29,6 +29,10 @@ class RunStats:
     calls: int = 0
     seconds: float = 0.0
     """Time that calls took, watches and other endless ones left out."""
+    hits: int = 0
+    """GETs of owned objects that were answered from memory."""
+    misses: int = 0
+    """GETs of owned objects that the API server answered."""
     missing: set[MissingRight] = field(default_factory=set)
     """Rights for want of which calls were refused, the first of them."""
 
@@ -37,6 +41,11 @@ class RunStats:
         self.calls += 1
         if not endless:
             self.seconds += seconds
+
+    def read(self, *, hit: bool) -> None:
+        """Count one GET of an owned object."""
+        self.hits += hit
+        self.misses += not hit
 
     def lacks(self, right: MissingRight) -> None:
         """Note a right that a call needed."""
@@ -71,8 +80,8 @@ class RunIdentity:
 class Discovered:
     """What a run has asked about the API itself."""
 
-    asked: dict[str, float] = field(default_factory=dict)
-    """Each path, and when it was asked for last."""
+    asked: dict[tuple[str, bytes, bytes], float] = field(default_factory=dict)
+    """What it asked for, in which form, and when it did last."""
     from_server: bool = False
     """Whether the run knows of changes, so that only the API server can answer."""
 
