@@ -35,6 +35,7 @@ from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
+from runner.proxy.catalog import Catalog
 from runner.proxy.identity import Identities
 from runner.proxy.negotiate import Negotiate
 from runner.proxy.refusals import Refusals
@@ -132,8 +133,13 @@ class _Operator:
 
     async def _open_proxy(self, stack: AsyncExitStack, client: Client, dependents: Dependents) -> Access:
         identities = Identities()
-        served = Served(client, asyncio.get_running_loop().time)
-        proxy = Proxy(client.credentials, identities, [Negotiate(), Refusals(), Writes(served, client, dependents)])
+        clock = asyncio.get_running_loop().time
+        served = Served(client, clock)
+        proxy = Proxy(
+            client.credentials,
+            identities,
+            [Catalog(clock, served.forget), Negotiate(), Refusals(), Writes(served, client, dependents)],
+        )
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         _log.info("Proxy listens", port=port)
