@@ -30,6 +30,7 @@ TEMPORARY = Path("tmp")
 MAX_VERBOSITY = 7
 
 _ENVVARS = Path("env", "envvars")
+_KUBE_CACHE = TEMPORARY / "kube"
 _COLLECTIONS = Path(runner.__file__).parent / "collections"
 _FOLDERS = ("env", "inventory", "project", "tmp")
 _STRAY_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
@@ -187,13 +188,16 @@ def _write_json(path: Path, value: Any) -> None:
 
 def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What a run's environment has beyond the operator's and the job's."""
-    kubeconfig = str(job.run_dir / KUBECONFIG)
+    kubeconfig, temporary = str(job.run_dir / KUBECONFIG), str(job.run_dir / TEMPORARY)
     added = {
         MARKER: identity,
         "KUBECONFIG": kubeconfig,
         "K8S_AUTH_KUBECONFIG": kubeconfig,
         # Below the run folder, so that what a killed run leaves behind goes with the next one.
-        "ANSIBLE_LOCAL_TEMP": str(job.run_dir / TEMPORARY),
+        "ANSIBLE_LOCAL_TEMP": temporary,
+        # Clients keep what they discover in files, for good: the next run would find kinds that there are no more.
+        "TMPDIR": environment.get("TMPDIR") or temporary,
+        "KUBECACHEDIR": environment.get("KUBECACHEDIR") or str(job.run_dir / _KUBE_CACHE),
         # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
         # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
         "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),

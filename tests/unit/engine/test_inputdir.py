@@ -92,6 +92,17 @@ def test_the_environment_is_the_operators_then_the_jobs_then_ours(make_job: Make
     assert envvars.items() <= folder.environment.items()
 
 
+def test_what_clients_keep_goes_with_the_run_unless_the_user_has_a_place_for_it(make_job: MakeJob) -> None:
+    folder = inputdir.prepare(make_job(environment={"TMPDIR": ""}), "id", ENVIRONMENT)
+    kept = Path(folder.environment["TMPDIR"]), Path(folder.environment["KUBECACHEDIR"])
+    assert kept == (folder.path / "tmp", folder.path / "tmp" / "kube")
+    kept[1].mkdir()
+    inputdir.clear(folder, 1)
+    assert not any(path.exists() for path in kept)
+    own = {"TMPDIR": "/large", "KUBECACHEDIR": "/cache"}
+    assert own.items() <= inputdir.prepare(make_job(), "id", {**ENVIRONMENT, **own}).environment.items()
+
+
 @pytest.mark.parametrize("name", ["ANSIBLE_FORCE_COLOR", "ANSIBLE_NOCOLOR", "NO_COLOR"])
 def test_a_wish_for_colours_is_respected(make_job: MakeJob, name: str) -> None:
     folder = inputdir.prepare(make_job(), "id", {name: "x"})
