@@ -1,16 +1,17 @@
 """The watch of one kind of dependents: what its watchers say goes to the ledger, and what the ledger wants is read.
 
 Guarantees: an object's content is read once for any number of events, one object at a time; a read that fails is tried
-until it does. Objects that nobody of ours owns cost nothing but the parsing of their metadata.
+until it does. Which version of an owned object came last is told to the shelf, before anything else is made of it.
+Objects that nobody of ours owns cost nothing but the parsing of their metadata.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from runner import log
-from runner.drift import Finding, Ledger, News, State, Target
+from runner.drift import Finding, Ledger, News, State
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.backoff import Backoff
 from runner.kube.client import Client
@@ -18,7 +19,8 @@ from runner.kube.discovery import ApiResource
 from runner.kube.watch import State as WatchState
 from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
-from runner.objects import Object, ObjectKey, key_of
+from runner.objects import ObjectKey, key_of
+from runner.shelf import Shelf, Version
 
 _log = log.get(__name__)
 
@@ -29,21 +31,21 @@ class DependentKind:
     def __init__(
         self,
         client: Client,
-        resource: ApiResource,
+        shelf: Shelf,
         watched: tuple[Watcher, ...],
         ledger: Ledger,
-        targets: Callable[[Object], tuple[Target, ...]],
         heard: Callable[[DependentKind, News], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
         """`heard` is told of news; `settled` once all scopes have been listed."""
-        self.gvk = resource.gvk
+        self.resource = shelf.resource
+        self.gvk = shelf.resource.gvk
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
         self._client = client
-        self._resource = resource
+        self._shelf = shelf
         self._watchers = watched
-        self._targets = targets
+        self._targets = shelf.owners_of
         self._heard = heard
         self._settled = settled
         self._unlisted = {watcher.namespace for watcher in watched}
@@ -69,8 +71,7 @@ class DependentKind:
 
     def scope_of(self, key: ObjectKey) -> str:
         """The scope whose watcher sees the object."""
-        scopes = [watcher.namespace for watcher in self._watchers]
-        return key.namespace if key.namespace in scopes else scopes[0]
+        return watcher_of(self._watchers, key.namespace).namespace
 
     async def follow(self) -> None:
         """Follow until stopped."""
@@ -99,14 +100,21 @@ class DependentKind:
     def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
         match event:
             case Restarted():
+                self._shelf.listing(scope)
                 self.ledger.restarted(scope)
                 return ()
             case Synced():
+                self._shelf.listed(scope)
                 return self._found(self.ledger.synced(scope))
             case Deleted(obj):
+                self._shelf.gone(key_of(obj))
                 return self.ledger.deleted(key_of(obj), State.of(obj, self._targets(obj), whole=False))
             case Applied(obj):
                 key, targets = key_of(obj), self._targets(obj)
+                if targets:
+                    self._shelf.applied(scope, key, Version.of(obj))
+                else:
+                    self._shelf.gone(key)
                 if not targets and not self.ledger.concerns(key):
                     return ()
                 return self._found(self.ledger.applied(scope, key, State.of(obj, targets, whole=False)))
@@ -140,7 +148,7 @@ class DependentKind:
         # Taken off first: an event that comes while the answer is on its way asks again.
         del self._to_read[key]
         try:
-            obj = await self._client.get(self._resource, key)
+            obj = await self._client.get(self.resource, key)
         except NotFoundError:
             return self.ledger.absent(key)
         except ForbiddenError as error:
@@ -159,5 +167,10 @@ class DependentKind:
             "Changes of dependents' content are not seen",
             gvk=str(self.gvk),
             error=str(error),
-            needs=f"verb get on {self._resource.qualified}",
+            needs=f"verb get on {self.resource.qualified}",
         )
+
+
+def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:
+    """The one that sees objects of a namespace; that of all namespaces, or the one for cluster-scoped objects, else."""
+    return next((watcher for watcher in watched if watcher.namespace == namespace), watched[0])

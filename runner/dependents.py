@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from runner import log
-from runner.dependent_kind import DependentKind
+from runner.bodies import MOST_BYTES, Bodies
+from runner.dependent_kind import DependentKind, watcher_of
+from runner.dependents_health import Health
 from runner.dependents_store import Kinds, Store
 from runner.drift import Ledger, News, State, Target, Write
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
@@ -33,6 +35,7 @@ from runner.loops import Loops
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Claim, Owner, claims_of
 from runner.pending_news import PendingNews
+from runner.rereads import Rereads
 from runner.watches import Watch
 
 Wake = Callable[[GVK, ObjectKey, str], None]
@@ -71,10 +74,17 @@ class Dependents:
         """Watch and kind, where a run of this process has made or read an object."""
         self._pending = PendingNews()
         self._loops = Loops()
+        self._rereads = Rereads(client)
+        self.bodies = Bodies(MOST_BYTES, self._rereads.ask)
+        """What the API server has answered for dependents."""
 
     def problems(self) -> list[str]:
         """Say which kinds of dependents are not watched as they should be, a sentence each."""
         return [problem for kind in self._kinds.values() for problem in kind.problems()]
+
+    def live(self) -> dict[GVK, bool]:
+        """Say of each kind of dependents whether it is watched as it should be."""
+        return {kind.gvk: not kind.problems() for kind in self._kinds.values()}
 
     def watched(self) -> frozenset[GVK]:
         """The kinds that are watched as dependents."""
@@ -85,6 +95,8 @@ class Dependents:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resume())
             group.create_task(self._save())
+            group.create_task(self._rereads.follow(self.bodies))
+            group.create_task(Health(self._kinds.values()).follow())
             while True:
                 kind = await self._to_start.get()
                 kind.task = group.create_task(kind.follow())
@@ -99,6 +111,20 @@ class Dependents:
         """A run of `owner` is over, and all that it wrote was told."""
         for kind, news in self._pending.ended(Target(owner.gvk, owner.key)):
             self._tell(kind, news)
+
+    def forget(self, gvk: GVK, key: ObjectKey) -> None:
+        """An owner is gone."""
+        self.bodies.forget(Target(gvk, key))
+
+    def caches(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether runs of this owner may be answered from memory for such objects: they are dependents of its watch."""
+        kind = (resource.gvk.group, resource.gvk.kind)
+        watch = self._watches.get(owner.gvk)
+        if watch is None or not self._may_watch(owner, resource):
+            return False
+        if any((listed.group, listed.kind) == kind for listed in watch.blacklist):
+            return False
+        return any((known.group, known.kind) == kind for known in self._known.get(owner.gvk, ()))
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
         """Whether `read` would learn from an object of this kind; else reading its answer is a waste."""
@@ -198,25 +224,10 @@ class Dependents:
         kind = self._kinds.get(name)
         if kind is not None and not kind.serves(resource):
             kind.stop()
+            self.bodies.unfollow(kind.resource)
             kind = None
         if kind is None:
-            ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
-            kind = self._kinds[name] = DependentKind(
-                self._client,
-                resource,
-                watchers(
-                    self._client,
-                    self._discovery,
-                    resource.gvk,
-                    self._namespaces,
-                    Selection(metadata_only=True),
-                    WatchPolicy(),
-                ),
-                ledger,
-                partial(self._targets, resource),
-                self._heard,
-                self._settled,
-            )
+            kind = self._kinds[name] = self._make(resource)
             self._to_start.put_nowait(kind)
             _log.info("Watching dependents", gvk=str(resource.gvk), of=str(watch))
         known = self._known.setdefault(watch, set())
@@ -224,6 +235,21 @@ class Dependents:
             known.add(resource.gvk)
             self._unsaved.set()
         return kind
+
+    def _make(self, resource: ApiResource) -> DependentKind:
+        watched = watchers(
+            self._client,
+            self._discovery,
+            resource.gvk,
+            self._namespaces,
+            Selection(metadata_only=True),
+            WatchPolicy(),
+        )
+        shelf = self.bodies.follow(
+            resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
+        )
+        ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
+        return DependentKind(self._client, shelf, watched, ledger, self._heard, self._settled)
 
     def _heard(self, kind: DependentKind, news: News) -> None:
         if not self._pending.holds(kind.gvk, news):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
@@ -70,6 +70,14 @@ class Metrics:
             buckets=_LAG_SECONDS,
             registry=self.registry,
         )
+        self.proxy_reads = Counter(
+            "ansible_operator_proxy_reads",
+            "GETs of owned objects by runs: answered from memory (hit) or by the API server (miss)",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in ("hit", "miss"):
+            self.proxy_reads.labels(result)
         self._queues = _Queues()
         self.registry.register(self._queues)
 
@@ -90,6 +98,14 @@ class Metrics:
         self.workers.labels(name).set(workers)
         self._queues.add(name, queue)
 
+    def add_dependents(self, live: Callable[[], Mapping[GVK, bool]], kept_bytes: Callable[[], int]) -> None:
+        """Show which kinds of dependents are watched as they should be, and what is kept of dependents in memory."""
+        self.registry.register(_Dependents(live, kept_bytes))
+
+    def read_through_proxy(self, result: str) -> None:
+        """Count a run's GET of an owned object, a `hit` or a `miss`."""
+        self.proxy_reads.labels(result).inc()
+
     def run_ended(self, gvk: GVK, seconds: float, *, succeeded: bool) -> None:
         """Count a run of Ansible and how long it took."""
         self.run_seconds.labels(str(gvk)).observe(seconds)
@@ -106,6 +122,27 @@ class Metrics:
             due = loop.time() + LAG_INTERVAL
             await asyncio.sleep(LAG_INTERVAL)
             self.loop_lag.observe(max(loop.time() - due, 0.0))
+
+
+class _Dependents(Collector):
+    """Reads what is watched and kept when asked."""
+
+    def __init__(self, live: Callable[[], Mapping[GVK, bool]], kept_bytes: Callable[[], int]) -> None:
+        self._live = live
+        self._kept_bytes = kept_bytes
+
+    def collect(self) -> Iterable[Metric]:
+        watched = GaugeMetricFamily(
+            "ansible_operator_dependents_watched",
+            "Whether a kind of dependents is watched (1), or its watch fails (0)",
+            labels=["GVK"],
+        )
+        for gvk, is_live in self._live().items():
+            watched.add_metric([str(gvk)], is_live)
+        kept = GaugeMetricFamily(
+            "ansible_operator_dependents_kept_bytes", "Memory that answers about dependents take", self._kept_bytes()
+        )
+        return [watched, kept]
 
 
 class _Queues(Collector):

@@ -80,6 +80,8 @@ class RunRecord:
             changed=recap.changed if recap else None,
             api_calls=api.calls,
             api_seconds=round(api.seconds, 3),
+            cache_hits=api.hits,
+            cache_misses=api.misses,
             error=result.message or None,
         )
 

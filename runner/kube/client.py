@@ -155,6 +155,10 @@ class Client:
         """Read one object."""
         return await self.request("GET", resource.path(key.namespace, key.name))
 
+    async def read(self, path: str) -> bytes:
+        """Read what is under a path, as JSON, byte for byte."""
+        return await self._call(_Call("GET", path, {}))
+
     async def list_page(
         self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
     ) -> Page:

@@ -19,10 +19,12 @@ lists"). Must not import: cache.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import StrEnum
+from functools import partial
 
 from runner import log
 from runner.errors import (
@@ -48,6 +50,10 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BAD_REQUEST = 400
 _ENOUGH_BROKEN_LISTS = 2
 _ENOUGH_NOT_FOUND = 3
+_HARMLESS_GAP = 1.0
+"""Seconds between two watches that are no gap, when the first one ended as it should."""
+_EARLY = 2.0
+"""Seconds by which a watch may end before its time and still end as it should."""
 
 
 class State(StrEnum):
@@ -82,6 +88,9 @@ class Watcher:
         """When the server was last heard of, by the event loop's clock."""
         self.last_error: str | None = None
         """What is wrong now; None while nothing is."""
+        self.stretch: int | None = None
+        """Number of the present stretch of time in which changes come without a gap; None while they do not come. A
+        watch that the server ends in its own good time and that is open again at once makes no gap."""
         self._client = client
         self._discovery = discovery
         self._selection = selection
@@ -101,6 +110,11 @@ class Watcher:
         self._absences = 0
         self._not_found = 0
         self._logged: tuple[str, float] = ("", 0.0)
+        self._stretches = 0
+        self._asked = 0
+        """Seconds after which the server is to end the present watch."""
+        self._ended_well = -math.inf
+        """When it last did."""
         self._log = log.get(__name__, gvk=str(gvk), scope=namespace or "all namespaces")
 
     async def events(self) -> AsyncGenerator[WatchEvent]:
@@ -191,8 +205,7 @@ class Watcher:
     async def _read(self, stream: WatchStream, *, listing: bool) -> AsyncGenerator[WatchEvent]:
         """Pass on a watch's events, and remember how far it came."""
         begun = False
-        opened = State.LISTING if listing else State.LIVE
-        async with aclosing(stream.events(lambda: self._works(opened))) as events:
+        async with aclosing(stream.events(partial(self._opened, listing=listing))) as events:
             async for kind, obj in events:
                 self._heard()
                 if listing and not begun:
@@ -203,12 +216,15 @@ class Watcher:
                 elif listing and annotations_of(obj).get(_INITIAL_EVENTS_END) == "true":
                     listing, stream.patience = False, None
                     self._works(State.LIVE)
+                    self._flows()
                     self._broken_lists = 0
                     yield Synced()
                 self._gets_bookmarks |= kind == "BOOKMARK"
                 if not listing:
                     # Objects of a list come in no order, so that only its end is a place to resume from.
                     self._resume_from = str(metadata(obj).get("resourceVersion") or "")
+        if stream.lasted >= self._asked - _EARLY:
+            self._ended_well = asyncio.get_running_loop().time()
         # The server ends a kind's watches when its CRD changes too; perhaps it got a status subresource.
         self._discovery.forget(self.gvk)
         if listing:
@@ -240,7 +256,8 @@ class Watcher:
     def _stream(self, resource: ApiResource, params: dict[str, str]) -> WatchStream:
         policy = self._policy
         ends_after = random.uniform(policy.shortest_watch, policy.longest_watch)  # noqa: S311 - spreads load
-        params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(int(ends_after))}
+        self._asked = int(ends_after)
+        params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(self._asked)}
         if self._selection.labels:
             params["labelSelector"] = self._selection.labels
         if self._selection.fields:
@@ -257,7 +274,19 @@ class Watcher:
             self._streams_lists = False
             self._log.debug("The API server does not stream lists; pages are read instead", error=str(error))
 
+    def _opened(self, *, listing: bool) -> None:
+        self._works(State.LISTING if listing else State.LIVE)
+        if not listing:
+            self._flows()
+
+    def _flows(self) -> None:
+        """Changes come from now on."""
+        if asyncio.get_running_loop().time() - self._ended_well > _HARMLESS_GAP:
+            self._stretches += 1
+        self.stretch = self._stretches
+
     def _ended(self, stream: WatchStream) -> None:
+        self.stretch = None
         if stream.settled:
             # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()

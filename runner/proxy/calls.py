@@ -76,6 +76,8 @@ class Call:
     content: Body | bytes = field(repr=False)
     session: Session | None = None
     """Whose call this is; set by the first handler."""
+    cached: str = ""
+    """`hit` or `miss`, where it was a GET of an owned object; for the log."""
 
     @property
     def run(self) -> Session:

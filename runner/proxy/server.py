@@ -234,6 +234,7 @@ def _note(call: Call, status: int, seconds: float) -> None:
         verb=info.verb,
         resource=info.qualified,
         **({"object": f"{info.namespace}/{info.name}"} if info.is_resource else {}),
+        **({"cache": call.cached} if call.cached else {}),
         code=status or "client gone",
         milliseconds=round(seconds * 1000, 1),
     )
