@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from runner import __version__, access, health, log, paths
+from runner import __version__, access, health, log, paths, user_metrics
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
@@ -45,6 +46,7 @@ from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
 from runner.runlog import RunLog
 from runner.settings import Settings
+from runner.user_metrics import UserMetrics
 from runner.watches import LoadedWatches, Watch
 
 _CONNECT_DELAY = 2.0
@@ -80,6 +82,7 @@ class _Operator:
         self._settings = settings
         self._watches = loaded.watches
         self._metrics = Metrics()
+        self._user_metrics = UserMetrics(time.time)
         places = paths.search_path(
             cwd=Path.cwd(),
             roles_path=settings.ansible_roles_path,
@@ -115,6 +118,7 @@ class _Operator:
                 access=await self._open_proxy(stack, client, dependents),
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
             )
+            await self._open_user_metrics(stack)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             await self._serve(stack)
             await self._work(engine, dependents)
@@ -145,6 +149,14 @@ class _Operator:
         _log.info("Proxy listens", port=port)
         inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
         return Access(proxy, identities, dependents, inject=inject, namespace=namespace)
+
+    async def _open_user_metrics(self, stack: AsyncExitStack) -> None:
+        """Take the metrics that roles post, and tell runs where; unless somebody has told them already."""
+        server, port = await user_metrics.serve(self._user_metrics, access.LOOPBACK, self._settings.user_metrics_port)
+        stack.push_async_callback(server.cleanup)
+        _log.info("Metrics of roles are taken", port=port)
+        if not os.environ.get(user_metrics.ADDRESS_VARIABLE):
+            self._environment[user_metrics.ADDRESS_VARIABLE] = user_metrics.address(access.LOOPBACK, port)
 
     def _catch_signals(self) -> None:
         def caught(name: str) -> None:
@@ -202,7 +214,9 @@ class _Operator:
             metrics=self._metrics,
             period=settings.reconcile_period,
         )
-        _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=watch.selector or None)
+        account = watch.service_account or None
+        selector = watch.selector or None
+        _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
         return Controller(watch, informer, reconciler, self._metrics, workers)
 
     async def _serve(self, stack: AsyncExitStack) -> None:
@@ -211,7 +225,7 @@ class _Operator:
         ready = {f"watch {gvk}": controller.problem for gvk, controller in self._controllers.items()}
         served: list[tuple[str, str, Mapping[str, health.Handler]]] = [
             ("health-probe-bind-address", settings.health_probe_bind_address, health.probes({}, ready)),
-            ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._metrics.text)),
+            ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._exposition)),
         ]
         for flag, text, handlers in served:
             address = health.Address.parse(text, flag)
@@ -220,6 +234,9 @@ class _Operator:
             server, port = await health.serve(address, handlers, flag)
             stack.push_async_callback(server.cleanup)
             _log.info("Serving", paths=sorted(handlers), port=port)
+
+    def _exposition(self) -> bytes:
+        return self._metrics.text() + self._user_metrics.text()
 
     async def _work(self, engine: Engine, dependents: Dependents) -> None:
         """Run every kind until told to stop, then let runs end."""

@@ -46,7 +46,8 @@ def count(text: str) -> int:
     return _integer(text, 1, None)
 
 
-def _port(text: str) -> int:
+def port(text: str) -> int:
+    """Return a TCP port; 0 lets one be picked."""
     return _integer(text, 0, _HIGHEST_PORT)
 
 
@@ -224,11 +225,18 @@ _ANSIBLE = (
 _CLUSTER = (
     Option("kubeconfig", "", _text, "which cluster; default: $KUBECONFIG, the pod's own, ~/.kube/config", "FILE"),
     Option("context", "", _text, "context of the kubeconfig; default: its current one", "NAME"),
-    Option("proxy-port", "8888", _port, "port of the proxy for runs, on loopback; 0: a free one", "PORT"),
+    Option("proxy-port", "8888", port, "port of the proxy for runs, on loopback; 0: a free one", "PORT"),
 )
 _ENDPOINTS = (
     Option("health-probe-bind-address", ":6789", _address, "where /healthz and /readyz answer; 0: nowhere", "ADDRESS"),
     Option("metrics-bind-address", ":8443", _address, "where /metrics answers; 0: nowhere", "ADDRESS"),
+    Option(
+        "user-metrics-port",
+        "",
+        port,
+        "port on loopback for the metrics that roles post; 0: a free one; default: 5050, or a free one where it is taken",
+        "PORT",
+    ),
     Option("metrics-secure", "false", boolean, "serve metrics over TLS", not_yet=_SECURE),
     Option(
         "metrics-require-rbac",

@@ -50,6 +50,8 @@ class Settings:
     health_probe_bind_address: str
     """`host:port`, `:port` or `0`."""
     metrics_bind_address: str
+    user_metrics_port: int | None
+    """0: a free one. None: the usual one, or a free one where that is taken."""
     metrics_secure: bool
     metrics_require_rbac: bool
     leader_elect: bool
@@ -205,7 +207,7 @@ def _names_of(flag: str) -> list[Option]:
 
 def _nothing(option: Option) -> Any:
     """The value of an option that has no default."""
-    return () if option.repeatable else None if option.parse is options.count else ""
+    return () if option.repeatable else None if option.parse in {options.count, options.port} else ""
 
 
 class _Override(NamedTuple):

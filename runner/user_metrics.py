@@ -1,0 +1,276 @@
+"""Metrics of the roles' own: what `osdk_metric` tells, kept until the operator ends, and shown beside our own.
+
+Owns: the document that the module posts (its documentation says what each field means; null is the same as absent),
+the port on loopback that takes it, and the text that Prometheus reads.
+
+Promises: a name is shown as the role wrote it, without a suffix added; it keeps the type and description that it
+was made with; what cannot be used changes nothing and is answered with why. Names of the operator's own series are
+not to be had, and there is an end to the number of names, so that a role that makes them up costs bounded memory.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from runner import log
+from runner.errors import ConfigError
+
+ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
+"""Where `osdk_metric` reads the address that it posts to."""
+USUAL_PORT = 5050
+"""Where `osdk_metric` posts to when it is not told; roles may have it written out."""
+OWN_NAMES = ("ansible_operator_", "controller_runtime_", "workqueue_", "resource_created_at_")
+"""How the operator's own series begin."""
+
+_PATH = "/metrics"
+_MOST_METRICS = 1000
+_LARGEST = 64 << 10
+"""Bytes of a document."""
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
+"""The usual ones of Prometheus' clients."""
+_log = log.get(__name__)
+
+
+class BadMetricError(ValueError):
+    """What a role posted cannot be used; the message says why."""
+
+
+class _Metric(ABC):
+    """One metric and its values."""
+
+    suffixes: tuple[str, ...] = ("",)
+    """Of the names under which it is shown."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._value = 0.0
+        """The value, or the sum of what was observed."""
+
+    @abstractmethod
+    def update(self, given: Mapping[str, Any]) -> None:
+        """Take what was posted. BadMetricError, and nothing is changed, when it cannot be used."""
+
+    @abstractmethod
+    def samples(self) -> list[tuple[str, float]]:
+        """What follows the name, and a value."""
+
+
+class _Counter(_Metric):
+    def update(self, given: Mapping[str, Any]) -> None:
+        added = 1.0 if _switch(given, "increment") else _number(given, "add") or 0.0
+        if added < 0:
+            raise BadMetricError(f"add is {added:g}, but a counter only rises: use a gauge")
+        self._value += added
+
+    def samples(self) -> list[tuple[str, float]]:
+        return [("", self._value)]
+
+
+class _Gauge(_Metric):
+    def update(self, given: Mapping[str, Any]) -> None:
+        add, subtract, value = (_number(given, name) for name in ("add", "subtract", "set"))
+        if _switch(given, "increment"):
+            self._value += 1
+        elif _switch(given, "decrement"):
+            self._value -= 1
+        elif add:
+            self._value += add
+        elif subtract:
+            self._value -= subtract
+        elif value is not None:
+            self._value = value
+        elif _switch(given, "set_to_current_time"):
+            self._value = self._clock()
+
+    def samples(self) -> list[tuple[str, float]]:
+        return [("", self._value)]
+
+
+class _Summary(_Metric):
+    suffixes = ("", "_sum", "_count")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._count = 0
+
+    def update(self, given: Mapping[str, Any]) -> None:
+        value = _number(given, "observe")
+        if value is not None:
+            self._value += value
+            self._count += 1
+
+    def samples(self) -> list[tuple[str, float]]:
+        return [("_sum", self._value), ("_count", self._count)]
+
+
+class _Histogram(_Metric):
+    suffixes = ("", "_bucket", "_sum", "_count")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._counts = [0] * len(_BUCKETS)
+
+    def update(self, given: Mapping[str, Any]) -> None:
+        value = _number(given, "observe")
+        if value is not None:
+            self._value += value
+            self._counts[bisect.bisect_left(_BUCKETS, value)] += 1
+
+    def samples(self) -> list[tuple[str, float]]:
+        counts = list(accumulate(self._counts))
+        shown = [f'_bucket{{le="{"+Inf" if bound == math.inf else f"{bound:g}"}"}}' for bound in _BUCKETS]
+        return [*zip(shown, counts, strict=True), ("_sum", self._value), ("_count", counts[-1])]
+
+
+_TYPES: Mapping[str, type[_Metric]] = {
+    "counter": _Counter,
+    "gauge": _Gauge,
+    "histogram": _Histogram,
+    "summary": _Summary,
+}
+
+
+class UserMetrics:
+    """All metrics that roles made. `clock` is in seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._metrics: dict[str, tuple[str, str, _Metric]] = {}
+        """Type, description and values by name."""
+        self._taken: dict[str, str] = {}
+        """Which metric shows a name."""
+
+    def take(self, document: bytes) -> None:
+        """Make or update the metric that a document tells of. BadMetricError when it cannot be used."""
+        try:
+            found = orjson.loads(document)
+        except orjson.JSONDecodeError as error:
+            raise BadMetricError(f"the document is no JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise BadMetricError("the document is no JSON object with name, description and a type")
+        name, description = found.get("name"), found.get("description")
+        if not isinstance(name, str) or not isinstance(description, str):
+            raise BadMetricError("name and description must be given, as text")
+        kind, given = _type(found)
+        metric = self._existing(name, kind) or self._new(name, kind)
+        metric.update(given)
+        if name not in self._metrics:
+            self._metrics[name] = (kind, description, metric)
+            self._taken |= dict.fromkeys((name + suffix for suffix in metric.suffixes), name)
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+        lines: list[str] = []
+        for name, (kind, description, metric) in self._metrics.items():
+            shown = description.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {name} {shown}", f"# TYPE {name} {kind}"]
+            lines += [f"{name}{what} {value!r}" for what, value in metric.samples()]
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    def _existing(self, name: str, kind: str) -> _Metric | None:
+        known = self._metrics.get(name)
+        if known is None:
+            return None
+        if known[0] != kind:
+            raise BadMetricError(f"{name} is a {known[0]} already, so it cannot become a {kind}: use another name")
+        return known[2]
+
+    def _new(self, name: str, kind: str) -> _Metric:
+        if not _NAME.fullmatch(name) or name.startswith("__"):
+            raise BadMetricError(f"{name!r} is no name of a metric: write letters, digits and underscores")
+        if name.startswith(OWN_NAMES):
+            raise BadMetricError(f"{name} would be one of the operator's own metrics: use another name")
+        metric = _TYPES[kind](self._clock)
+        other = next((self._taken[shown] for each in metric.suffixes if (shown := name + each) in self._taken), None)
+        if other is not None:
+            raise BadMetricError(f"{name} would be shown under a name that {other} is shown under: use another one")
+        if len(self._metrics) >= _MOST_METRICS:
+            raise BadMetricError(f"there are {_MOST_METRICS} metrics of roles already: make fewer names")
+        return metric
+
+
+async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.AppRunner, int]:
+    """Take documents; return the running server (call `cleanup`) and its port. 0 picks one.
+
+    None is the usual one, or where that is taken a free one: another operator on this machine is no reason not to
+    run. A port that was asked for and is taken is a ConfigError.
+    """
+
+    async def post(request: web.Request) -> web.Response:
+        try:
+            metrics.take(await request.read())
+        except BadMetricError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        return web.Response()
+
+    app = web.Application(client_max_size=_LARGEST)
+    app.router.add_post(_PATH, post)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        bound = await _listen(runner, host, USUAL_PORT if port is None else port)
+        if bound is None and port is None:
+            bound = await _listen(runner, host, 0)
+            _log.warning(
+                f"Port {USUAL_PORT} for metrics of roles is taken: those that do not ask {ADDRESS_VARIABLE} for the "
+                "address miss it; end what has the port, or say --user-metrics-port=0",
+                port=bound,
+            )
+    except BaseException:
+        await runner.cleanup()
+        raise
+    if bound is None:
+        await runner.cleanup()
+        raise ConfigError(f"--user-metrics-port: {host}:{port} is taken; choose another, or 0 to let one be picked")
+    return runner, bound
+
+
+def address(host: str, port: int) -> str:
+    """Where a role posts to."""
+    return f"http://{host}:{port}{_PATH}"
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int | None:
+    """Listen; return the port, or None when it cannot be had."""
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError:
+        return None
+    bound: int = runner.addresses[0][1]
+    return bound
+
+
+def _type(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    given = [(kind, found[kind]) for kind in _TYPES if found.get(kind) is not None]
+    if len(given) != 1:
+        raise BadMetricError(f"exactly one of {', '.join(_TYPES)} must be given")
+    kind, values = given[0]
+    if not isinstance(values, dict):
+        raise BadMetricError(f"{kind} must be a JSON object, which may be empty")
+    return kind, values
+
+
+def _number(given: Mapping[str, Any], name: str) -> float | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadMetricError(f"{name} must be a number")
+    return float(value)
+
+
+def _switch(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadMetricError(f"{name} must be true or false")
+    return bool(value)
