@@ -234,7 +234,7 @@ _ENDPOINTS = (
         "user-metrics-port",
         "",
         port,
-        "port on loopback for the metrics that roles post; 0: a free one; default: 5050, or a free one where it is taken",
+        "port on loopback for the metrics that roles post; 0: a free one; default: 5050, or a free one if it is taken",
         "PORT",
     ),
     Option("metrics-secure", "false", boolean, "serve metrics over TLS", not_yet=_SECURE),

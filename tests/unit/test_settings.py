@@ -41,7 +41,7 @@ def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
     assert (found.ansible_roles_path, found.ansible_collections_path, found.ansible_args) == ("", "", "")
     assert found.ansible_log_events == "tasks"
     assert (found.kubeconfig, found.context) == (None, None)
-    assert found.proxy_port == 8888
+    assert (found.proxy_port, found.user_metrics_port) == (8888, None)
     assert (found.health_probe_bind_address, found.metrics_bind_address) == (":6789", ":8443")
     assert (found.metrics_secure, found.metrics_require_rbac, found.leader_elect) == (False, False, False)
     assert (found.leader_elect_lease_duration, found.leader_elect_renew_deadline) == (15, 10)

@@ -256,6 +256,7 @@ class Project:
             f"--kubeconfig={self.kubeconfig}",
             f"--runner-dir={self.folder / 'runs'}",
             "--proxy-port=0",
+            "--user-metrics-port=0",
             "--health-probe-bind-address=127.0.0.1:0",
             "--metrics-bind-address=127.0.0.1:0",
             "--log-format=json",
