@@ -1,0 +1,95 @@
+"""Helm through the proxy: the client itself, and kubernetes.core's modules that start it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.proxy.clients.conftest import Helm, Play
+    from tests.integration.proxy.conftest import Kubectl, Standing
+
+    Owners = Callable[[str, str], list[str]]
+
+RELEASE = "sh.helm.release.v1.shop.v{}"
+PRIMARY = "operator-sdk/primary-resource"
+
+
+def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
+    helm: Helm, kubectl: Kubectl, owners: Owners, standing: Standing, namespace: str, chart: Path, tmp_path: Path
+) -> None:
+    def colour() -> str:
+        return kubectl("get", "configmap", "shop", "-o=jsonpath={.data.colour}").stdout
+
+    helm("install", "shop", chart, "--wait", "--timeout=60s")
+    assert (colour(), kubectl("get", "deployment", "shop", "-o=jsonpath={.status.readyReplicas}").stdout) == (
+        "red",
+        "1",
+    )
+    helm("upgrade", "shop", chart, "--set=colour=blue")
+    assert colour() == "blue"
+    helm("upgrade", "shop", chart, "--set=colour=green", "--force")  # writes by PUT what others write by PATCH
+    assert colour() == "green"
+    helm("rollback", "shop", "1")
+    assert colour() == "red"
+    for kind, name in (
+        ("configmap", "shop"),
+        ("configmap", "shop-before"),
+        ("deployment", "shop"),
+        *(("secret", RELEASE.format(revision)) for revision in (1, 2, 3, 4)),
+    ):
+        assert owners(kind, name) == ["owner"], (kind, name)
+    assert f"wrote secrets {RELEASE.format(4)} of owner" in standing.witness.told
+    role = json.loads(kubectl("get", "clusterrole", f"{namespace}-shop", "-o=json").stdout)
+    assert role["metadata"]["annotations"][PRIMARY] == f"{namespace}/owner"
+    assert [(each["name"], each["revision"]) for each in json.loads(helm("list", "-o=json"))] == [("shop", "4")]
+
+    helm("uninstall", "shop", "--wait")
+    assert json.loads(helm("list", "-o=json")) == []
+    assert {f"deleted {kind} shop of owner" for kind in ("configmaps", "deployments")} <= set(standing.witness.told)
+    assert kubectl("get", "secrets", "--field-selector=type=helm.sh/release.v1", "-o=name").stdout == ""
+    # What helm discovers is kept under one name, whatever the run.
+    assert len(list((tmp_path / ".kube" / "cache" / "discovery").iterdir())) == 1
+
+
+MODULES = """
+    - helm: &release
+        {name: shop, release_namespace: "{{ ns }}", chart_ref: "{{ folder }}/chart", wait: true, wait_timeout: 60s}
+      register: installed
+    - helm: *release
+      register: again
+    - kubernetes.core.helm: {<<: *release, values: {colour: blue}}
+      register: upgraded
+    - helm_info: {name: shop, release_namespace: "{{ ns }}"}
+      register: info
+    - k8s_info: {kind: ConfigMap, name: shop, namespace: "{{ ns }}"}
+      register: config
+    - helm: {name: shop, release_namespace: "{{ ns }}", state: absent, wait: true}
+      register: removed
+    - k8s_info: {kind: ConfigMap, namespace: "{{ ns }}", label_selectors: [chart=shop]}
+      register: left
+    - ansible.builtin.set_fact:
+        result:
+          changed: "{{ [installed, again, upgraded, removed] | map(attribute='changed') }}"
+          values: "{{ info.status.release_values }}"
+          revision: "{{ info.status.revision }}"
+          status: "{{ info.status.status }}"
+          colour: "{{ config.resources[0].data.colour }}"
+          owners: "{{ config.resources[0].metadata.ownerReferences | map(attribute='name') }}"
+          left: "{{ left.resources }}"
+"""
+
+
+def test_the_helm_modules_install_upgrade_and_remove(helm: Helm, play: Play, chart: Path) -> None:
+    assert play(MODULES).result == {
+        "changed": [True, False, True, True],
+        "values": {"colour": "blue"},
+        "revision": "2",
+        "status": "deployed",
+        "colour": "blue",
+        "owners": ["owner"],
+        "left": [],
+    }
