@@ -19,6 +19,8 @@ from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
+from runner.proxy.calls import Answer, Call, Proceed
+from runner.proxy.catalog import Catalog
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.negotiate import Negotiate
 from runner.proxy.refusals import Refusals
@@ -51,6 +53,17 @@ class Witness:
 
 
 @dataclass
+class Passed:
+    """The last handler: remembers what is passed on to the API server."""
+
+    targets: list[str] = field(default_factory=list)
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        self.targets.append(call.head.target)
+        return await proceed(call)
+
+
+@dataclass
 class Standing:
     """A proxy that runs in a thread, and one run that may use it."""
 
@@ -60,7 +73,13 @@ class Standing:
     token: str
     kubeconfig: Path
     witness: Witness
+    passed: Passed
     loop: asyncio.AbstractEventLoop
+
+    def another_run(self) -> None:
+        """From here on the kubeconfig is that of another run of the same owner."""
+        self.token = self.identities.issue(self.run)
+        self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
 
     def revoke(self) -> None:
         self.loop.call_soon_threadsafe(self.identities.revoke, self.token)
@@ -80,14 +99,15 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
     async def serve() -> None:
         credentials = await auth.load(str(devcluster.kubeconfig), None)
         async with Client(credentials) as client:
-            identities, witness = Identities(), Witness()
-            writes = Writes(Served(client, time.monotonic), client, witness)
-            proxy = Proxy(credentials, identities, [Negotiate(), Refusals(), writes])
+            identities, witness, passed = Identities(), Witness(), Passed()
+            served = Served(client, time.monotonic)
+            catalog, writes = Catalog(time.monotonic, served.forget), Writes(served, client, witness)
+            proxy = Proxy(credentials, identities, [catalog, Negotiate(), Refusals(), writes, passed])
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"
             path.write_text(proxy.kubeconfig_for(token))
-            ready.append(Standing(proxy, identities, run, token, path, witness, asyncio.get_running_loop()))
+            ready.append(Standing(proxy, identities, run, token, path, witness, passed, asyncio.get_running_loop()))
             started.set()
             await stop.wait()
             await proxy.close(1.0)
