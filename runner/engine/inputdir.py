@@ -8,11 +8,13 @@ Blocking I/O: call it in a thread. Must not start anything.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
 import shlex
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +99,7 @@ def clear(folder: RunFolder, max_artifacts: int) -> None:
     """Remove the kubeconfig and temporary files, and rotate, once every process of the run has ended."""
     folder.kubeconfig.unlink(missing_ok=True)
     _remove(folder.path / TEMPORARY)
+    _remove(_short_temporary(folder.path))
     for facts in (folder.artifacts / folder.ident / "fact_cache").glob("*"):
         facts.chmod(0o600)
     artifacts.rotate(folder.artifacts, max_artifacts)
@@ -125,6 +128,10 @@ def _make_folders(path: Path) -> None:
         _remove(path / name)
     for name in (*_FOLDERS, "artifacts"):
         _private_folder(path / name)
+    short = _short_temporary(path)
+    _private_folder(short.parent)
+    _remove(short)
+    _private_folder(short)
 
 
 def _private_folder(path: Path) -> None:
@@ -188,15 +195,15 @@ def _write_json(path: Path, value: Any) -> None:
 
 def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What a run's environment has beyond the operator's and the job's."""
-    kubeconfig, temporary = str(job.run_dir / KUBECONFIG), str(job.run_dir / TEMPORARY)
+    kubeconfig = str(job.run_dir / KUBECONFIG)
     added = {
         MARKER: identity,
         "KUBECONFIG": kubeconfig,
         "K8S_AUTH_KUBECONFIG": kubeconfig,
         # Below the run folder, so that what a killed run leaves behind goes with the next one.
-        "ANSIBLE_LOCAL_TEMP": temporary,
+        "ANSIBLE_LOCAL_TEMP": str(job.run_dir / TEMPORARY),
         # Clients keep what they discover in files, for good: the next run would find kinds that there are no more.
-        "TMPDIR": environment.get("TMPDIR") or temporary,
+        "TMPDIR": environment.get("TMPDIR") or str(_short_temporary(job.run_dir)),
         "KUBECACHEDIR": environment.get("KUBECACHEDIR") or str(job.run_dir / _KUBE_CACHE),
         # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
         # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
@@ -207,6 +214,12 @@ def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str,
     if not {"ANSIBLE_NOCOLOR", "NO_COLOR", "ANSIBLE_FORCE_COLOR"} & environment.keys():
         added["ANSIBLE_NOCOLOR"] = "1"  # ansible-runner gives Ansible a terminal; logs and status are none
     return added
+
+
+def _short_temporary(run_dir: Path) -> Path:
+    """The run's own folder for temporary files of programs: short, since the path of a socket has at most 107 bytes."""
+    name = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:12]
+    return Path(tempfile.gettempdir(), f"ansible-operator-{os.geteuid()}", name)
 
 
 def _write_env(job: Job, environment: Mapping[str, str]) -> None:
