@@ -40,6 +40,17 @@ def rotate(artifacts: Path, keep: int) -> None:
         )
         for entry in runs[: len(runs) - max(keep, 0)] if keep < len(runs) else []:
             shutil.rmtree(entry.path)
+    _mend_latest(artifacts)
+
+
+def discard(artifacts: Path, ident: str) -> None:
+    """Remove what one run left."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(artifacts / ident)
+    _mend_latest(artifacts)
+
+
+def _mend_latest(artifacts: Path) -> None:
     latest = artifacts / LATEST
     if latest.is_symlink() and not latest.exists():
         latest.unlink()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.engine import events, inputdir, processes
+from runner.engine import events, inputdir, processes, redaction
 from runner.engine.job import EventSink, Job, Outcome, RunResult
 from runner.engine.starter import ColdStarter
 from runner.engine.supervision import Supervision, signal_name
@@ -101,13 +101,13 @@ class ExecEngine:
         except EngineError as error:
             return _not_started(str(error), time.monotonic() - began)
         try:
-            return await self._supervise(job, folder, identity, sink, stop)
+            return redaction.result(await self._supervise(job, folder, identity, sink, stop), job.secrets)
         finally:
             await self._clear(folder, job)
 
     async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
         try:
-            await asyncio.to_thread(inputdir.clear, folder, job.max_artifacts)
+            await asyncio.to_thread(inputdir.clear, folder, job.max_artifacts, job.secrets)
         except OSError as error:  # what a role made as another user, say; the run's result stands
             self._log.warning("What a run left could not be removed", job=job.ident, error=str(error))
 
@@ -129,7 +129,7 @@ class ExecEngine:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(job.deadline, stop.ask, Outcome.TIMED_OUT) if job.deadline is not None else None
         try:
-            progress = await _follow(supervision, sink, stop)
+            progress = await _follow(supervision, job, sink, stop)
         except BaseException:
             await supervision.kill()
             raise
@@ -145,9 +145,9 @@ class ExecEngine:
         return events.conclude(progress, _end(supervision, how, stop, job.deadline, time.monotonic() - began))
 
 
-async def _follow(supervision: Supervision, sink: EventSink, stop: _Stop) -> events.Progress:
+async def _follow(supervision: Supervision, job: Job, sink: EventSink, stop: _Stop) -> events.Progress:
     """Pass the events on to their end; ask the run to end when that is wished, and make it end when it does not."""
-    reading = asyncio.create_task(_read(supervision, sink))
+    reading = asyncio.create_task(_read(supervision, job, sink))
     either: set[asyncio.Future[Any]] = {reading, stop.wish}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not reading.done():
@@ -158,9 +158,9 @@ async def _follow(supervision: Supervision, sink: EventSink, stop: _Stop) -> eve
     return await reading
 
 
-async def _read(supervision: Supervision, sink: EventSink) -> events.Progress:
+async def _read(supervision: Supervision, job: Job, sink: EventSink) -> events.Progress:
     progress = events.Progress()
-    async for event in supervision.events():
+    async for event in redaction.events(supervision.events(), job.secrets):
         progress = events.fold(progress, event)
         sink(event)
     return progress
@@ -205,7 +205,10 @@ async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
 
 
 def _end_leftovers(root: Path) -> int:
-    """End leftover processes and remove leftover kubeconfigs; an operator that lives keeps its own."""
+    """End leftover processes, and remove leftover kubeconfigs and files that nobody has masked.
+
+    An operator that lives keeps its own.
+    """
     found = processes.leftovers(root)
     processes.send(found, signal.SIGTERM)
     deadline = time.monotonic() + _LEFTOVER_GRACE
@@ -217,7 +220,7 @@ def _end_leftovers(root: Path) -> int:
         time.sleep(0.05)
         left = processes.leftovers(root)
     running = processes.table()
-    for path, identity in inputdir.kubeconfigs(root):
+    for run_dir, identity in inputdir.unfinished(root):
         if not processes.operator_lives(identity, running):
-            path.unlink(missing_ok=True)
+            inputdir.abandon(run_dir)
     return len(found)

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import runner
-from runner.engine import artifacts, extravars
+from runner.engine import artifacts, extravars, masked_files
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
+from runner.engine.run_secrets import RunSecrets
 from runner.errors import EngineError
 from runner.watches import Playbook, Role
 
@@ -32,6 +33,8 @@ TEMPORARY = Path("tmp")
 MAX_VERBOSITY = 7
 
 _ENVVARS = Path("env", "envvars")
+_UNMASKED = Path("env", "unmasked")
+"""Names the run whose artifacts may hold secrets: from its begin until they are masked."""
 _KUBE_CACHE = TEMPORARY / "kube"
 _COLLECTIONS = Path(runner.__file__).parent / "collections"
 _FOLDERS = ("env", "inventory", "project", "tmp")
@@ -95,14 +98,22 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
     )
 
 
-def clear(folder: RunFolder, max_artifacts: int) -> None:
-    """Remove the kubeconfig and temporary files, and rotate, once every process of the run has ended."""
+def clear(folder: RunFolder, max_artifacts: int, known: RunSecrets) -> None:
+    """Remove the kubeconfig and temporary files, mask and rotate, once every process of the run has ended."""
     folder.kubeconfig.unlink(missing_ok=True)
     _remove(folder.path / TEMPORARY)
     _remove(_short_temporary(folder.path))
-    for facts in (folder.artifacts / folder.ident / "fact_cache").glob("*"):
+    left = folder.artifacts / folder.ident
+    for facts in (left / "fact_cache").glob("*"):
         facts.chmod(0o600)
-    artifacts.rotate(folder.artifacts, max_artifacts)
+    try:
+        masked_files.mask(left, folder.path / "env", known)
+    except OSError:
+        artifacts.discard(folder.artifacts, folder.ident)
+        raise
+    finally:
+        artifacts.rotate(folder.artifacts, max_artifacts)
+    (folder.path / _UNMASKED).unlink(missing_ok=True)
 
 
 def _check(job: Job) -> None:
@@ -120,6 +131,7 @@ def _check(job: Job) -> None:
 def _forget_kubeconfig(path: Path) -> None:
     with contextlib.suppress(OSError):  # the folder that could not be written may not be there at all
         (path / KUBECONFIG).unlink(missing_ok=True)
+        (path / _UNMASKED).unlink(missing_ok=True)
 
 
 def _make_folders(path: Path) -> None:
@@ -225,6 +237,7 @@ def _short_temporary(run_dir: Path) -> Path:
 def _write_env(job: Job, environment: Mapping[str, str]) -> None:
     env = job.run_dir / "env"
     _write_json(job.run_dir / _ENVVARS, dict(environment))  # first: it says whose run the kubeconfig is for
+    _write(job.run_dir / _UNMASKED, job.ident)
     _write(job.run_dir / KUBECONFIG, job.kubeconfig)
     _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
     _write_json(env / "settings", {"pexpect_timeout": 1})
@@ -267,8 +280,8 @@ def _collection_role(role: Role) -> str | None:
     return None
 
 
-def kubeconfigs(root: Path) -> list[tuple[Path, str]]:
-    """Return each kubeconfig below `root` with the run it was written for.
+def unfinished(root: Path) -> list[tuple[Path, str]]:
+    """Return each run folder below `root` whose last run has not ended orderly, with the name of that run.
 
     Looks into no run folder: there may be thousands of them, each with thousands of files.
     """
@@ -277,12 +290,23 @@ def kubeconfigs(root: Path) -> list[tuple[Path, str]]:
     while waiting:
         folder = waiting.pop()
         if (folder / _ENVVARS).is_file():
-            if (folder / KUBECONFIG).is_file():
-                found.append((folder / KUBECONFIG, _identity(folder / _ENVVARS)))
+            if (folder / KUBECONFIG).is_file() or (folder / _UNMASKED).is_file():
+                found.append((folder, _identity(folder / _ENVVARS)))
         else:
             with contextlib.suppress(OSError):  # removed meanwhile, or not ours to read
                 waiting.extend(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     return found
+
+
+def abandon(path: Path) -> None:
+    """Remove what must not stay of a run that nobody has ended: what was secret in it, nobody knows any more."""
+    (path / KUBECONFIG).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        ident = (path / _UNMASKED).read_text(encoding="utf-8").strip()
+        if ident and "/" not in ident and ident not in {".", "..", artifacts.LATEST}:
+            artifacts.discard(path / "artifacts", ident)
+        (path / "env" / "extravars").unlink(missing_ok=True)
+        (path / _UNMASKED).unlink()
 
 
 def _identity(envvars: Path) -> str:

@@ -1,17 +1,19 @@
 """What an engine is given and what it gives back: plain values, no I/O.
 
 An engine promises: events reach the sink in order; `run` returns after every process of the run has ended;
-a run that dies, times out or cannot start returns a RunResult that says so rather than raising.
+a run that dies, times out or cannot start returns a RunResult that says so rather than raising. Events, result and
+files hold none of the job's secrets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey
 from runner.watches import Content
 
@@ -46,6 +48,8 @@ class Job:
     """Text of the kubeconfig of this run alone; written 0600, removed after the run has ended."""
     deadline: float | None
     """Seconds that the run may take; None: as long as it likes."""
+    secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
+    """What is masked in whatever the run shows and leaves; grows while it goes on."""
 
 
 class Outcome(Enum):

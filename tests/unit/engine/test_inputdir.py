@@ -15,6 +15,7 @@ import yaml
 from runner.engine import inputdir
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
+from runner.engine.run_secrets import RunSecrets
 from runner.errors import EngineError
 from runner.watches import Role
 
@@ -101,7 +102,7 @@ def test_what_clients_keep_goes_with_the_run_unless_the_user_has_a_place_for_it(
     assert kept[1] == folder.path / "tmp" / "kube"
     (kept[0] / "osrcp-1.json").touch()
     kept[1].mkdir()
-    inputdir.clear(folder, 1)
+    inputdir.clear(folder, 1, RunSecrets())
     assert not any(path.exists() for path in kept)
     own = {"TMPDIR": "/large", "KUBECACHEDIR": "/cache"}
     assert own.items() <= inputdir.prepare(make_job(), "id", {**ENVIRONMENT, **own}).environment.items()
@@ -115,7 +116,7 @@ def test_a_socket_among_temporary_files_is_possible_however_long_the_objects_nam
     of_multiprocessing.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(of_multiprocessing / "listener-12345678"))
-    inputdir.clear(folder, 1)
+    inputdir.clear(folder, 1, RunSecrets())
     assert not of_multiprocessing.parent.exists()
 
 
@@ -217,7 +218,7 @@ def test_clearing_removes_what_the_run_alone_may_use(make_job: MakeJob) -> None:
     facts.write_text("{}")
     facts.chmod(0o644)
 
-    inputdir.clear(folder, max_artifacts=1)
+    inputdir.clear(folder, 1, RunSecrets())
 
     assert not folder.kubeconfig.exists()
     assert not (job.run_dir / "tmp").exists()
@@ -227,6 +228,6 @@ def test_clearing_removes_what_the_run_alone_may_use(make_job: MakeJob) -> None:
 def test_kubeconfigs_are_found_with_their_runs(make_job: MakeJob, tmp_path: Path) -> None:
     here, cleared = make_job(), make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / "s")
     inputdir.prepare(here, "its run", ENVIRONMENT)
-    inputdir.clear(inputdir.prepare(cleared, "other", ENVIRONMENT), 1)
+    inputdir.clear(inputdir.prepare(cleared, "other", ENVIRONMENT), 1, RunSecrets())
 
-    assert inputdir.kubeconfigs(tmp_path) == [(here.run_dir / "env" / "kubeconfig", "its run")]
+    assert inputdir.unfinished(tmp_path) == [(here.run_dir, "its run")]

@@ -1,0 +1,92 @@
+"""Masks the files that a run leaves, once all its processes have ended.
+
+ansible-runner writes them as they come, so that they hold secrets while the run goes on. Promises: a file that holds
+none is not written to; one that does is replaced whole, by a file 0600; links are not followed; what cannot be vouched
+for is removed. Blocking I/O: call it in a thread. Must not import: anything that knows how runs are started.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets as random_names
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from runner.engine import redaction
+from runner.engine.run_secrets import RunSecrets
+
+_PIECE = 4 << 20
+"""Bytes of a text that are masked at a time; a piece ends with a line."""
+_LARGEST_JSON = 64 << 20
+_COMMAND = "command"
+"""ansible-runner's file of what was run in which environment: the only one that is not made of events."""
+_HARMLESS = frozenset({"rc", "status"})
+
+
+def mask(artifacts: Path, settings: Path, secrets: RunSecrets) -> None:
+    """Mask what a run left in its folder of artifacts, and what its settings (`env/`) say."""
+    if not secrets.may_be_in_files:
+        _mask_file(artifacts / _COMMAND, secrets)
+        return
+    for path in (*_files(artifacts), *_files(settings)):
+        if secrets.is_exhausted and path.name not in _HARMLESS:
+            path.unlink()
+        else:
+            _mask_file(path, secrets)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in sorted(names))
+
+
+def _mask_file(path: Path, secrets: RunSecrets) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    except OSError:
+        if path.is_symlink():
+            return
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        is_json = path.suffix == ".json" or path.parent.name == "fact_cache" or path.name == _COMMAND
+        if is_json and status.st_size <= _LARGEST_JSON:
+            _mask_json(path, file.read(), secrets)
+        else:
+            _mask_text(path, file, secrets)
+
+
+def _mask_json(path: Path, data: bytes, secrets: RunSecrets) -> None:
+    is_event = path.parent.name == "job_events"
+    masked = redaction.event_file(data, secrets) if is_event else redaction.json_file(data, secrets)
+    if masked is not data:
+        _replace(path, [masked])
+
+
+def _mask_text(path: Path, file: BinaryIO, secrets: RunSecrets) -> None:
+    if any(secrets.masker.finds(piece) for piece in _pieces(file)):
+        file.seek(0)
+        _replace(path, (secrets.masker.data(piece) for piece in _pieces(file)))
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece + file.readline()
+
+
+def _replace(path: Path, pieces: Iterator[bytes] | list[bytes]) -> None:
+    fresh = path.with_name(f".{path.name}-{random_names.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(pieces)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
