@@ -1,0 +1,43 @@
+"""Metrics that a role makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import urllib3
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Project, Things
+
+
+def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its_task(
+    project: Project, things: Things
+) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Count
+          operator_sdk.util.osdk_metric:
+            name: things_made
+            description: Things made
+            counter: {increment: true}
+        - name: Make it something else
+          operator_sdk.util.osdk_metric:
+            name: things_made
+            description: Things made
+            gauge: {set: 1}
+          when: spoil is defined
+        """,
+    )
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {})
+    things.create("bad", {"spoil": True})
+    things.await_success("one")
+    failure = things.await_condition("bad", "Failure")["message"]
+    assert failure.endswith("things_made is a counter already, so it cannot become a gauge: use another name")
+    (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
+    (count,) = [line.split()[1] for line in text.splitlines() if line.startswith("things_made ")]
+    assert float(count) == len(operator.lines(msg="Run started"))
+    assert "ansible_operator_build_info{" in text
