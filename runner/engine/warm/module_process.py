@@ -1,0 +1,231 @@
+"""A module's process: what AnsiballZ does in a new interpreter, done in a fork.
+
+Owns everything between the fork and the module's exit code: descriptors, session, folder, environment, streams,
+`sys.argv`, `__main__`, and the way an interpreter ends. Promises never to return.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import resource
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NoReturn
+
+from runner.engine.warm import world as worlds
+from runner.engine.warm.payload import Payload
+from runner.engine.warm.world import World
+
+_STREAMS = 3
+_UNRAISABLE = 120
+"""The exit code of an interpreter that could not flush its streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One module to run."""
+
+    payload: Payload | tuple[str, str]
+    """Or the name and path of one that was made ahead."""
+    module_name: str
+    parameters: bytes
+    profile: str
+    """How the answer is serialized; empty before ansible-core 2.19."""
+    open_files: int
+    environment: Mapping[bytes, bytes]
+    umask: int
+    own_session: bool
+    learned: str
+    """A file that takes what the module imported beyond what was there, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every module of a run starts from."""
+
+    world: World
+    payloads: Mapping[tuple[str, str], Payload]
+    encodings: tuple[tuple[str, str], ...]
+    """Encoding and errors of each standard stream."""
+
+
+def runner(ground: Ground) -> Callable[[list[int]], NoReturn]:
+    """Return what a module's process does with its descriptors."""
+
+    def run(descriptors: list[int]) -> NoReturn:
+        request = _arrive(descriptors)
+        _become(ground, request)
+        before = frozenset(sys.modules)
+        code = _run(request, _payload(ground, request))
+        _learn(request, before)
+        _end(code)
+
+    return run
+
+
+def _payload(ground: Ground, request: Request) -> Payload:
+    return request.payload if isinstance(request.payload, Payload) else ground.payloads[request.payload]
+
+
+def _arrive(descriptors: list[int]) -> Request:
+    """Take over the streams and the folder; leave open what a program that is executed would have open."""
+    stdin, stdout, stderr, _, folder, body = descriptors
+    os.fchdir(folder)
+    with os.fdopen(os.dup(body), "rb") as file:
+        file.seek(0)
+        request: Request = pickle.load(file)  # noqa: S301 - see above
+    for number, descriptor in enumerate((stdin, stdout, stderr)):
+        os.dup2(descriptor, number)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is wanted
+        if int(name) >= _STREAMS:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
+    return request
+
+
+def _become(ground: Ground, request: Request) -> None:
+    if request.own_session:
+        os.setsid()
+    os.umask(request.umask)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environb.update(request.environment)
+    time.tzset()
+    try:
+        os.getcwd()  # noqa: PTH109 - AnsiballZ's own test
+    except OSError:
+        os.chdir(os.path.expanduser("~"))  # noqa: PTH111 - as AnsiballZ does
+    if request.open_files:
+        _limit_open_files(request.open_files)
+    worlds.open_streams(ground.encodings)
+    _mend()
+    worlds.take(ground.world, _payload(ground, request))
+
+
+def _limit_open_files(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, wanted)
+    if wanted != soft:
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+MENDED = frozenset({"KUBECONFIG"})
+"""Variables that preloaded libraries read when they were imported, and that are looked up again here."""
+
+
+def _mend() -> None:
+    for name in ("kubernetes.config.kube_config", "kubernetes.config"):
+        module: Any = sys.modules.get(name)
+        if module:
+            module.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "~/.kube/config")
+
+
+def _run(request: Request, payload: Payload) -> int:
+    """Run the module as AnsiballZ does; returns the exit code that an interpreter would have."""
+    script = f"AnsiballZ_{os.path.basename(payload.path)}"  # noqa: PTH119 - a string
+    sys.argv = [script]
+    sys.orig_argv = [sys.executable, script]
+    main = ModuleType("__main__")
+    main.__file__ = script
+    sys.modules["__main__"] = main
+    library = f"ansible_{request.module_name}_payload.zip"
+    try:
+        if request.profile:
+            _run_since_2_19(request, payload.name, library)
+        else:
+            _run_before_2_19(request, payload.name, library)
+    except SystemExit as end:
+        return _exit_code(end.code)
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())
+        _flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    except BaseException:  # noqa: BLE001 - as an interpreter does
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _run_since_2_19(request: Request, name: str, library: str) -> None:
+    from ansible.module_utils._internal._ansiballz import _loader  # noqa: PLC0415 - the module world's
+
+    _loader.run_module(
+        json_params=request.parameters,
+        profile=request.profile,
+        module_fqn=name,
+        modlib_path=library,
+        extensions={},
+    )
+
+
+def _run_before_2_19(request: Request, name: str, library: str) -> None:
+    from ansible.module_utils import basic  # noqa: PLC0415 - the module world's
+
+    basic._ANSIBLE_ARGS = request.parameters  # noqa: SLF001 - as AnsiballZ does
+    runpy.run_module(
+        mod_name=name,
+        init_globals={"_module_fqn": name, "_modlib_path": library},
+        run_name="__main__",
+        alter_sys=True,
+    )
+    print('{"msg": "New-style module did not handle its own exit", "failed": true}')  # noqa: T201 - as AnsiballZ does
+    sys.exit(1)
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _learn(request: Request, before: frozenset[str]) -> None:
+    """Note what was imported, so that it is there the next time."""
+    if not request.learned:
+        return
+    fresh = sorted(
+        name for name in sys.modules if name not in before and not worlds.is_ours(name) and name != "__main__"
+    )
+    if fresh or not isinstance(request.payload, tuple):
+        line = json.dumps({"module": request.module_name, "imports": fresh}) + "\n"
+        with contextlib.suppress(OSError):
+            descriptor = os.open(request.learned, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.write(descriptor, line.encode())  # one call: lines of two modules do not mix
+            os.close(descriptor)
+
+
+def _end(code: int) -> NoReturn:
+    """End as an interpreter does: wait for threads, run what was registered, flush."""
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 - as above
+    os._exit(code if _flush() else _UNRAISABLE)
+
+
+def _flush() -> bool:
+    """Flush the streams; whether that succeeded."""
+    flushed = True
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:  # noqa: BLE001 - whatever a module put there
+            flushed = False
+    return flushed

@@ -1,0 +1,195 @@
+"""What a module needs to run: the files that Ansible would send along with it, as Ansible itself resolves them.
+
+Owns `Payload`, its resolution and the question whether one that was resolved earlier still stands. The resolution is
+Ansible's own: overrides of `module_utils` in roles and beside playbooks, redirects of collections and imports that may
+be missing come out as they do cold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.engine.warm import versions
+
+_SYNTHETIC = "<payload>"
+_RESPAWN = "ansible.module_utils.common.respawn"
+Stamp = tuple[str, int, int]
+"""A path, its time of change in nanoseconds, and its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One Python module of a payload."""
+
+    path: str
+    digest: bytes
+    is_package: bool
+    source: bytes | None
+    """Its content, where Ansible made it up."""
+    is_builtin: bool
+    """Whether it is Ansible's own, and so can be imported by whoever knows its name."""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where a package's modules stand."""
+        return () if self.source is not None else (str(Path(self.path).parent),)
+
+    def read(self) -> bytes:
+        """Return its content."""
+        return self.source if self.source is not None else Path(self.path).read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What stands in Ansible's payload of one module."""
+
+    name: str
+    """The module's Python name: `ansible_collections.kubernetes.core.plugins.modules.k8s`."""
+    path: str
+    entries: Mapping[str, Entry]
+    stamps: tuple[Stamp, ...]
+    around: tuple[Stamp, ...]
+    """What stands where overrides of `module_utils` are looked for."""
+
+    @property
+    def respawns(self) -> bool:
+        """Whether the module may want to start itself again from its payload, which is not there."""
+        return _RESPAWN in self.entries
+
+    def stands(self, around: tuple[Stamp, ...]) -> bool:
+        """Whether nothing that it was resolved from has changed."""
+        return around == self.around and all(_stamp(path) == (path, *rest) for path, *rest in self.stamps)
+
+
+class NotPlain(Exception):  # noqa: N818 - not an error: the module is then run the cold way
+    """A module's payload is more than Python modules from files."""
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a hundred of them for each task
+    except OSError:
+        return None
+    return path, status.st_mtime_ns, status.st_size
+
+
+def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
+    """Describe what could override Ansible's own `module_utils`: every file in these folders."""
+    found = []
+    for folder in folders:
+        if os.path.realpath(folder) == builtin:
+            continue
+        found.append((folder, 0, 0))
+        for parent, _, names in sorted(os.walk(folder)):
+            paths = (os.path.join(parent, name) for name in sorted(names))  # noqa: PTH118 - as above
+            found.extend(stamp for path in paths if (stamp := _stamp(path)))
+    return tuple(found)
+
+
+def around() -> tuple[Stamp, ...]:
+    """Describe what could override Ansible's own `module_utils` in this process."""
+    return overrides(versions.module_utils_folders(), versions.BUILTIN_MODULE_UTILS)
+
+
+class _Zip:
+    """Takes what Ansible writes into a payload."""
+
+    compression = 0
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def writestr(self, info: Any, data: bytes) -> None:
+        self.files[info.filename] = bytes(data)
+
+    def namelist(self) -> list[str]:
+        return list(self.files)
+
+
+def resolve(module_name: str, path: str, source: bytes) -> Payload:
+    """Let Ansible say what the module needs. Raises whatever Ansible raises, or `NotPlain`."""
+    name = versions.python_name(module_name, path)
+    archive = _Zip()
+    versions.collect(archive, module_name, name, path, source)
+    entries = {}
+    for file, content in archive.files.items():
+        stem, dot, extension = file.rpartition(".")
+        if (dot, extension) != (".", "py"):
+            raise NotPlain(file)
+        python_name = stem.replace("/", ".")
+        entries[python_name.removesuffix(".__init__")] = _entry(file, python_name, content)
+    entries[name] = Entry(path, _digest(source), is_package=False, source=None, is_builtin=False)
+    stamps = {_stamp(entry.path) for entry in entries.values() if entry.source is None}
+    return Payload(name, path, entries, tuple(sorted(stamp for stamp in stamps if stamp)), around())
+
+
+def _entry(file: str, python_name: str, content: bytes) -> Entry:
+    is_package = python_name.endswith(".__init__")
+    for path in _places(file):
+        try:
+            found = Path(path).read_bytes()
+        except OSError:
+            continue
+        if found == content:
+            is_builtin = path.startswith(versions.BUILTIN_MODULE_UTILS + os.sep)
+            return Entry(path, _digest(content), is_package, None, is_builtin)
+    core = python_name in {"ansible.__init__", "ansible.module_utils.__init__"}
+    return Entry(f"{_SYNTHETIC}/{file}", _digest(content), is_package, content, core)
+
+
+def _places(file: str) -> Iterable[str]:
+    """Return where a file of a payload may have been read from."""
+    parts = file.split("/")
+    if parts[:2] == ["ansible", "module_utils"]:
+        for folder in (*versions.module_utils_folders(), versions.BUILTIN_MODULE_UTILS):
+            yield os.path.join(folder, *parts[2:])  # noqa: PTH118 - strings on both sides
+    elif parts[0] == "ansible_collections" and len(parts) > 3:  # noqa: PLR2004 - namespace, collection, file
+        package = versions.collection_folder(".".join(parts[:3]))
+        if package:
+            yield os.path.join(package, *parts[3:])  # noqa: PTH118 - as above
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+class Payloads:
+    """The payloads that are known: those made ahead, and those that this run resolved."""
+
+    def __init__(self, ahead: Iterable[Payload]) -> None:
+        self._known = {(payload.name, payload.path): payload for payload in ahead}
+
+    def __iter__(self) -> Any:
+        return iter(self._known.values())
+
+    def find(self, module_name: str, path: str, source: bytes, cache: Path) -> Payload:
+        """Return a module's payload; `cache` is a folder of this run, for what was not made ahead."""
+        key = (versions.python_name(module_name, path), path)
+        now = around()
+        known = self._known.get(key)
+        if known and known.stands(now):
+            return known
+        file = cache / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
+        try:
+            known = pickle.loads(file.read_bytes())  # noqa: S301 - see above
+        except (OSError, EOFError, pickle.UnpicklingError):
+            known = None
+        if not isinstance(known, Payload) or not known.stands(now):
+            known = resolve(module_name, path, source)
+            _keep(file, known)
+        self._known[key] = known
+        return known
+
+
+def _keep(file: Path, payload: Payload) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}-{secrets.token_hex(4)}")
+    fresh.write_bytes(pickle.dumps(payload))
+    fresh.replace(file)

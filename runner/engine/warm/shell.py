@@ -1,0 +1,199 @@
+"""What the shells between Ansible and a local command do, done without them.
+
+Ansible runs each local command as `/bin/sh -c '/bin/sh -c "..."'`: to make a temporary folder, to remove
+it, to start a module. Owns what these shells do to a command's environment and to its exit code, and carrying out the
+few commands that Ansible's `sh` plugin itself makes up. Promises: a command is carried out here only if it is letter
+by letter one that the plugin was seen to make, and only if that succeeds; else the shell does it, as always.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_PLAIN = re.compile(r"/[A-Za-z0-9_./@%+=:,-]*")
+"""Paths that a shell leaves alone, also without quotes."""
+_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_RESET_BY_DASH = frozenset({b"IFS", b"OPTIND", b"PS1", b"PS2", b"PS4", b"PPID", b"LINENO"})
+_BITS = {"r": 4, "w": 2, "x": 1}
+_SHELLS = ("dash", "bash")
+
+Plan = Callable[[], str | None]
+"""Does a command's work; returns what it prints, or None when it has not been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a command ended: its exit code, or minus the signal's number, and what it wrote."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Unlike(Exception):  # noqa: N818 - not an error: the shell itself is asked then
+    """It is not known what a shell would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shells:
+    """The shells that a command goes through."""
+
+    outer: str
+    inner: str
+    tail: str
+    """What follows the command in the inner one, `&& sleep 0`, or nothing."""
+
+    def line(self, command: str) -> str:
+        """Return what the outer shell is given."""
+        return f"{self.inner} -c {shlex.quote(command + self.tail)}"
+
+
+def environment(shells: Shells, program: str, folder: str, given: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the environment that a program gets through both shells, started in a folder."""
+    through = _after(_kind(shells.outer), given, shells.inner, stays=False)
+    after = _after(_kind(shells.inner), through, program, stays=bool(shells.tail))
+    after[b"PWD"] = _folder(given.get(b"PWD", b""), os.fsencode(folder))
+    return after
+
+
+def _kind(shell: str) -> str:
+    kind = Path(os.path.realpath(shutil.which(shell) or shell)).name
+    if kind not in _SHELLS:
+        raise Unlike(f"{shell} is neither dash nor bash")
+    return kind
+
+
+def _after(kind: str, given: Mapping[bytes, bytes], program: str, *, stays: bool) -> dict[bytes, bytes]:
+    if kind == "dash":
+        if _RESET_BY_DASH & given.keys():
+            raise Unlike("the environment has variables that dash resets")
+        after = {name: value for name, value in given.items() if _NAME.fullmatch(name)}
+    else:
+        after = dict(given)
+        if b"BASH_ENV" in given or any(name.startswith(b"BASH_FUNC_") for name in given):
+            raise Unlike("the environment has code for bash")
+        if not os.path.isdir(after.get(b"OLDPWD", b"/")):  # noqa: PTH112 - bytes
+            del after[b"OLDPWD"]
+        level = given.get(b"SHLVL", b"0")
+        if not level.isdigit():
+            raise Unlike("SHLVL is no number")
+        after[b"SHLVL"] = b"%d" % (int(level) + stays)
+        after[b"_"] = os.fsencode(program)
+    return after
+
+
+def _folder(claimed: bytes, folder: bytes) -> bytes:
+    """Return what a shell takes for its working folder's name: the claimed one if it is the same folder."""
+    try:
+        if claimed.startswith(b"/") and os.path.samefile(claimed, folder):  # noqa: PTH121 - bytes
+            return claimed
+        return os.path.realpath(folder)
+    except OSError:
+        return os.path.realpath(folder)
+
+
+def ending(shells: Shells, output: Output) -> Output:
+    """Return what is seen of a program's end through the shells: the exit code, and what they say of a signal."""
+    if output.code >= 0:
+        return output
+    line = shells.line(f"{shells.inner} -c {shlex.quote(f'kill -{-output.code} $$')}")
+    seen = subprocess.run([shells.outer, "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return Output(seen.returncode, output.stdout + seen.stdout, output.stderr + seen.stderr)
+
+
+@dataclass(slots=True)
+class Commands:
+    """The commands that a shell plugin made up lately, each with a plan that does the same."""
+
+    _plans: dict[str, Plan] = field(default_factory=dict)
+
+    def note(self, command: str, plan: Plan | None) -> None:
+        """Remember a command."""
+        if plan is not None:
+            self._plans = {command: plan}  # each is run at once, so that the last one is enough
+
+    def find(self, line: str, shells: Shells) -> Plan | None:
+        """Return the plan for what the outer shell would be given."""
+        return next((plan for command, plan in self._plans.items() if shells.line(command) == line), None)
+
+
+def make_folder(base: str, name: str, mode: int) -> Plan | None:
+    """Make `base/name` and, where they are missing, its parents, all with `mode`; print `name=path`."""
+    path = os.path.join(base, name)  # noqa: PTH118 - as the plugin joins them
+    if not _PLAIN.fullmatch(path):
+        return None
+
+    def plan() -> str | None:
+        try:
+            for parent in reversed(Path(path).parents):
+                if not parent.exists():
+                    _make_folder(parent, mode)
+            _make_folder(Path(path), mode)
+        except OSError:
+            return None
+        return f"{name}={path}\n"
+
+    return plan
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    path.mkdir(mode=mode)
+    if stat.S_IMODE(path.stat().st_mode) != mode:  # the umask took something away
+        path.chmod(mode)
+
+
+def remove(path: str) -> Plan | None:
+    """Remove a folder with what it holds."""
+    if not path.startswith("/"):
+        return None
+
+    def plan() -> str | None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return "" if not os.path.lexists(path) else None
+        except OSError:
+            return None
+        return ""
+
+    return plan
+
+
+def change_mode(paths: Any, mode: str) -> Plan | None:
+    """Add permissions: `u+rwx`."""
+    match = re.fullmatch(r"u\+([rwx]+)", mode)
+    if not match:
+        return None
+    bits = sum(_BITS[letter] << 6 for letter in set(match[1]))
+
+    def plan() -> str | None:
+        try:
+            for path in paths:
+                os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | bits)  # noqa: PTH101,PTH116 - strings
+        except OSError:
+            return None
+        return ""
+
+    return plan
+
+
+def expand_user(path: str, username: str) -> Plan | None:
+    """Print a home folder: `~`, `~name`."""
+    if path != "~" and not re.fullmatch(r"~[a-z_][a-z0-9_-]*", path):
+        return None
+    asked = path + username if path == "~" else path
+
+    def plan() -> str | None:
+        found = os.path.expanduser(asked)  # noqa: PTH111 - a string
+        return found + "\n" if _PLAIN.fullmatch(found) else None
+
+    return plan

@@ -1,0 +1,46 @@
+"""The shortcuts of the warm engine inside the playbook's process, each with a name that turns it off.
+
+`prepare` belongs into the fork server, once Ansible is loaded; `install` into each playbook's process, before
+its main function. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from runner.engine.warm import ahead, module_process, modules
+from runner.engine.warm import world as worlds
+from runner.engine.warm.ahead import Ahead
+from runner.engine.warm.payload import Payloads
+from runner.engine.warm.zygote import Zygote
+
+NAMES = {
+    "modules": "Modules on local connections run in a fork, not in a new interpreter.",
+    "commands": "Temporary folders are made and removed without a shell.",
+}
+"""What each shortcut does."""
+
+LEARNED = "ANSIBLE_OPERATOR_LEARNED"
+"""Names a file that takes what modules imported beyond what was there."""
+
+
+def prepare(names: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...]) -> Ahead:
+    """Make ready what modules with these names need; see `ahead.make`."""
+    return ahead.make(names, path, encodings)
+
+
+def install(off: frozenset[str], made: Ahead) -> None:
+    """Install every shortcut but those that are off."""
+    if "modules" not in off:
+        _install_modules(made)
+    if "commands" not in off:
+        modules.install_commands()
+
+
+def _install_modules(made: Ahead) -> None:
+    payloads = Payloads(made.payloads)
+    ground = modules.ground(payloads, made.world, made.encodings)
+    zygote = Zygote.start(lambda: worlds.enter(made.world), module_process.runner(ground))
+    learned = os.environ.get(LEARNED, "")
+    modules.install(modules.Modules(zygote, payloads, frozenset(ground.payloads), made.read, learned))

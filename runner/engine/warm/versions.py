@@ -1,0 +1,131 @@
+"""Where ansible-core's versions differ. Everything of the warm engine that has to know the version asks here.
+
+Tested with 2.18 to 2.21. 2.19 brought tagged values and serialization profiles, worker processes of their own session,
+and new classes of results. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import importlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.executor import module_common
+from ansible.plugins.loader import module_utils_loader
+from ansible.release import __version__
+
+CORE: tuple[int, int] = tuple(int(part) for part in __version__.split(".")[:2])  # type: ignore[assignment]
+TAGGED = CORE >= (2, 19)
+"""Values carry tags, and results are made with a serialization profile."""
+BUILTIN_MODULE_UTILS = os.path.realpath(Path(module_common.__file__).parent.parent / "module_utils")
+SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
+"""What Ansible puts behind each command that it gives to a shell."""
+_PROFILE = "legacy"
+_FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
+
+
+def module_utils_folders() -> list[str]:
+    """Return the folders where Ansible looks for `ansible.module_utils`, its own not among them."""
+    return [path for path in module_utils_loader._get_paths(subdirs=False) if Path(path).is_dir()]  # noqa: SLF001
+
+
+def collection_folder(name: str) -> str | None:
+    """Return the folder of a collection's Python package, `ansible_collections.kubernetes.core`."""
+    try:
+        file = importlib.import_module(name).__file__
+    except ImportError:
+        return None
+    return str(Path(file).parent) if file else None
+
+
+@functools.cache
+def python_name(module_name: str, path: str) -> str:
+    """Return the Python name that a module gets in its payload."""
+    try:
+        name: str = module_common._get_ansible_module_fqn(path)  # noqa: SLF001 - there is no public way in
+    except ValueError:
+        return f"{_FALLBACK_PACKAGE}.{module_name}"
+    return name
+
+
+def collect(archive: Any, module_name: str, name: str, path: str, source: bytes) -> None:
+    """Let Ansible write a module's payload into `archive`, which has the methods of a `ZipFile` that it uses."""
+    if not TAGGED:
+        when: Any = time.gmtime()[:6]
+        module_common.recursive_finder(module_name, name, source, archive, when)
+        module_common._add_module_to_zip(archive, when, name, source)  # noqa: SLF001 - as above
+        return
+    from ansible._internal._ansiballz import _builder  # noqa: PLC0415 - since 2.19
+    from ansible._internal._datatag._tags import Origin  # noqa: PLC0415 - since 2.19
+
+    when = dt.datetime.now(dt.UTC)
+    extensions = _builder.ExtensionManager()
+    module_common.recursive_finder(module_name, name, Origin(path=path).tag(source), archive, when, extensions)
+    module_common._add_module_to_zip(archive, when, name, source, path, extensions)  # noqa: SLF001 - as above
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A module's arguments as they go over the wire, and how their answer is read."""
+
+    parameters: bytes
+    profile: str
+    open_files: int
+    """The limit to set, or 0."""
+
+
+def is_instrumented(task_vars: Mapping[str, Any]) -> bool:
+    """Whether a debugger or coverage shall run with modules, or modules may say how they are spoken to."""
+    if not TAGGED:
+        return bool(os.environ.get("_ANSIBLE_COVERAGE_CONFIG"))
+    from ansible._internal._ansiballz import _builder  # noqa: PLC0415 - since 2.19
+
+    return bool(
+        _builder.ExtensionManager.create(task_vars=task_vars).extension_names
+        or constants.config.get_config_value("_MODULE_METADATA")
+    )
+
+
+def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call:
+    """Serialize a module's arguments as Ansible would."""
+    parameters = {"ANSIBLE_MODULE_ARGS": module_args}
+    limit = constants.config.get_config_value("PYTHON_MODULE_RLIMIT_NOFILE", variables=task_vars)
+    if not TAGGED:
+        from ansible.module_utils.common.json import AnsibleJSONEncoder  # noqa: PLC0415 - gone since
+
+        text = json.dumps(parameters, cls=AnsibleJSONEncoder, vault_to_text=True)
+        limit = limit if isinstance(limit, int) else int(templar.template(limit))
+    else:
+        from ansible._internal._templating._engine import TemplateOptions  # noqa: PLC0415 - since 2.19
+        from ansible.module_utils.common.json import Direction, get_module_encoder  # noqa: PLC0415 - since 2.19
+
+        text = json.dumps(parameters, cls=get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE))
+        if not isinstance(limit, int):
+            limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))  # noqa: SLF001
+    return Call(text.encode(), _PROFILE if TAGGED else "", limit)
+
+
+def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
+    """Return the shebang line that Ansible would start the module with; asks for discovery as Ansible does."""
+    found, arguments = module_common._extract_interpreter(source)  # noqa: SLF001 - there is no public way in
+    shebang, _ = module_common._get_shebang(  # noqa: SLF001 - as above
+        found or "/usr/bin/python", task_vars, templar, arguments, remote_is_local=remote_is_local
+    )
+    return str(shebang)
+
+
+def built(data: bytes, shebang: str) -> Any:
+    """Return what `modify_module` returns."""
+    if not TAGGED:
+        return data, "new", shebang
+    return module_common._BuiltModule(  # noqa: SLF001 - there is no public way in
+        b_module_data=data, module_style="new", shebang=shebang, serialization_profile=_PROFILE
+    )
