@@ -24,7 +24,7 @@ from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
 from runner.engine import processes
-from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
+from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
 
 class Supervisor:
@@ -43,7 +43,7 @@ class Supervisor:
         try:
             ending = self._ansible()
         except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must be told
-            ending = Ending(code=None, signal=None, error=f"{type(error).__name__}: {error}")
+            ending = Ending(code=None, signal=None, error=f"{type(error).__name__}: {error}", alone=False, learned="")
         try:
             self._send(Kind.ENDING, asdict(ending))
         except BrokenPipeError:
@@ -69,7 +69,19 @@ class Supervisor:
         run = Runner(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
         run.run()
         killed_by = self._process.signalstatus if self._process else None
-        return Ending(code=None if killed_by else run.rc, signal=killed_by, error="")
+        return Ending(
+            code=None if killed_by else run.rc,
+            signal=killed_by,
+            error="",
+            alone=not processes.has_children(),
+            learned=self._learned(),
+        )
+
+    def _learned(self) -> str:
+        try:
+            return Path(self._order.temporary, LEARNED).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""  # nothing was, or it was cut short
 
     def _started(self, process: Spawn) -> None:
         """Listen to the operator from now on: before the fork, a second thread could make it hang."""
@@ -126,6 +138,7 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
             self._swept = True
             processes.end_descendants(GRACE)
             processes.reap_children()
+            self.ptyproc.delayafterclose = 0  # the time that a process gets to end; this one has ended
         return alive
 
 

@@ -138,6 +138,8 @@ class ExecEngine:
                 timer.cancel()
             how, gone = await supervision.sweep(self._supervisors)
             self._supervisors.discard(supervision.pid)
+            if supervision.ending and supervision.ending.learned:
+                self._starter.learn(folder.environment, supervision.ending.learned)
         if not gone:
             self._log.warning(
                 "Processes of a run could not be ended", job=job.ident, gvk=str(job.gvk), **job.key._asdict()

@@ -40,6 +40,10 @@ class Starter(Protocol):
         """Start one with exactly this environment. An `OSError` says that no process could be started."""
         ...
 
+    def learn(self, environment: Mapping[str, str], lines: str) -> None:
+        """Take note of what a run with this environment loaded: the lines of `wire.LEARNED`."""
+        ...
+
     async def close(self) -> None:
         """End whatever it keeps to start supervisors from; those that run go on."""
         ...
@@ -66,6 +70,9 @@ class ColdStarter:
             raise OSError("the run's process was started without its streams")
         process.stdin.write(line(order))
         return Started(process.pid, process.stdin, process.stdout, process.stderr, process.wait)
+
+    def learn(self, environment: Mapping[str, str], lines: str) -> None:
+        """Each run loads everything anew."""
 
     async def close(self) -> None:
         """Nothing is kept."""

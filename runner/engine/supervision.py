@@ -94,6 +94,8 @@ class Supervision:
         except TimeoutError:
             await self.kill()
             code = await self._process.wait()
+        if self.ending is not None and self.ending.alone:
+            return self._how(code), True
         gone = await asyncio.to_thread(processes.kill, self._identity, self.pid, _KILL_WITHIN)
         if self.ending is None:
             await asyncio.to_thread(_reap_strays, known)

@@ -12,6 +12,8 @@ from enum import IntEnum
 
 HEADER = struct.Struct(">BI")
 STOP = b"stop\n"
+LEARNED = "learned"
+"""File among a run's temporary ones that takes what it loaded, for the next one; a line of JSON at a time."""
 GRACE = 2.0
 """Seconds between asking the processes of a run to end and killing them."""
 
@@ -44,3 +46,7 @@ class Ending:
     code: int | None
     signal: int | None
     error: str
+    alone: bool
+    """Whether nothing is left below the supervisor; nothing escapes it, so then nothing of the run is left."""
+    learned: str
+    """The lines of `LEARNED`."""

@@ -1,8 +1,70 @@
-"""What the operator and a fork server say to each other. Imports nothing heavy: both ends need it."""
+"""What the operator and a fork server say to each other. Imports nothing heavy: both ends need it.
+
+Over a socket that keeps messages apart, each a JSON object. To the server: `Load` first; then a run is asked for by a
+message with three descriptors (control, events, complaints), or `Load` comes again. From it, one answer for each.
+"""
 
 from __future__ import annotations
 
-RUN = b"run"
-"""Asks for a run; comes with the descriptors of its streams."""
-MESSAGE = 65536
-"""The longest message, in bytes."""
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+LONGEST = 1 << 20
+"""Bytes of a message."""
+STREAMS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Asks to load ahead, beyond what every run needs."""
+
+    plugins: frozenset[str] = frozenset()
+    """Python modules that Ansible itself loaded."""
+    modules: frozenset[str] = frozenset()
+    """Ansible's modules, by their full names."""
+    imports: frozenset[str] = frozenset()
+    """Python modules that those imported."""
+
+    def __or__(self, other: Load) -> Load:
+        return Load(self.plugins | other.plugins, self.modules | other.modules, self.imports | other.imports)
+
+    @classmethod
+    def of_lines(cls, text: str) -> Load:
+        """Read what runs noted, a JSON object a line; lines that are none are skipped."""
+        found = cls()
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError, AttributeError, TypeError):
+                value = json.loads(line)
+                names = frozenset({value["module"]} if value.get("module") else ())
+                found |= cls(frozenset(value.get("plugins", ())), names, frozenset(value.get("imports", ())))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of it."""
+
+    pid: int = 0
+    """Of a run's supervisor."""
+    problem: str = ""
+    """Why nothing became of it."""
+    watched: tuple[str, ...] = ()
+    """Files and folders; when one changes, what was loaded is out of date."""
+
+
+def pack(value: Load | Answer) -> bytes:
+    """Write a message."""
+    return json.dumps(asdict(value), default=sorted).encode()
+
+
+def unpack_load(data: bytes) -> Load:
+    """Read a message to the server."""
+    return Load(**{name: frozenset(names) for name, names in json.loads(data).items()})
+
+
+def unpack_answer(data: bytes) -> Answer:
+    """Read a message from the server."""
+    value: dict[str, Any] = json.loads(data)
+    return Answer(pid=value["pid"], problem=value["problem"], watched=tuple(value["watched"]))

@@ -3,46 +3,43 @@
 Much of Ansible is decided when it is imported: settings, paths of plugins, colours, the terminal's width, temporary
 folders. So the server imports it in the very environment of a run, behind a terminal like a run's; only what differs
 between two runs has a stand-in: a path below `scratch`, which names nothing else. Owns what is imported when the server
-starts, and knowing what has to be made anew for each run: see `refresh`. Must not be imported before `os.environ` is
+starts; what has to be made anew for each run is `refresh`'s business. Must not import Ansible before `os.environ` is
 what it shall be.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
+import io
 import os
-import struct
 import sys
-import termios
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_ROWS, _COLUMNS = 24, 80
+import ptyprocess.ptyprocess
+
+WINDOW = (24, 80)
+"""Rows and columns of a run's terminal: those of ptyprocess, which a run without us gets."""
 _READ = 65536
 _IDENT = "model"
-_MODULES = (
-    "ansible.cli.playbook",
+_FIRST = ("ansible.cli.playbook",)
+_LATER = (
     "ansible.executor.playbook_executor",
     "ansible.executor.process.worker",
     "ansible.executor.task_executor",
-    "ansible.plugins.action",
-    "ansible.plugins.become",
-    "ansible.plugins.cache",
-    "ansible.plugins.callback.default",
-    "ansible.plugins.connection.local",
-    "ansible.plugins.inventory",
-    "ansible.plugins.shell.sh",
-    "ansible.plugins.strategy.linear",
-    "ansible.plugins.vars",
     "ansible.module_utils.basic",
+    "ansible.modules",
+    "ansible.playbook.handler_task_include",
+    "ansible.playbook.role_include",
+    "multiprocessing.popen_fork",
+    "multiprocessing.synchronize",
 )
-_WORTH_HAVING = ("kubernetes", "kubernetes.dynamic", "kubernetes.config", "jsonpatch", "yaml")
-"""What modules of Kubernetes import; a project that uses none of it may lack them."""
+_IF_THERE = ("kubernetes", "kubernetes.dynamic", "kubernetes.config")
+"""What modules and lookups of `kubernetes.core` import; a project that uses none of them may lack it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +57,75 @@ class Model:
 
     environment: Mapping[str, str]
     scratch: str
-    path: tuple[str, ...]
-    """`sys.path`."""
+    module_path: tuple[str, ...]
+    """`sys.path` of an interpreter that starts to run a module."""
     streams: Mapping[str, Stream]
     said: bytes
     """What importing Ansible printed."""
+    cold: frozenset[str]
+    """The Python modules that a process has which has only just begun."""
 
 
-def load(scratch: Path) -> Model:
-    """Import Ansible in the environment that ansible-runner would give it."""
-    streams = {
-        name: Stream(stream.encoding, stream.errors or "strict", stream.write_through)
-        for name in ("stdin", "stdout", "stderr")
-        if (stream := getattr(sys, name)) is not None
-    }
+def load(scratch: Path, learned: frozenset[str]) -> Model:
+    """Import Ansible in the environment that ansible-runner would give it, and ahead what runs needed before."""
+    streams = _streams()
+    module_path = tuple(sys.path)
     environment = _environment(scratch)
     os.environ.clear()
     os.environ.update(environment)
     with _terminal(streams) as said:
-        for module in _MODULES:
-            importlib.import_module(module)
-        for module in _WORTH_HAVING:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(module)
-        from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - not before the environment is right
+        for name in _FIRST:
+            importlib.import_module(name)
+        cold = frozenset(sys.modules)
+    with _terminal(streams):
+        _ahead(learned)
+    return Model(environment, str(scratch), module_path, streams, bytes(said), cold)
 
+
+def load_more(model: Model, learned: frozenset[str]) -> None:
+    """Import Python modules that runs have asked for since."""
+    with _terminal(model.streams):
+        _ahead(learned)
+
+
+def _ahead(learned: frozenset[str]) -> None:
+    from ansible import constants  # noqa: PLC0415 - not before the environment is right
+    from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - as above
+    from ansible.utils.collection_loader import AnsibleCollectionConfig  # noqa: PLC0415 - as above
+
+    for name in _LATER:
+        with contextlib.suppress(ModuleNotFoundError):  # versions differ
+            importlib.import_module(name)
+    if constants.DEFAULT_DEBUG:
+        return  # a run tells then of each plugin that it loads
+    if not AnsibleCollectionConfig.collection_finder:
         init_plugin_loader([])
-    return Model(environment, str(scratch), tuple(sys.path), streams, bytes(said))
+    preload = importlib.import_module("runner.engine.warm.preload")
+    preload.needed()
+    preload.again((*_IF_THERE, *sorted(learned)))
+
+
+def _streams() -> dict[str, Stream]:
+    return {
+        name: Stream(stream.encoding, stream.errors or "strict", stream.write_through)
+        for name in ("stdin", "stdout", "stderr")
+        if (stream := getattr(sys, name)) is not None
+    }
 
 
 def _environment(scratch: Path) -> dict[str, str]:
     """Let ansible-runner say what it adds to a run's environment."""
-    from ansible_runner.config.runner import RunnerConfig  # noqa: PLC0415 - as above
+    from ansible_runner.config.runner import RunnerConfig  # noqa: PLC0415 - slow, and nothing else here needs it
 
     from runner.engine.child import ansible_playbook, utf8_locale  # noqa: PLC0415 - imports ansible-runner
 
+    project = scratch / "project"
+    project.mkdir()
+    os.chdir(project)  # where runs are, and where Ansible looks for its configuration
     config = RunnerConfig(private_data_dir=str(scratch), ident=_IDENT, playbook=_IDENT, quiet=True)
     config.prepare()
     if not sys.flags.safe_path:
-        sys.path.insert(0, str(Path(ansible_playbook()).parent))
+        sys.path.insert(0, str(Path(ansible_playbook()).parent))  # as Python does for a script
     environment: dict[str, str] = config.env | utf8_locale()
     return environment
 
@@ -109,7 +136,7 @@ def _terminal(streams: Mapping[str, Stream]) -> Iterator[bytearray]:
     said = bytearray()
     ours = [os.dup(number) for number in range(3)]
     main, other = os.openpty()
-    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+    ptyprocess.ptyprocess._setwinsize(other, *WINDOW)  # noqa: SLF001 - the one that a run's terminal gets
     for number in range(3):
         os.dup2(other, number)
     os.close(other)
@@ -129,6 +156,7 @@ def _terminal(streams: Mapping[str, Stream]) -> Iterator[bytearray]:
         os.close(main)
         for name, stream in standard.items():
             setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def _read(descriptor: int, into: bytearray) -> None:
@@ -145,21 +173,20 @@ def open_streams(streams: Mapping[str, Stream]) -> None:
         setattr(sys, f"__{name}__", fresh)
 
 
-def _open(number: int, name: str, stream: Stream) -> Any:
-    reading = number == 0
-    # Whatever becomes of this object, the descriptor stays open.
-    binary: Any = open(
-        number, "rb" if reading else "wb", buffering=0 if stream.unbuffered and not reading else -1, closefd=False
-    )  # noqa: E501,SIM115,PTH123 - a descriptor
-    import io  # noqa: PLC0415
-
+def _open(number: int, name: str, stream: Stream) -> io.TextIOWrapper:
+    reading = name == "stdin"
+    unbuffered = stream.unbuffered and not reading
+    # Whatever becomes of these objects, the descriptor stays open.
+    raw: Any = io.FileIO(number, "rb" if reading else "wb", closefd=False)
+    raw.name = f"<{name}>"
+    buffer = raw if unbuffered else io.BufferedReader(raw) if reading else io.BufferedWriter(raw)
     text = io.TextIOWrapper(
-        binary,
+        buffer,
         encoding=stream.encoding,
         errors=stream.errors,
         newline=None if reading else "\n",
-        line_buffering=not reading and (os.isatty(number) or number == 2),  # noqa: PLR2004 - standard error
-        write_through=stream.unbuffered and not reading,
+        line_buffering=not reading and (raw.isatty() or name == "stderr"),
+        write_through=unbuffered,
     )
-    text.mode = "r" if reading else "w"  # type: ignore[misc]  # as the interpreter does
+    text.mode = "r" if reading else "w"  # type: ignore[misc]  # as the interpreter says
     return text

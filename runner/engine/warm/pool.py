@@ -1,155 +1,243 @@
-"""The operator's end of fork servers: start them, give them runs, replace them.
+"""The operator's end of fork servers: which there are, when one is replaced, and what happens when one is not there.
 
-Promises what `starter.Starter` promises.
+Promises what `starter.Starter` promises. Runs that share an environment share a server. A server that dies is replaced,
+and the orders that it had not answered go to the next one; one whose Ansible is out of date, or that has served many
+runs, is replaced once another is ready. Where no server can be had, the run goes the cold way; the log says why, once
+for each reason, and another attempt is made later. Servers are few, and those that nobody uses end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import shutil
-import socket
-import sys
-import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from runner.engine import starter
-from runner.engine.starter import READ_AHEAD, Started
-from runner.engine.warm import procfs
-from runner.engine.warm.messages import MESSAGE, RUN
+from runner import log, memory
+from runner.engine.starter import Started, Starter
+from runner.engine.warm.client import Server, ServerDiedError, ServerError
+from runner.engine.warm.messages import Load
 from runner.engine.wire import Order
 
-_START = Path(__file__).with_name("start.py")
-PER_RUN = ("KUBECONFIG", "K8S_AUTH_KUBECONFIG", "ANSIBLE_LOCAL_TEMP")
-_ONLY_RUNS = "ANSIBLE_OPERATOR_RUN_ID"
+PER_RUN = frozenset({"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "ANSIBLE_LOCAL_TEMP"})
+"""Variables with a path that differs from run to run; servers get a stand-in."""
+MARKER = "ANSIBLE_OPERATOR_RUN_ID"
+
+_MOST_SERVERS = 4
+_MOST_RUNS = 2000
+_IDLE = 600.0
+_NEEDED = 192 << 20
+"""Bytes of memory that must be free for one more server than one."""
+_RETRY_FIRST, _RETRY_LAST = 1.0, 300.0
+_ATTEMPTS = 3
+"""Servers that an order is given to before it goes the cold way."""
+_TOO_SHORT = 10.0
+"""Seconds that a server lives at least; one that dies sooner is not replaced at once."""
 
 
-class Server:
-    """One fork server."""
+@dataclass
+class _Slot:
+    """The place of the server for one environment."""
 
-    def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket, scratch: Path) -> None:
-        self._process = process
-        self._connection = connection
-        self._scratch = scratch
-        self._turn = asyncio.Lock()
-
-    @classmethod
-    async def start(cls, environment: Mapping[str, str], folder: Path) -> Server:
-        """Start one for runs with this environment."""
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".warm-", dir=folder))
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)  # noqa: FBT003 - the standard library's
-        shared = {name: value for name, value in environment.items() if name != _ONLY_RUNS}
-        shared |= {name: str(scratch / name) for name in PER_RUN if name in environment}
-        shared[procfs.PADDING] = procfs.padding()
-        number = theirs.fileno()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(_START),
-            str(number),
-            str(scratch),
-            procfs.padding(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            env=shared,
-            pass_fds=(number,),
-        )
-        theirs.close()
-        server = cls(process, ours, scratch)
-        await server._answer()
-        return server
-
-    async def fork(self, streams: list[int]) -> int:
-        """Have a supervisor forked; returns its pid."""
-        async with self._turn:
-            socket.send_fds(self._connection, [RUN], streams)
-            answer = await self._answer()
-        if "error" in answer:
-            raise OSError(answer["error"])
-        pid: int = answer["pid"]
-        return pid
-
-    async def _answer(self) -> Any:
-        data = await asyncio.get_running_loop().sock_recv(self._connection, MESSAGE)
-        if not data:
-            raise ConnectionError("the fork server ended")
-        return json.loads(data)
-
-    async def close(self) -> None:
-        self._connection.close()
-        await self._process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+    environment: Mapping[str, str]
+    server: Server | None = None
+    starting: asyncio.Task[Server] | None = None
+    learned: Load = field(default_factory=Load)
+    learns: bool = True
+    failures: int = 0
+    retry_at: float = 0.0
+    problem: str = ""
+    used_at: float = 0.0
 
 
 class Pool:
-    """Fork servers."""
+    """Starts supervisors from fork servers; from `cold` where that fails."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cold: Starter, without: Iterable[str]) -> None:
         self._folder = folder
-        self._server: Server | None = None
-        self._starting = asyncio.Lock()
+        self._cold = cold
+        self._without = sorted(without)
+        self._slots: dict[frozenset[tuple[str, str]], _Slot] = {}
+        self._log = log.get(__name__)
+        self._told: set[str] = set()
+        self._closed = False
+        self._background: set[asyncio.Task[None]] = set()
+        self._idle: asyncio.TimerHandle | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why runs go the cold way; None when they do not."""
+        return next((slot.problem for slot in self._slots.values() if slot.problem), None)
+
+    def servers(self) -> list[int]:
+        """Return the pids of the servers that are ready."""
+        return [slot.server.pid for slot in self._slots.values() if slot.server]
 
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
-        async with self._starting:
-            if self._server is None:
-                self._server = await Server.start(environment, self._folder)
-        pipes = [os.pipe(), os.pipe(), os.pipe()]
-        control, events, complaints = pipes
+        """Start a supervisor with exactly this environment. An `OSError` says that no process could be started."""
+        slot = self._slot(environment)
+        for _ in range(_ATTEMPTS):
+            try:
+                server = await self._ready(slot)
+                return await server.run(order, environment, self._without)
+            except ServerDiedError:
+                continue  # another one gets the order
+            except ServerError as error:
+                self._failed(slot, str(error))
+                break
+        return await self._cold.start(order, environment)
+
+    def learn(self, environment: Mapping[str, str], lines: str) -> None:
+        """Take note of what a run loaded; the server for its environment loads it ahead from now on."""
+        self.load_ahead(environment, Load.of_lines(lines))
+
+    def load_ahead(self, environment: Mapping[str, str], wanted: Load) -> None:
+        """Have the server for an environment load this ahead."""
+        slot = self._slot(environment)
+        if not slot.learns or slot.learned | wanted == slot.learned:
+            return
+        slot.learned |= wanted
+        if slot.server and not slot.starting:
+            self._do(self._teach(slot, slot.server))
+
+    async def warm_up(self, environment: Mapping[str, str]) -> None:
+        """Start the server for an environment before it is needed."""
+        slot = self._slot(environment)
         try:
-            pid = await self._server.fork([control[0], events[1], complaints[1]])
-        finally:
-            for descriptor in (control[0], events[1], complaints[1]):
-                os.close(descriptor)
-        writer = await _writer(control[1])
-        writer.write(orjson.dumps(dict(environment)) + b"\n" + starter.line(order))
-
-        async def wait() -> int | None:
-            return await ended(pid)
-
-        return Started(pid, writer, await _reader(events[0]), await _reader(complaints[0]), wait)
+            await self._ready(slot)
+        except ServerError as error:
+            self._failed(slot, str(error))
 
     async def close(self) -> None:
-        if self._server:
-            await self._server.close()
-            self._server = None
+        """End the servers. Runs that go on do so."""
+        self._closed = True
+        if self._idle:
+            self._idle.cancel()
+        slots = list(self._slots.values())
+        for slot in slots:
+            if slot.starting:
+                slot.starting.cancel()
+                with contextlib.suppress(asyncio.CancelledError, ServerError):
+                    await slot.starting
+        await asyncio.gather(*(slot.server.close() for slot in slots if slot.server))
+        if self._background:
+            await asyncio.wait(self._background)
+        self._slots.clear()
+
+    def _slot(self, environment: Mapping[str, str]) -> _Slot:
+        shared = {name: value for name, value in environment.items() if name != MARKER}
+        shared |= dict.fromkeys(PER_RUN & shared.keys(), "")
+        slot = self._slots.setdefault(frozenset(shared.items()), _Slot(shared))
+        slot.used_at = time.monotonic()
+        if len(self._slots) > 1 and self._idle is None:
+            self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
+        return slot
+
+    def _end_idle(self) -> None:
+        """End what nobody used for long; the one that was used last stays for the next run."""
+        self._idle = None
+        *others, _ = sorted(self._slots.values(), key=_last_use)
+        for slot in others:
+            if time.monotonic() - slot.used_at >= _IDLE and not slot.starting:
+                self._do(self._drop(slot))
+        if len(self._slots) > 1:
+            self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
+
+    async def _ready(self, slot: _Slot) -> Server:
+        """Return the slot's server, current and alive, started if need be."""
+        server = slot.server
+        if server and await server.is_current():
+            if server.runs >= _MOST_RUNS and not self._closed:
+                self._replace(slot)  # meanwhile it serves on
+            return server
+        if self._closed:
+            raise ServerError("the operator is shutting down")
+        if time.monotonic() < slot.retry_at:
+            raise ServerError(slot.problem)
+        return await asyncio.shield(self._replace(slot))
+
+    def _replace(self, slot: _Slot) -> asyncio.Task[Server]:
+        """Start another server; all who need it wait for the same one."""
+        if slot.starting is None:
+            slot.starting = asyncio.create_task(self._start(slot))
+            slot.starting.add_done_callback(_retrieve)
+        return slot.starting
+
+    async def _start(self, slot: _Slot) -> Server:
+        try:
+            await self._make_room(slot)
+            server = await Server.start(slot.environment, self._folder, slot.learned)
+        finally:
+            slot.starting = None
+        old, slot.server = slot.server, server
+        slot.failures, slot.retry_at, slot.problem = 0, 0.0, ""
+        if old:
+            self._do(old.close())
+        self._do(self._watch(slot, server))
+        self._log.debug("Fork server is ready", pid=server.pid)
+        return server
+
+    async def _watch(self, slot: _Slot, server: Server) -> None:
+        """Replace a server that dies, so that the next run need not wait for it."""
+        how = await server.died()
+        if slot.server is not server:
+            return
+        slot.server = None
+        if not how or self._closed:
+            return
+        self._log.warning("The fork server died and is replaced", how=how)
+        if time.monotonic() - server.started_at < _TOO_SHORT:
+            self._failed(slot, f"the fork server died soon after its start ({how})")
+        else:
+            await self.warm_up(slot.environment)
+
+    async def _teach(self, slot: _Slot, server: Server) -> None:
+        try:
+            await server.load(slot.learned)
+        except ServerDiedError:
+            return  # the one that replaces it loads the same
+        except ServerError as error:
+            # Which one of them cannot be loaded ahead is not known, so none is.
+            self._log.warning("What runs needed cannot be loaded ahead", reason=str(error))
+            slot.learned, slot.learns = Load(), False
+
+    async def _make_room(self, slot: _Slot) -> None:
+        """Keep servers few: more than one only while there is memory for it."""
+        others = sorted((each for each in self._slots.values() if each.server and each is not slot), key=_last_use)
+        while others and (len(others) >= _MOST_SERVERS or memory.free(Path("/")) < _NEEDED):
+            await self._drop(others.pop(0))
+
+    async def _drop(self, slot: _Slot) -> None:
+        server, slot.server = slot.server, None
+        for key in [key for key, each in self._slots.items() if each is slot]:
+            del self._slots[key]
+        if server:
+            await server.close()
+
+    def _failed(self, slot: _Slot, reason: str) -> None:
+        if self._closed:
+            return
+        slot.failures += 1
+        slot.problem = reason
+        slot.retry_at = time.monotonic() + min(_RETRY_FIRST * 2 ** (slot.failures - 1), _RETRY_LAST)
+        if reason not in self._told:
+            self._told.add(reason)
+            self._log.warning("Runs are started the slow way, without a fork server", reason=reason)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
-async def _reader(descriptor: int) -> asyncio.StreamReader:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=READ_AHEAD)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb"))
-    return reader
+def _last_use(slot: _Slot) -> float:
+    return slot.used_at
 
 
-async def _writer(descriptor: int) -> asyncio.StreamWriter:
-    loop = asyncio.get_running_loop()
-    protocol = asyncio.streams.FlowControlMixin()
-    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(descriptor, "wb"))
-    return asyncio.StreamWriter(transport, protocol, None, loop)
-
-
-async def ended(pid: int) -> int | None:
-    """Wait for a child that we did not start ourselves, and reap it."""
-    loop = asyncio.get_running_loop()
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    over = loop.create_future()
-    loop.add_reader(descriptor, lambda: over.done() or over.set_result(None))
-    try:
-        await over
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-    with contextlib.suppress(ChildProcessError):
-        _, status = os.waitpid(pid, 0)
-        return os.waitstatus_to_exitcode(status)
-    return None
+def _retrieve(task: asyncio.Task[Server]) -> None:
+    """See to it that nobody calls an error lost that those who wait have got, or would get."""
+    if not task.cancelled():
+        task.exception()

@@ -1,8 +1,8 @@
 """A forked run: the supervisor, and the playbook's process below it.
 
-Both are what `child` starts, without the interpreters: the supervisor is the same class, and the playbook's process goes
-the way of `ansible-playbook`'s own main function in the same folder, with the same arguments, environment, terminal and
-signals. Whatever of a run the model does not cover is executed instead, in the same process.
+Both are what `child` starts, without the interpreters: the supervisor is the same class, and the playbook's process
+goes the way of `ansible-playbook`'s own main function in the same folder, with the same arguments, environment,
+terminal and signals. Where the model does not cover a run, ansible-playbook is executed instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pty
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -23,7 +23,8 @@ from ptyprocess import PtyProcess
 from runner.engine import processes
 from runner.engine.child import Spawn, Supervisor
 from runner.engine.warm import playbook, procfs
-from runner.engine.warm.model import Model
+from runner.engine.warm.model import WINDOW
+from runner.engine.warm.refresh import Refresh
 from runner.engine.wire import Order
 
 _COMMAND = ("-P", "-m", "runner.engine.child")
@@ -31,26 +32,18 @@ _COMMAND = ("-P", "-m", "runner.engine.child")
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What every run of this server starts from."""
+    """What every run of a server starts from."""
 
-    model: Model
-    refresh: playbook.Refresh
+    refresh: Refresh
+    made: Any
+    """What was made ready for shortcuts."""
     shown: procfs.Shown
     added: Mapping[str, str]
     """What the interpreter itself added to the environment that it was started with."""
 
 
-def prepare(model: Model, shown: procfs.Shown, added: Mapping[str, str]) -> Callable[[int, int, int], NoReturn]:
-    """Return the function that makes a forked process a supervisor."""
-    base = Base(model, playbook.Refresh.of(model), shown, added)
-
-    def start(control: int, events: int, complaints: int) -> NoReturn:
-        _supervise(base, control, events, complaints)
-
-    return start
-
-
-def _supervise(base: Base, control: int, events: int, complaints: int) -> NoReturn:
+def supervise(base: Base, control: int, events: int, complaints: int) -> NoReturn:
+    """Be a run's supervisor, from a fork of the server to the end of the process."""
     code = 1
     try:
         os.setsid()
@@ -60,14 +53,15 @@ def _supervise(base: Base, control: int, events: int, complaints: int) -> NoRetu
         os.dup2(complaints, 2)
         os.close(complaints)
         reading, writing = os.fdopen(control, "rb"), os.fdopen(events, "wb")
-        environment = reading.readline()
-        if environment:  # else the operator gave this run to another server
+        first = reading.readline()
+        if first:  # else the operator gave this run to another server
             # Not before: until the operator has spoken, our parent is the process between.
             processes.signal_on_parent_death(signal.SIGTERM)
-            _enter(base, {**json.loads(environment), **base.added}, [sys.executable, *_COMMAND])
             processes.adopt_orphans()
+            said = json.loads(first)
+            _enter(base, {**base.added, **said["environment"]}, [sys.executable, *_COMMAND])
             order = Order(**json.loads(reading.readline()))
-            Supervisor(order, reading, writing, _spawn(base)).run()
+            Supervisor(order, reading, writing, _spawn(base, frozenset(said["without"]))).run()
             code = 0
     except BaseException:  # noqa: BLE001 - nothing is above us; the operator reads it
         traceback.print_exc()
@@ -84,32 +78,32 @@ def _enter(base: Base, environment: Mapping[str, str], arguments: list[str]) -> 
     procfs.show(base.shown, arguments, environment)
 
 
-def _spawn(base: Base) -> type[Spawn]:
+def _spawn(base: Base, without: frozenset[str]) -> type[Spawn]:
     """Make a `Spawn` that forks."""
 
     class Forked(Spawn):
         """ansible-playbook's process, without a new interpreter."""
 
         def _spawnpty(self, args: list[bytes], **options: Any) -> PtyProcess:
-            return _fork(base, [os.fsdecode(each) for each in args], options)
+            return _fork(base, without, [os.fsdecode(each) for each in args], options)
 
     return Forked
 
 
-def _fork(base: Base, arguments: list[str], options: Mapping[str, Any]) -> PtyProcess:
+def _fork(base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any]) -> PtyProcess:
     """Do what `PtyProcess.spawn` does, up to executing a program."""
     pid, descriptor = pty.fork()
     if pid == 0:
-        _be_playbook(base, arguments, options)
+        _be_playbook(base, without, arguments, options)
     process = PtyProcess(pid, descriptor)
     process.argv, process.env, process.launch_dir = arguments, options["env"], options["cwd"]
     return process
 
 
-def _be_playbook(base: Base, arguments: list[str], options: Mapping[str, Any]) -> NoReturn:
+def _be_playbook(base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any]) -> NoReturn:
     code = 1
     try:
-        ptyprocess.ptyprocess._setwinsize(0, 24, 80)  # noqa: SLF001 - of the same version as the class
+        ptyprocess.ptyprocess._setwinsize(0, *WINDOW)  # noqa: SLF001 - of the same version as the class
         if not options["echo"]:
             ptyprocess.ptyprocess._setecho(0, False)  # noqa: FBT003,SLF001 - as above
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -121,7 +115,7 @@ def _be_playbook(base: Base, arguments: list[str], options: Mapping[str, Any]) -
         if not base.refresh.covers(environment):
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command that ansible-runner asks for
         procfs.name("ansible-playbook")
-        code = playbook.run(base.refresh, arguments)
+        code = playbook.run(base.refresh, base.made, arguments, without)
     except BaseException:  # noqa: BLE001 - nothing is above us
         traceback.print_exc()
     os._exit(code)

@@ -1,52 +1,49 @@
-"""The fork server: a process with Ansible loaded, from which runs are forked. `start` starts it.
+"""The fork server: a process with Ansible loaded, from which runs are forked. `start` starts it; it speaks `messages`.
 
-Speaks over one socket that keeps messages apart. From the operator: `RUN` with three descriptors (control, events,
-complaints). To it: one line of JSON for `ready`, then one for each run: its pid, or why there is none. Promises: single
-threaded whenever it forks; a run is no child of the server, so it goes on when the server ends, and the operator, which
-adopts orphans, reaps it; the server ends when its socket does, however the operator ended.
+Promises: single threaded whenever it forks; a run is no child of the server, so it goes on when the server ends, and
+the operator, which adopts orphans, reaps it; the server ends when its socket does, however the operator ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import socket
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from runner.engine import processes
-from runner.engine.warm import procfs
-from runner.engine.warm.messages import MESSAGE, RUN
+from runner.engine.warm import messages, procfs
+from runner.engine.warm.messages import Answer, Load
 
-_STREAMS = 3
+if TYPE_CHECKING:
+    from runner.engine.warm.run import Base
 
 
 def main() -> None:
     """Load, then serve until the operator is gone."""
     shown = procfs.take_over()
     os.environ.pop(procfs.PADDING, None)
-    server = socket.socket(fileno=int(sys.argv[1]))
-    scratch = Path(sys.argv[2])
     before = _given()
-    added = {name: value for name, value in os.environ.items() if name not in before}
     procfs.show(shown, ["ansible-operator: fork server"], os.environ)
-    from runner.engine.warm import model  # noqa: PLC0415 - now that the environment is settled
-
-    loaded = model.load(scratch)
-    from runner.engine.warm import run  # noqa: PLC0415 - imports what was loaded
-
-    if threading.active_count() > 1:
-        names = ", ".join(thread.name for thread in threading.enumerate())
-        raise RuntimeError(f"threads were started by what was loaded, so that nothing can be forked: {names}")
-    start = run.prepare(loaded, shown, added)
-    gc.collect()
-    gc.freeze()
-    _answer(server, ready=True)
-    _serve(server, start)
+    server = socket.socket(fileno=int(sys.argv[1]))
+    data = server.recv(messages.LONGEST)
+    if not data:
+        return
+    added = {name: value for name, value in os.environ.items() if name not in before}
+    try:
+        base = _load(shown, added, Path(sys.argv[2]), messages.unpack_load(data))
+        _ready(server)
+    except Exception as error:  # noqa: BLE001 - whatever Ansible raises when it is imported, the operator must be told
+        _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
+    except SystemExit as end:  # Ansible's way to say that it cannot work here
+        _answer(server, Answer(problem=f"Ansible cannot start: {end}"))
+    else:
+        with contextlib.suppress(ConnectionResetError):
+            _serve(server, base)
 
 
 def _given() -> set[str]:
@@ -55,23 +52,58 @@ def _given() -> set[str]:
     return {os.fsdecode(entry.partition(b"=")[0]) for entry in data.split(b"\0") if entry}
 
 
-def _serve(server: socket.socket, start: Any) -> None:
+def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Load) -> Base:
+    from runner.engine.warm import model  # noqa: PLC0415 - now that the environment is settled
+
+    loaded = model.load(scratch, wanted.plugins | wanted.imports)
+    from runner.engine.warm import playbook, run  # noqa: PLC0415 - they import what was loaded
+    from runner.engine.warm.refresh import Refresh  # noqa: PLC0415 - as above
+
+    made = playbook.prepare(loaded, wanted.modules)
+    return run.Base(Refresh.of(loaded), made, shown, added)
+
+
+def _ready(server: socket.socket) -> None:
+    """Say that all is loaded, in a state that is good to fork from."""
+    from runner.engine.warm import fingerprint  # noqa: PLC0415 - it imports what was loaded
+
+    if threading.active_count() > 1:
+        names = ", ".join(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
+        raise RuntimeError(f"what was loaded started threads, which no fork survives: {names}")
+    watched = fingerprint.watched()
+    gc.collect()
+    gc.freeze()
+    _answer(server, Answer(watched=watched))
+
+
+def _serve(server: socket.socket, base: Base) -> None:
     while True:
-        message, descriptors, _, _ = socket.recv_fds(server, MESSAGE, _STREAMS)
-        if message != RUN or len(descriptors) != _STREAMS:
+        message, descriptors, _, _ = socket.recv_fds(server, messages.LONGEST, messages.STREAMS)
+        if not message:
             return  # the operator is gone
+        if len(descriptors) != messages.STREAMS:
+            base = _load_more(base, messages.unpack_load(message))
+            _ready(server)
+            continue
         try:
-            pid = _fork(server, descriptors, start)
+            answer = Answer(pid=_fork(server, descriptors, base))
         except OSError as error:
-            _answer(server, error=str(error))
-        else:
-            _answer(server, pid=pid)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            answer = Answer(problem=str(error))
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _answer(server, answer)
 
 
-def _fork(server: socket.socket, descriptors: list[int], start: Any) -> int:
+def _load_more(base: Base, wanted: Load) -> Base:
+    from runner.engine.warm import model, playbook  # noqa: PLC0415 - as above
+    from runner.engine.warm.refresh import Refresh  # noqa: PLC0415 - as above
+
+    loaded = base.refresh.model
+    model.load_more(loaded, wanted.plugins | wanted.imports)
+    return replace(base, made=playbook.prepare(loaded, wanted.modules), refresh=Refresh.of(loaded))
+
+
+def _fork(server: socket.socket, descriptors: list[int], base: Base) -> int:
     """Fork twice, so that the run's supervisor is an orphan, and return its pid."""
     reader, writer = os.pipe()
     try:
@@ -81,39 +113,33 @@ def _fork(server: socket.socket, descriptors: list[int], start: Any) -> int:
         os.close(writer)
         raise
     if between == 0:
-        _between(server, (reader, writer), descriptors, start)
+        server.close()
+        os.close(reader)
+        _between(writer, descriptors, base)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         said = stream.read()
     os.waitpid(between, 0)
     if not said.isdigit():
-        raise OSError(said.decode(errors="replace") or "the process between died")
+        raise OSError(said.decode(errors="replace") or "the process between server and run was killed")
     return int(said)
 
 
-def _between(server: socket.socket, pipe: tuple[int, int], descriptors: list[int], start: Any) -> NoReturn:
-    reader, writer = pipe
-    said = b""
+def _between(writer: int, descriptors: list[int], base: Base) -> NoReturn:
+    from runner.engine.warm import run  # noqa: PLC0415 - it imports what was loaded
+
     try:
-        os.close(reader)
         pid = os.fork()
-        if pid == 0:
-            os.close(writer)
-            server.close()
-            start(*descriptors)
-            os._exit(1)  # not reached
-        said = str(pid).encode()
     except OSError as error:
-        said = str(error).encode()
-    finally:
-        with contextlib.suppress(OSError):
-            os.write(writer, said)
-        os._exit(0)
+        os.write(writer, str(error).encode())
+        os._exit(1)
+    if pid == 0:
+        os.close(writer)
+        run.supervise(base, *descriptors)
+    os.write(writer, str(pid).encode())
+    os._exit(0)
 
 
-def _answer(server: socket.socket, **answer: Any) -> None:
-    try:
-        server.send(json.dumps(answer).encode())
-    except BrokenPipeError:
-        processes.reap_children()
-        os._exit(0)
+def _answer(server: socket.socket, answer: Answer) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the operator is gone, as the next message will say
+        server.send(messages.pack(answer))

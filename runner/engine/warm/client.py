@@ -1,0 +1,257 @@
+"""One fork server, seen from the operator: started, asked, watched, ended. Which one is asked is `pool`'s business."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+
+from runner.engine import starter
+from runner.engine.starter import READ_AHEAD, Started
+from runner.engine.warm import messages, procfs
+from runner.engine.warm.messages import Answer, Load
+from runner.engine.wire import Order
+
+_START = Path(__file__).with_name("start.py")
+_START_WITHIN = 120.0
+_ANSWER_WITHIN = 30.0
+_COMPLAINT = 4096
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at whether what was loaded is still what would be loaded."""
+_Stamp = tuple[int, int, int] | None
+
+
+class ServerError(Exception):
+    """No run can be had from a server."""
+
+
+class ServerDiedError(ServerError):
+    """The server ended before it answered; nothing became of what it was asked for."""
+
+
+class Server:
+    """One fork server that is ready."""
+
+    def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket, scratch: Path) -> None:
+        self._process = process
+        self._connection = connection
+        self._scratch = scratch
+        self._turn = asyncio.Lock()
+        self._complaint = b""
+        self._listening = asyncio.create_task(self._listen())
+        self._stamps: dict[str, _Stamp] = {}
+        self._looked_at = 0.0
+        self._closed = False
+        self.started_at = time.monotonic()
+        self.runs = 0
+
+    @classmethod
+    async def start(cls, environment: Mapping[str, str], folder: Path, wanted: Load) -> Server:
+        """Start one for runs with this environment, whose empty variables get a stand-in; a `ServerError` says why not.
+
+        `folder` takes what it needs on disk.
+        """
+        try:
+            server = await cls._launch(environment, folder)
+        except OSError as error:
+            raise ServerError(f"no fork server can be started: {error}") from error
+        try:
+            await server.load(wanted)
+        except BaseException:
+            await server.close()
+            raise
+        return server
+
+    @classmethod
+    async def _launch(cls, environment: Mapping[str, str], folder: Path) -> Server:
+        scratch = await asyncio.to_thread(_make_scratch, folder)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            ours.setblocking(False)  # noqa: FBT003 - the standard library's
+            number = theirs.fileno()
+            stand_ins = {name: value or str(scratch / name) for name, value in environment.items()}
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(_START),
+                str(number),
+                str(scratch),
+                procfs.padding(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env={**stand_ins, procfs.PADDING: procfs.padding()},
+                pass_fds=(number,),
+            )
+        return cls(process, ours, scratch)
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still answer."""
+        return not self._closed and self._process.returncode is None
+
+    async def run(self, order: Order, environment: Mapping[str, str], without: Sequence[str]) -> Started:
+        """Start a supervisor. An `OSError` says that none could be forked, a `ServerError` that the server is gone."""
+        pipes = [os.pipe() for _ in range(messages.STREAMS)]
+        (theirs, control), (events, theirs_too), (complaints, theirs_as_well) = pipes
+        try:
+            answer = await self._ask(b"{}", (theirs, theirs_too, theirs_as_well), _ANSWER_WITHIN)
+        except BaseException:
+            _close(control, events, complaints)
+            raise
+        finally:
+            _close(theirs, theirs_too, theirs_as_well)
+        if answer.problem:
+            _close(control, events, complaints)
+            raise OSError(answer.problem)
+        self.runs += 1
+        writer = await _writer(control)
+        events_in, complaints_in = await _reader(events), await _reader(complaints)
+        first = {"environment": dict(environment), "without": list(without)}
+        writer.write(orjson.dumps(first) + b"\n" + starter.line(order))
+
+        async def wait() -> int | None:
+            try:
+                return await ended(answer.pid)
+            finally:
+                writer.close()
+
+        return Started(answer.pid, writer, events_in, complaints_in, wait)
+
+    async def load(self, wanted: Load) -> None:
+        """Have all of this loaded ahead."""
+        answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
+        if answer.problem:
+            raise ServerError(answer.problem)
+        self._stamps = await asyncio.to_thread(_stamps, answer.watched)
+        self._looked_at = time.monotonic()
+
+    async def is_current(self) -> bool:
+        """Whether it lives, and has loaded what a new one would load. Looks at most once a second."""
+        if self.alive and time.monotonic() - self._looked_at > _LOOK_EVERY:
+            self._looked_at = time.monotonic()
+            if await asyncio.to_thread(_stamps, list(self._stamps)) != self._stamps:
+                self._looked_at = 0.0
+                return False
+        return self.alive
+
+    async def died(self) -> str:
+        """Wait for its end; returns how it ended, nothing when it was closed."""
+        code = await self._process.wait()
+        if self._closed:
+            return ""
+        await self._listening
+        said = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (f": {said}" if said else "")
+
+    async def close(self) -> None:
+        """End it. Runs that it started go on."""
+        self._closed = True
+        self._connection.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _ANSWER_WITHIN)
+        except TimeoutError:
+            self._kill()
+            await self._process.wait()
+        await self._listening
+        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+
+    async def _ask(self, message: bytes, descriptors: Sequence[int], within: float) -> Answer:
+        async with self._turn:
+            if not self.alive:
+                raise ServerDiedError("the fork server died")
+            try:
+                socket.send_fds(self._connection, [message], descriptors)
+                async with asyncio.timeout(within):
+                    data = await asyncio.get_running_loop().sock_recv(self._connection, messages.LONGEST)
+            except TimeoutError as error:
+                self._kill()
+                raise ServerDiedError(f"the fork server did not answer within {within:.0f} s") from error
+            except (OSError, ValueError) as error:
+                raise ServerDiedError(f"the fork server died: {error}") from error
+        if not data:
+            raise ServerDiedError(f"the fork server ended: {await self._last_words()}")
+        return messages.unpack_answer(data)
+
+    async def _last_words(self) -> str:
+        await self._listening
+        return self._complaint.decode(errors="replace").strip().rpartition("\n")[2] or "without a word"
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+
+    async def _listen(self) -> None:
+        stream = self._process.stderr
+        while stream and (part := await stream.read(_COMPLAINT)):
+            self._complaint = (self._complaint + part)[-_COMPLAINT:]
+
+
+def _make_scratch(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=".warm-", dir=folder))
+
+
+def _stamps(paths: Sequence[str]) -> dict[str, _Stamp]:
+    return {path: _stamp(path) for path in paths}
+
+
+def _stamp(path: str) -> _Stamp:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - there are a thousand of them
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=READ_AHEAD)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb"))
+    return reader
+
+
+async def _writer(descriptor: int) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(descriptor, "wb"))
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def ended(pid: int) -> int | None:
+    """Wait for a child that we did not start ourselves, and reap it; None if it is reaped already."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    try:
+        _, status = os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it has ended
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,62 @@
+"""Which files and folders decide what was loaded ahead. Imports Ansible: import it where `model` has loaded that."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from ansible import constants
+from ansible.plugins import loader as loaders
+from ansible.utils.collection_loader import AnsibleCollectionConfig
+
+_OWN_CONFIG = ("~/.ansible.cfg", "/etc/ansible/ansible.cfg")
+_COLLECTIONS = "ansible_collections"
+
+
+def watched() -> tuple[str, ...]:
+    """Return them: a change of one means that a process which begins now would load something else."""
+    return tuple(sorted({*_config(), *_packages(), *_collections(), *_plugin_folders()}))
+
+
+def _config() -> Iterator[str]:
+    for path in (*_OWN_CONFIG, os.environ.get("ANSIBLE_CONFIG", ""), constants.CONFIG_FILE or ""):
+        if path:
+            yield os.path.expanduser(path)  # noqa: PTH111 - a string is wanted
+
+
+def _packages() -> Iterator[str]:
+    """Folders of installed packages; of collections, which people edit where they stand, each loaded file."""
+    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        if name.partition(".")[0] == _COLLECTIONS:
+            yield file
+        elif "site-packages" in file or not file.startswith(standard):
+            yield str(Path(file).parent)
+    for folder in sys.path:
+        if folder and not (folder.startswith(standard) and "site-packages" not in folder):
+            yield folder
+
+
+def _collections() -> Iterator[str]:
+    """Folders of installed collections, so that one that is installed or removed is noticed."""
+    finder = AnsibleCollectionConfig.collection_finder
+    for root in finder._n_configured_paths if finder else ():  # noqa: SLF001 - there is no public name
+        folder = Path(root) / _COLLECTIONS
+        yield str(folder)
+        if folder.is_dir():
+            for namespace in folder.iterdir():
+                if namespace.is_dir():
+                    yield str(namespace)
+                    yield from (str(collection) for collection in namespace.iterdir() if collection.is_dir())
+
+
+def _plugin_folders() -> Iterator[str]:
+    for name, loader in vars(loaders).items():
+        if name.endswith("_loader") and isinstance(loader, loaders.PluginLoader):
+            yield from (str(path) for path in loader.config or ())

@@ -1,0 +1,225 @@
+"""Makes the Ansible that was loaded ahead what one is that was loaded just now, for this run.
+
+Owns what differs between runs, and what a process that has only just begun would not have yet. Promises: settings that
+a run's own variables decide are computed anew by Ansible itself; whatever else took such a variable over when it was
+imported is found by its stand-in; a plugin or collection that stands beside a playbook or role still wins over one that
+was loaded ahead; what Ansible says when it loads a collection is said. `covers` tells of what it cannot do. Imports
+Ansible: import it where `model` has loaded that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import inspect
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.config.manager import find_ini_config_file
+from ansible.plugins.loader import PluginLoader
+from ansible.utils import vars as ansible_vars
+from ansible.utils.collection_loader import AnsibleCollectionConfig, _collection_finder
+from ansible.utils.display import Display
+from ansible.utils.path import cleanup_tmp_file
+
+from runner.engine.warm.model import Model
+
+PER_RUN = frozenset(
+    {
+        "ANSIBLE_OPERATOR_RUN_ID",
+        "KUBECONFIG",
+        "K8S_AUTH_KUBECONFIG",
+        "ANSIBLE_LOCAL_TEMP",
+        "AWX_ISOLATED_DATA_DIR",
+        "ANSIBLE_CACHE_PLUGIN_CONNECTION",
+    }
+)
+"""Variables that differ between two runs of one environment."""
+
+_ASKED_LATE = frozenset({"DEFAULT_LOCAL_TMP", "CACHE_PLUGIN_CONNECTION", "DEFAULT_HOST_LIST"})
+"""Settings that Ansible looks up whenever it needs them. Others it also keeps elsewhere, from its import on."""
+_PATHS = frozenset({"path", "pathlist", "pathspec"})
+_TEMPORARY = frozenset({"temppath", "tmppath", "tmp"})
+_TELLS_OF_COLLECTIONS = 4
+"""From this verbosity on Ansible says which collection it loads."""
+
+
+class UnfitError(Exception):
+    """Nothing can be loaded ahead in this environment; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A variable of a Python module that holds what a variable of the environment held when it was imported."""
+
+    module: str
+    name: str
+    variable: str
+    """Empty: it holds the working folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """What has to be made anew."""
+
+    model: Model
+    settings: tuple[str, ...]
+    captures: tuple[Capture, ...]
+    ahead: frozenset[str]
+    """Plugins, by the names of their Python modules, that a process which has only just begun has not loaded."""
+
+    @classmethod
+    def of(cls, model: Model) -> Refresh:
+        """Work it out, once. An `UnfitError` says that what was loaded cannot be made fresh."""
+        atexit.unregister(cleanup_tmp_file)  # what the server made, no run shall remove
+        for handler in logging.root.handlers:
+            handler.close()  # one that writes a file opens it again when it writes
+        names = sys.modules.keys() - model.cold
+        return cls(
+            model=model,
+            settings=_settings(Path(model.scratch)),
+            captures=_captures(model),
+            ahead=frozenset(name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))),
+        )
+
+    def covers(self, environment: Mapping[str, str]) -> bool:
+        """Whether the model stands for a process with this environment, in this working folder."""
+        ours = self.model.environment
+        names = {name for name in environment.keys() | ours.keys() if environment.get(name) != ours.get(name)}
+        return names <= PER_RUN and find_ini_config_file(set()) == constants.CONFIG_FILE
+
+    def apply(self) -> None:
+        """Do it. The environment and the standard streams are this run's already."""
+        for name in self.settings:
+            constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
+        for capture in self.captures:
+            value = os.environ.get(capture.variable) if capture.variable else str(Path.cwd())
+            setattr(sys.modules[capture.module], capture.name, value)
+        Display().__init__()  # there is one, and everybody holds it
+        ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
+        ansible_vars.cur_id = 0
+        _let_others_win(set(self.ahead))
+        _find_collections_anew()
+
+
+def _settings(scratch: Path) -> tuple[str, ...]:
+    """Return the settings that a run's own variables or its working folder decide, in the order of their definition."""
+    definitions: Mapping[str, Any] = constants.config.get_configuration_definitions()
+    found = _decided_by_variables(definitions)
+    by_folder = _decided_by_folder(definitions, scratch)
+    captured = sorted((found | by_folder) - _ASKED_LATE)
+    if captured:
+        raise UnfitError(
+            f"Ansible's settings {', '.join(captured)} depend on the working folder, which differs from run to run; "
+            "write absolute paths in ansible.cfg and in ANSIBLE_ variables"
+        )
+    return tuple(name for name in definitions if name in found | by_folder)
+
+
+def _decided_by_variables(definitions: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    before = -1
+    while len(found) > before:
+        before = len(found)
+        for name, definition in definitions.items():
+            read = {entry["name"] for entry in definition.get("env") or ()}
+            default = definition.get("default")
+            templated = isinstance(default, str) and "{{" in default and any(each in default for each in found)
+            if read & PER_RUN or templated:
+                found.add(name)
+    return found
+
+
+def _decided_by_folder(definitions: Mapping[str, Any], scratch: Path) -> set[str]:
+    paths = [name for name, definition in definitions.items() if str(definition.get("type")).lower() in _PATHS]
+    temporary = {name for name, definition in definitions.items() if str(definition.get("type")).lower() in _TEMPORARY}
+    folder = Path.cwd()
+    seen = []
+    try:
+        for place in ("here", "there"):
+            (scratch / place).mkdir(exist_ok=True)
+            os.chdir(scratch / place)
+            seen.append({name: constants.config.get_config_value(name, variables=vars(constants)) for name in paths})
+    finally:
+        os.chdir(folder)
+    return temporary | {name for name in paths if seen[0][name] != seen[1][name]}
+
+
+def _captures(model: Model) -> tuple[Capture, ...]:
+    """Find the stand-ins of a run's own variables among what was imported."""
+    stand_ins = {value: name for name in PER_RUN if (value := model.environment.get(name))}
+    stand_ins[str(Path.cwd())] = ""
+    found = []
+    for module in list(sys.modules.values()):
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, str) or model.scratch not in value or module is constants:
+                continue
+            if value not in stand_ins:
+                raise UnfitError(f"{module.__name__}.{name} keeps what it made of a run's own variables: {value}")
+            found.append(Capture(module.__name__, name, stand_ins[value]))
+    return tuple(found)
+
+
+def _let_others_win(ahead: set[str]) -> None:
+    """Where Ansible loads a plugin from another file than the one that was loaded ahead, let it."""
+    load = PluginLoader._load_module_source  # noqa: SLF001 - there is no other way in
+    signature = inspect.signature(load)
+
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(self, *args, **kwargs).arguments
+        name = given.get("python_module_name") or given["name"]
+        full_name = name if name.startswith(("ansible.", "ansible_collections.")) else f"{self.package}.{name}"
+        if full_name in ahead:
+            ahead.discard(full_name)
+            if not _same_file(sys.modules[full_name], given["path"]):
+                del sys.modules[full_name]
+                definitions = constants.config._plugins.get(self.type, {})  # noqa: SLF001 - as above
+                definitions.pop(full_name.rpartition(".")[2], None)
+        return load(self, *args, **kwargs)
+
+    PluginLoader._load_module_source = checked  # noqa: SLF001 - as above
+
+
+def _same_file(module: Any, path: str) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    return file == path or os.path.realpath(file) == os.path.realpath(path)
+
+
+def _find_collections_anew() -> None:
+    """Let Ansible set up its finder of collections as always, and keep ours only where that comes to the same."""
+    finder: Any = _collection_finder._AnsibleCollectionFinder  # noqa: SLF001 - there is no other way in
+    config: Any = AnsibleCollectionConfig
+    ours = config._collection_finder  # noqa: SLF001 - as above
+    install, set_playbook_paths = finder._install, finder.set_playbook_paths  # noqa: SLF001 - as above
+    if ours is None:
+        return
+
+    def keep(fresh: Any) -> None:
+        same = fresh._n_configured_paths == ours._n_configured_paths  # noqa: SLF001 - as above
+        if same and Display().verbosity < _TELLS_OF_COLLECTIONS:
+            config._collection_finder = ours  # noqa: SLF001 - as above
+        else:
+            _forget_collections()
+            install(fresh)
+
+    def notice(fresh: Any, playbook_paths: Any) -> None:
+        paths = [playbook_paths] if isinstance(playbook_paths, str) else playbook_paths
+        if any(os.path.isdir(os.path.join(os.fsdecode(each), "collections", "ansible_collections")) for each in paths):  # noqa: PTH112,PTH118 - bytes or text
+            _forget_collections()
+        set_playbook_paths(fresh, playbook_paths)
+
+    finder._install, finder.set_playbook_paths = keep, notice  # noqa: SLF001 - as above
+    config._collection_finder = None  # noqa: SLF001 - as above
+
+
+def _forget_collections() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ansible_collections"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
