@@ -39,6 +39,7 @@ from runner.objects import GVK, ObjectKey
 from runner.proxy.catalog import Catalog
 from runner.proxy.identity import Identities
 from runner.proxy.negotiate import Negotiate
+from runner.proxy.reads import Reads
 from runner.proxy.refusals import Refusals
 from runner.proxy.served import Served
 from runner.proxy.server import Proxy
@@ -111,6 +112,7 @@ class _Operator:
             stack.callback(writer.close)
             discovery = Discovery(client)
             dependents = self._dependents(client, discovery)
+            self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
@@ -139,10 +141,11 @@ class _Operator:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = Served(client, clock)
+        reads = Reads(dependents.bodies, dependents, self._metrics.read_through_proxy)
         proxy = Proxy(
             client.credentials,
             identities,
-            [Catalog(clock, served.forget), Negotiate(), Refusals(), Writes(served, client, dependents)],
+            [Catalog(clock, served.forget), Negotiate(), Refusals(), reads, Writes(served, client, dependents)],
         )
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
@@ -201,6 +204,7 @@ class _Operator:
             ansible_args=settings.ansible_args,
             environment=self._environment,
             verbosity=settings.verbosity_for,
+            timeout=settings.run_timeout,
         )
         reconciler = Reconciler(
             watch,

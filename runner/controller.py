@@ -13,7 +13,8 @@ from runner.kube.cache import Change
 from runner.kube.informer import Informer
 from runner.metrics import Metrics, controller_name
 from runner.objects import ObjectKey
-from runner.reconcile import RUN_BACKOFF, Done, Reconciler, RequeueAfter, Retry, Terminal, Verdict
+from runner.reconcile import TROUBLE_BACKOFF, Reconciler
+from runner.verdicts import Done, RequeueAfter, Retry, Terminal, Verdict
 from runner.watches import Watch
 from runner.workqueue import Reason, Request, WorkQueue
 
@@ -53,7 +54,7 @@ class Controller:
 
     def wake(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it owns."""
-        if key in self._informer:
+        if key in self._informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT)
 
@@ -68,8 +69,12 @@ class Controller:
             self._terminal.discard(change.key)
             self.queue.forget(change.key)
         reason = triggers.decide(self.watch, change, terminal=change.key in self._terminal)
-        if reason is not None:
-            self.queue.add(change.key, reason)
+        if reason is None:
+            return
+        # A kind without a generation does not show whether the change was the run's own.
+        if reason is Reason.DELETED or (change.new is not None and change.new.generation is not None):
+            self._reconciler.supersede(change.key, reason)
+        self.queue.add(change.key, reason)
 
     async def _work(self) -> None:
         while (request := await self.queue.get()) is not None:
@@ -90,7 +95,7 @@ class Controller:
             return await self._reconciler.reconcile(request)
         except Exception:  # noqa: BLE001 - a defect of ours must not end the worker: it is told whole, and tried again
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
-            return Retry(RUN_BACKOFF)
+            return Retry(TROUBLE_BACKOFF, ran=False)
 
     def _apply(self, request: Request, verdict: Verdict) -> None:
         key = request.key
@@ -99,8 +104,9 @@ class Controller:
             return
         self._terminal.discard(key)
         if isinstance(verdict, Retry):
-            delay = self.queue.retry(key, verdict.base)
-            self._log.info("Object is tried again", seconds=delay, failures=request.failures + 1, **key._asdict())
+            delay = self.queue.retry(key, verdict.backoff, ran=verdict.ran)
+            if delay:
+                self._log.info("Object is tried again", seconds=delay, failures=request.failures + 1, **key._asdict())
             return
         self.queue.succeeded(key)
         if isinstance(verdict, RequeueAfter):

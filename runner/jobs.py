@@ -27,6 +27,8 @@ class RunDefaults:
     ansible_args: str
     environment: Mapping[str, str]
     """Added to the operator's own environment."""
+    timeout: float
+    """Seconds that a run may take where neither watch nor object say; 0: as long as it likes."""
     verbosity: Callable[[GVK], int]
 
 
@@ -60,8 +62,14 @@ class JobFactory:
             ),
             environment=defaults.environment,
             kubeconfig=kubeconfig,
-            deadline=None,
+            deadline=self._timeout(wishes) or None,
         )
+
+    def _timeout(self, wishes: Wishes) -> float:
+        of_watch = self._watch.policy.timeout
+        if wishes.run_timeout is not None:
+            return wishes.run_timeout
+        return self._defaults.timeout if of_watch is None else of_watch
 
     async def forget(self, key: ObjectKey) -> None:
         """Remove what is kept of an object that is gone: its run folder, and what was said of it."""

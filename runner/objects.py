@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
@@ -70,6 +71,15 @@ def uid_of(obj: Mapping[str, Any]) -> str:
 def is_deleting(obj: Mapping[str, Any]) -> bool:
     """Whether a deletion was asked for."""
     return bool(metadata(obj).get("deletionTimestamp"))
+
+
+def deleted_for(obj: Mapping[str, Any], now: datetime) -> float:
+    """Seconds since the deletion was asked for; 0 when it was not."""
+    asked = metadata(obj).get("deletionTimestamp")
+    try:
+        return max((now - datetime.fromisoformat(str(asked))).total_seconds(), 0.0) if asked else 0.0
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:

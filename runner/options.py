@@ -165,6 +165,7 @@ _RUN = (
         repeatable=True,
     ),
     Option("reconcile-period", "10h", _period, "time between periodic runs of an object; 0s or off: none", "DURATION"),
+    Option("run-timeout", "off", _period, "how long a run may take; then it is ended, and has failed", "DURATION"),
     Option(
         "max-concurrent-reconciles",
         "",

@@ -10,12 +10,11 @@ import asyncio
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeAlias
 
-from runner import finalizers, log, status
+from runner import finalizers, log, status, verdicts
 from runner.access import Access, Grant
 from runner.engine.artifacts import new_ident
-from runner.engine.job import Engine, Job, Outcome, RunResult
+from runner.engine.job import Engine, Job, Outcome, RunResult, canceled
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
@@ -31,50 +30,35 @@ from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
-from runner.objects import Object, key_of, uid_of
+from runner.objects import Object, ObjectKey, deleted_for, key_of, uid_of
+from runner.policy import Backoff
 from runner.runlog import RunLog
 from runner.status_writer import StatusWriter
+from runner.verdicts import Done, Retry, Terminal, Terms, Verdict
 from runner.watches import Watch
 from runner.wishes import Wishes, wishes_of
 from runner.workqueue import Reason, Request
 
-RUN_BACKOFF = 1.0
-"""Seconds before the first retry of a failed run."""
-CONFLICT_BACKOFF = 0.005
-"""Seconds before the first retry of a write that another writer was quicker than."""
-JITTER = 0.1
-"""Share of a reconcile period by which periodic runs are spread, so that they do not come all at once."""
+TROUBLE_BACKOFF = Backoff(1.0)
+"""Before the next attempt when it was not the run that failed."""
+CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
+"""Before the next attempt of a write that another writer was quicker than."""
 
 _QUIET = {Reason.RESYNC, Reason.DEPENDENT}
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Nothing failed. `again`: seconds until the periodic run; None: only when something happens."""
+@dataclass(slots=True)
+class _Running:
+    """A run that goes on."""
 
-    again: float | None
+    task: asyncio.Task[RunResult]
+    finalizing: bool
+    why_ended: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class RequeueAfter:
-    """The role asked to be run again in `delay` seconds."""
-
-    delay: float
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Try again with exponential backoff from `base` seconds."""
-
-    base: float
-
-
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """Do not try again until the object changes."""
-
-
-Verdict: TypeAlias = Done | RequeueAfter | Retry | Terminal
+    def end(self, why: str) -> None:
+        if not self.why_ended:
+            self.why_ended = why
+            self.task.cancel()
 
 
 class Reconciler:
@@ -105,6 +89,7 @@ class Reconciler:
         self._metrics = metrics
         self._period = period if watch.reconcile_period is None else watch.reconcile_period
         self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status)
+        self._running: dict[ObjectKey, _Running] = {}
         self._log = log.get(__name__, gvk=str(watch.gvk))
 
     async def reconcile(self, request: Request) -> Verdict:
@@ -121,13 +106,20 @@ class Reconciler:
             return await self._run_plan(resource, obj, plan, request)
         except (ConflictError, InvalidError) as error:
             self._log.info("Another writer was quicker", error=str(error), **request.key._asdict())
-            return Retry(CONFLICT_BACKOFF)
+            return Retry(CONFLICT_BACKOFF, ran=False)
         except (NotFoundError, KindNotFoundError):
             # The object, or its kind, went away meanwhile; its watch says the rest.
             return Done(None)
         except (ApiError, ApiUnavailableError) as error:
             self._log.warning("Reconcile is repeated", error=str(error), **request.key._asdict())
-            return Retry(RUN_BACKOFF)
+            return Retry(TROUBLE_BACKOFF, ran=False)
+
+    def supersede(self, key: ObjectKey, reason: Reason) -> None:
+        """End the object's run, if one goes on that what happened to the object makes pointless."""
+        running = self._running.get(key)
+        sentence = verdicts.superseded(self._watch.policy, reason)
+        if running is not None and sentence and not running.finalizing:
+            running.end(sentence)
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Verdict:
         ident = new_ident(datetime.now(UTC))
@@ -136,17 +128,22 @@ class Reconciler:
             with self._access.open(self._watch, resource, obj, ident, finalizing=plan.finalizing) as grant:
                 job = self._jobs.make(obj, plan, wishes, ident, grant.kubeconfig)
                 obj = await self._prepare(resource, obj, plan, request)
-                result = await self._run(job, request, grant)
+                result = await self._run(job, request, grant, finalizing=plan.finalizing)
         except TerminalError as error:
             await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))))
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
-        wanted = status.ended(result, grant.stats.forbidden())
+        spread = random.uniform(-1, 1)  # noqa: S311 - spreads load, guards nothing
+        decision = verdicts.decide(
+            result, self._terms(obj, plan, wishes), failed_runs=request.failed_runs, spread=spread
+        )
+        wanted = status.ended(result, [*grant.stats.forbidden(), *decision.advice])
         await self._status.write(resource, self._latest(obj), status.observed(obj, wanted))
-        if plan.finalizing and result.outcome is Outcome.SUCCEEDED:
+        for sentence in decision.advice:
+            self._log.warning("No further run", why=sentence, job=ident, **request.key._asdict())
+        if decision.release:
             await self._release(resource, self._latest(obj))
-            return Done(None)
-        return self._verdict(result, wishes)
+        return decision.verdict
 
     async def _prepare(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Object:
         """Put our finalizer on the object and announce the run, where either is due."""
@@ -156,9 +153,20 @@ class Reconciler:
             await self._status.write(resource, obj, status.observed(obj, status.begun(obj)))
         return obj
 
-    async def _run(self, job: Job, request: Request, grant: Grant) -> RunResult:
+    async def _run(self, job: Job, request: Request, grant: Grant, *, finalizing: bool) -> RunResult:
         record = self._run_log.start(job, request)
-        result = await self._engine.run(job, record.event)
+        running = _Running(asyncio.create_task(self._engine.run(job, record.event)), finalizing)
+        self._running[request.key] = running
+        began = asyncio.get_running_loop().time()
+        try:
+            result = await running.task
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if not running.why_ended or (this is not None and this.cancelling()):
+                raise
+            result = canceled(running.why_ended, asyncio.get_running_loop().time() - began)
+        finally:
+            del self._running[request.key]
         record.end(result, grant.stats)
         self._metrics.run_ended(job.gvk, result.duration, succeeded=result.outcome is Outcome.SUCCEEDED)
         return result
@@ -171,25 +179,25 @@ class Reconciler:
     async def _release(self, resource: ApiResource, obj: Object) -> None:
         """Take our finalizer off, whoever else writes finalizers at the same time."""
         name = self._watch.finalizer.name if self._watch.finalizer else ""
-        uid, delay = uid_of(obj), CONFLICT_BACKOFF
+        uid, attempts = uid_of(obj), 0
         while (patch := finalizers.removal(name, obj)) is not None:
             try:
                 await self._client.patch(resource, key_of(obj), patch, content_type=PatchType.JSON)
             except (ConflictError, InvalidError):
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RUN_BACKOFF)
+                await asyncio.sleep(CONFLICT_BACKOFF.after(attempts))
+                attempts += 1
                 obj = await self._client.get(resource, key_of(obj))
                 if uid_of(obj) != uid:
                     return
             else:
                 return
 
-    def _verdict(self, result: RunResult, wishes: Wishes) -> Verdict:
-        if result.outcome is not Outcome.SUCCEEDED:
-            return Retry(RUN_BACKOFF)
-        if result.requeue_after is not None:
-            return RequeueAfter(result.requeue_after)
-        period = self._period if wishes.reconcile_period is None else wishes.reconcile_period
-        if period <= 0:
-            return Done(None)
-        return Done(period * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - spreads load, guards nothing
+    def _terms(self, obj: Object, plan: Plan, wishes: Wishes) -> Terms:
+        finalizer = self._watch.finalizer
+        return Terms(
+            retry=self._watch.policy.retry,
+            period=self._period if wishes.reconcile_period is None else wishes.reconcile_period,
+            finalizing=plan.finalizing,
+            limit=finalizer.limit if finalizer else None,
+            deleted_for=deleted_for(obj, datetime.now(UTC)),
+        )

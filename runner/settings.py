@@ -33,6 +33,8 @@ class Settings:
     """Empty: all."""
     reconcile_period: float
     """0: no periodic runs."""
+    run_timeout: float
+    """0: a run may take as long as it likes."""
     max_concurrent_reconciles: int
     graceful_shutdown_timeout: float
     inject_owner_ref: bool

@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from runner import duration, labels, watches_selector, yamltree
+from runner import duration, labels, watches_policy, watches_selector, yamltree
 from runner.frozen import freeze
 from runner.objects import GVK
 from runner.paths import SearchPath, absolute, find_role, search_path
+from runner.policy import FinalizerLimit, RunPolicy
 from runner.yamlfields import Fields, Place
 from runner.yamltree import Problem, Problems
 
@@ -52,6 +53,8 @@ class Finalizer:
     name: str
     content: Content
     vars: Mapping[str, Any]
+    limit: FinalizerLimit | None
+    """How long it is tried; None: until it succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Watch:
     service_account: str
     """As which service account its runs call the API server: `name` in the operator's own namespace, or
     `namespace/name`; empty: as the operator itself."""
+    policy: RunPolicy
     line: int
     """Where the entry begins in watches.yaml, counted from 1."""
 
@@ -148,9 +152,10 @@ _WATCH_FIELDS = (
     "selector",
     "blacklist",
     "serviceAccount",
+    *watches_policy.FIELDS,
     "finalizer",
 )
-_FINALIZER_FIELDS = ("name", "role", "playbook", "vars")
+_FINALIZER_FIELDS = ("name", "role", "playbook", "vars", "limit")
 _DEFAULT_ARTIFACTS = 20
 
 
@@ -220,6 +225,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         selector=watches_selector.read(fields),
         blacklist=_blacklist(fields),
         service_account=_service_account(fields),
+        policy=watches_policy.read(fields),
         line=line,
     )
     # Whatever is wrong with the other fields has been told by now; without content there is nothing to run.
@@ -255,13 +261,13 @@ def _finalizer(fields: Fields, own: Content | None, around: _Surroundings) -> Fi
     problem = labels.key_problem(name)
     if name and problem:
         given.error("name", problem)
-    content, variables = _content(given, around), given.values("vars")
+    content, variables, limit = _content(given, around), given.values("vars"), watches_policy.limit(given)
     if content is None and not given.given("role") and not given.given("playbook"):
         content = own
         written = given.given("vars")
         if not variables and (written is None or not written.value):
             given.error("", "has nothing to run; write role, playbook, or vars for the watch's own role or playbook")
-    return None if content is None else Finalizer(name, content, freeze(variables))
+    return None if content is None else Finalizer(name, content, freeze(variables), limit)
 
 
 def _reconcile_period(fields: Fields) -> float | None:

@@ -10,6 +10,7 @@ from runner.objects import Object, annotations_of
 
 PREFIX = "ansible.sdk.operatorframework.io/"
 RECONCILE_PERIOD = PREFIX + "reconcile-period"
+RUN_TIMEOUT = PREFIX + "run-timeout"
 VERBOSITY = PREFIX + "verbosity"
 MAX_RUNNER_ARTIFACTS = PREFIX + "max-runner-artifacts"
 
@@ -22,6 +23,8 @@ class Wishes:
 
     reconcile_period: float | None
     """Seconds; 0 turns periodic runs off."""
+    run_timeout: float | None
+    """Seconds that a run may take; 0: as long as it likes."""
     verbosity: int | None
     max_runner_artifacts: int | None
     """0 keeps all, -1 none."""
@@ -30,18 +33,20 @@ class Wishes:
 
 
 def wishes_of(obj: Object) -> Wishes:
-    """Read the annotations. A reconcile period that does not parse is a TerminalError."""
+    """Read the annotations. A duration that does not parse is a TerminalError."""
     annotations = annotations_of(obj)
     warnings: list[str] = []
     return Wishes(
-        reconcile_period=_period(annotations.get(RECONCILE_PERIOD)),
+        reconcile_period=_duration(annotations, RECONCILE_PERIOD),
+        run_timeout=_duration(annotations, RUN_TIMEOUT),
         verbosity=_integer(annotations, VERBOSITY, 0, _MAX_VERBOSITY, warnings),
         max_runner_artifacts=_integer(annotations, MAX_RUNNER_ARTIFACTS, -1, None, warnings),
         warnings=tuple(warnings),
     )
 
 
-def _period(text: str | None) -> float | None:
+def _duration(annotations: dict[str, str], name: str) -> float | None:
+    text = annotations.get(name)
     if text is None:
         return None
     if text == "off":
@@ -50,7 +55,7 @@ def _period(text: str | None) -> float | None:
         return max(duration.parse(text), 0.0)
     except ValueError as error:
         raise TerminalError(
-            f"annotation {RECONCILE_PERIOD}: {error}; write a duration such as 10m, 1h30m or 0s (off). "
+            f"annotation {name}: {error}; write a duration such as 10m, 1h30m or 0s (off). "
             "The object is not run until it changes",
         ) from error
 

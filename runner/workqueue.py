@@ -18,9 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from runner.objects import ObjectKey
-
-MAX_BACKOFF = 1000.0
-"""Seconds; 16 min 40 s."""
+from runner.policy import Backoff
 
 
 class Reason(Enum):
@@ -58,12 +56,16 @@ HANDICAP: dict[Reason, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A key that is due: why, how often it failed before, and how long it waited (seconds)."""
+    """A key that is due, and why."""
 
     key: ObjectKey
     reason: Reason
     failures: int
+    """Attempts in a row that came to nothing, writes that another writer was quicker than among them."""
+    failed_runs: int
+    """Runs among these."""
     waited: float
+    """Seconds in line."""
 
 
 @dataclass(slots=True)
@@ -73,6 +75,14 @@ class _Waiting:
     reason: Reason
     rank: float
     since: float
+
+
+@dataclass(slots=True)
+class _Failures:
+    """How often a key failed in a row."""
+
+    attempts: int = 0
+    runs: int = 0
 
 
 @dataclass(slots=True)
@@ -95,7 +105,7 @@ class WorkQueue:
     _heap: list[tuple[float, int, ObjectKey, _Waiting]] = field(default_factory=list)
     _delayed: dict[ObjectKey, _Delayed] = field(default_factory=dict)
     _running: dict[ObjectKey, Reason | None] = field(default_factory=dict)
-    _failures: dict[ObjectKey, int] = field(default_factory=dict)
+    _failures: dict[ObjectKey, _Failures] = field(default_factory=dict)
     _getters: deque[asyncio.Future[None]] = field(default_factory=deque)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
     _closed: bool = False
@@ -139,22 +149,22 @@ class WorkQueue:
             delayed.timer.cancel()
         self._delayed[key] = _Delayed(loop.call_at(due, self._due, key, reason), due)
 
-    def retry(self, key: ObjectKey, base: float) -> float:
-        """Count a failure and make `key` due after the backoff that starts at `base`; return the delay in seconds.
+    def retry(self, key: ObjectKey, backoff: Backoff, *, ran: bool) -> float:
+        """Count a failure, of a run or of something around it, and make `key` due after its backoff; return the delay.
 
-        Delays double from `base` up to `MAX_BACKOFF`. A change of the object that came while it ran starts over, with
-        no delay; anything else that came meanwhile waits for the retry.
+        A change of the object that came while it ran starts over, with no delay; anything else that came meanwhile
+        waits for the retry.
         """
         changed_meanwhile = self._running.get(key)
         if changed_meanwhile is not None and changed_meanwhile.starts_over:
             return 0.0
         if key in self._running:
             self._running[key] = None
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
+        failures = self._failures.setdefault(key, _Failures())
+        delay = backoff.after(failures.attempts)
+        failures.attempts += 1
+        failures.runs += ran
         self.retries += 1
-        # A bound on the exponent keeps the power itself small; the cap is reached long before.
-        delay: float = min(base * 2.0 ** min(failures, 30), MAX_BACKOFF)
         self.add_after(key, Reason.RETRY, delay)
         return delay
 
@@ -180,7 +190,8 @@ class WorkQueue:
                 del self._waiting[key]
                 self._running[key] = None
                 waited = asyncio.get_running_loop().time() - entry.since
-                return Request(key, entry.reason, self._failures.get(key, 0), waited)
+                failures = self._failures.get(key, _Failures())
+                return Request(key, entry.reason, failures.attempts, failures.runs, waited)
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:

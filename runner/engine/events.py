@@ -23,6 +23,7 @@ UNKNOWN_FAILURE = "unknown playbook failure"
 
 _LOCALHOST = "localhost"
 _REQUEUE_ACTIONS = frozenset({"requeue_after", "operator_sdk.util.requeue_after"})
+_TERMINAL_ACTIONS = frozenset({"fail_terminal", "operator_sdk.util.fail_terminal"})
 _ERROR_LINE = re.compile(r"^(ERROR[!:]|\[ERROR\]:|Traceback |ansible-playbook: error:)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_MESSAGE = 4096
@@ -104,7 +105,7 @@ def _unreachable(progress: Progress, event: Event) -> Progress:
 
 def _ok(progress: Progress, event: Event) -> Progress:
     data = _data(event)
-    if not _REQUEUE_ACTIONS & {data.get("task_action"), data.get("resolved_action")}:
+    if not _is(data, _REQUEUE_ACTIONS):
         return progress
     result = data.get("res")
     period = result.get("period") if isinstance(result, dict) else None
@@ -155,9 +156,14 @@ def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) 
         task=str(data.get("task") or ""),
         message=_message(data, progress.items),
         path=str(data.get("task_path") or ""),
+        terminal=not unreachable and _is(data, _TERMINAL_ACTIONS),
     )
     suspect = _Suspect(str(data.get("host", "")), unreachable, progress.tasks, failure)
     return replace(progress, suspects=(*progress.suspects, suspect), items=())
+
+
+def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
+    return not actions.isdisjoint({data.get("task_action"), data.get("resolved_action")})
 
 
 def _message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:

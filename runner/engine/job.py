@@ -81,6 +81,8 @@ class TaskFailure:
     task: str
     message: str
     path: str
+    terminal: bool = False
+    """Whether the role said by this task that trying again is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,18 @@ class RunResult:
     requeue_after: float | None
     """Seconds, as the `requeue_after` module asked; None when it did not."""
     duration: float
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether trying again is of no use, as the role said."""
+        return any(failure.terminal for failure in self.failures)
+
+
+def canceled(why: str, duration: float) -> RunResult:
+    """The result of a run that was ended because nobody wants it any more."""
+    return RunResult(
+        outcome=Outcome.CANCELED, recap=None, failures=(), message=why, requeue_after=None, duration=duration
+    )
 
 
 class Engine(Protocol):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from runner.objects import GVK
-from runner.watches import Role, Watch
+from runner.watches import Watch
+from tests.watch_values import watch_value
 
 T = TypeVar("T")
 
@@ -55,27 +53,4 @@ def virtually() -> Callable[[Coroutine[object, object, T]], T]:
 @pytest.fixture
 def make_watch() -> Callable[..., Watch]:
     """A watch of the sample kind with every default, but for what is given."""
-    plain = Watch(
-        gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),
-        content=Role("memcached", Path("/roles/memcached")),
-        vars={},
-        finalizer=None,
-        reconcile_period=None,
-        manage_status=True,
-        watch_dependent_resources=True,
-        watch_cluster_scoped_resources=False,
-        watch_dependent_status=False,
-        watch_annotations_changes=False,
-        max_runner_artifacts=20,
-        snake_case_parameters=True,
-        mark_unsafe=True,
-        selector="",
-        blacklist=frozenset(),
-        service_account="",
-        line=1,
-    )
-
-    def make(**different: object) -> Watch:
-        return replace(plain, **different)  # type: ignore[arg-type]
-
-    return make
+    return watch_value

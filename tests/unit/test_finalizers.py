@@ -28,7 +28,7 @@ def _object(*names: str, deleting: bool = False) -> dict[str, Any]:
 
 @pytest.fixture
 def finalized(make_watch: MakeWatch) -> Watch:
-    return make_watch(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state": "absent"}))
+    return make_watch(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state": "absent"}, None))
 
 
 def test_a_new_object_gets_the_finalizer_before_its_first_run(finalized: Watch) -> None:

@@ -36,7 +36,7 @@ def _decide(watch: Watch, old: Summary | None, new: Summary | None, **how: bool)
 
 @pytest.fixture
 def finalized(make_watch: MakeWatch) -> Watch:
-    return make_watch(finalizer=Finalizer(NAME, make_watch().content, {}))
+    return make_watch(finalizer=Finalizer(NAME, make_watch().content, {}, None))
 
 
 def test_creation_starts_a_run(make_watch: MakeWatch) -> None:

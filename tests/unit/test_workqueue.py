@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from runner.objects import ObjectKey
-from runner.workqueue import HANDICAP, MAX_BACKOFF, Reason, Request, WorkQueue
+from runner.policy import MAX_BACKOFF, Backoff
+from runner.workqueue import HANDICAP, Reason, Request, WorkQueue
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -92,7 +93,7 @@ def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: 
         delays = []
         for _ in range(13):
             await _take(queue)
-            delays.append(queue.retry(A, 1.0))
+            delays.append(queue.retry(A, Backoff(1.0), ran=True))
             queue.done(A)
             before = loop.time()
             request = await _take(queue)
@@ -105,7 +106,21 @@ def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: 
         queue.add(A, Reason.CHANGED)
         request = await _take(queue)
         assert request.failures == 0
-        assert queue.retry(A, 1.0) == 1.0
+        assert queue.retry(A, Backoff(1.0), ran=True) == 1.0
+
+    virtually(scenario())
+
+
+def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.CREATED)
+        for ran in (True, False, True):
+            await _take(queue)
+            queue.retry(A, Backoff(1.0), ran=ran)
+            queue.done(A)
+        request = await _take(queue)
+        assert (request.failures, request.failed_runs) == (3, 2)
 
     virtually(scenario())
 
@@ -116,7 +131,7 @@ def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: V
         queue.add(A, Reason.CREATED)
         await _take(queue)
         queue.add(A, Reason.DEPENDENT)
-        assert queue.retry(A, 8.0) == 8.0
+        assert queue.retry(A, Backoff(8.0), ran=True) == 8.0
         queue.done(A)
         queue.add(A, Reason.DEPENDENT)
         assert len(queue) == 0
@@ -132,7 +147,7 @@ def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -
         queue.add(A, Reason.CREATED)
         await _take(queue)
         queue.add(A, Reason.CHANGED)
-        assert queue.retry(A, 8.0) == 0.0
+        assert queue.retry(A, Backoff(8.0), ran=True) == 0.0
         queue.done(A)
         assert (await _take(queue)).failures == 0
 
@@ -212,7 +227,7 @@ def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtual
                 await asyncio.sleep(rng.uniform(0.01, 0.5))
                 running.remove(request.key)
                 if rng.random() < 0.2:
-                    queue.retry(request.key, 0.1)
+                    queue.retry(request.key, Backoff(0.1), ran=True)
                 else:
                     seen[request.key] = max(seen[request.key], served)
                     queue.succeeded(request.key)

@@ -27,6 +27,7 @@ from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner
 from runner.proxy.owners import own
 from runner.watches import Role, Watch
+from tests.watch_values import watch_value
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
@@ -303,23 +304,4 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
 
 def watch_of(gvk: GVK, **different: Any) -> Watch:
     """A watch with every default, but for what is given."""
-    plain: dict[str, Any] = {
-        "gvk": gvk,
-        "content": Role("r", Path("/roles/r")),
-        "vars": {},
-        "finalizer": None,
-        "reconcile_period": None,
-        "manage_status": True,
-        "watch_dependent_resources": True,
-        "watch_cluster_scoped_resources": False,
-        "watch_dependent_status": False,
-        "watch_annotations_changes": False,
-        "max_runner_artifacts": 20,
-        "snake_case_parameters": True,
-        "mark_unsafe": True,
-        "selector": "",
-        "blacklist": frozenset(),
-        "service_account": "",
-        "line": 1,
-    }
-    return Watch(**{**plain, **different})
+    return watch_value(gvk=gvk, content=Role("r", Path("/roles/r")), **different)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.engine import params
 from runner.engine.job import Outcome
-from runner.objects import GVK
 from runner.watches import Finalizer, Role, Watch
+from tests.watch_values import watch_value
 
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
@@ -90,26 +90,13 @@ ROLE = """
 
 
 def watch(role: Role, *, mark_unsafe: bool) -> Watch:
-    return Watch(
-        gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),
+    return watch_value(
         content=role,
         vars={"of_watch": "{{ 2000 + 1 }}", "of_watch_list": [{"inner": "{{ of_watch }}"}]},
         finalizer=Finalizer(
-            "example.com/f", role, {"of_finalizer": "{{ of_watch }}", "out": "{{ lookup('env', 'OUT') }}"}
+            "example.com/f", role, {"of_finalizer": "{{ of_watch }}", "out": "{{ lookup('env', 'OUT') }}"}, None
         ),
-        reconcile_period=None,
-        manage_status=True,
-        watch_dependent_resources=True,
-        watch_cluster_scoped_resources=False,
-        watch_dependent_status=False,
-        watch_annotations_changes=False,
-        max_runner_artifacts=20,
-        snake_case_parameters=True,
         mark_unsafe=mark_unsafe,
-        selector="",
-        blacklist=frozenset(),
-        service_account="",
-        line=1,
     )
 
 

@@ -10,7 +10,7 @@ import yaml
 from runner import collections
 
 COLLECTION = "ansible_collections.operator_sdk.util.plugins"
-MODULES = ("k8s_event", "k8s_status", "osdk_metric", "requeue_after")
+MODULES = ("k8s_event", "k8s_status", "osdk_metric", "requeue_after", "fail_terminal")
 SAID = ("type", "required", "default", "choices", "aliases", "elements")
 
 

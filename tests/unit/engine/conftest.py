@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,14 @@ import pytest
 from runner.engine.job import Job
 from runner.objects import GVK, ObjectKey
 from runner.watches import Playbook, Role, Watch
+from tests.watch_values import watch_value
 
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
 @pytest.fixture
 def make_watch() -> Callable[..., Watch]:
-    def make(**changes: Any) -> Watch:
-        fields: dict[str, Any] = {
-            "gvk": MEMCACHED,
-            "content": Role("memcached", Path("/opt/ansible/roles/memcached")),
-            "vars": {},
-            "finalizer": None,
-            "reconcile_period": None,
-            "manage_status": True,
-            "watch_dependent_resources": True,
-            "watch_cluster_scoped_resources": False,
-            "watch_dependent_status": False,
-            "watch_annotations_changes": False,
-            "max_runner_artifacts": 20,
-            "snake_case_parameters": True,
-            "mark_unsafe": True,
-            "selector": "",
-            "blacklist": frozenset(),
-            "service_account": "",
-            "line": 1,
-        }
-        return Watch(**{**fields, **changes})
-
-    return make
+    return partial(watch_value, content=Role("memcached", Path("/opt/ansible/roles/memcached")))
 
 
 @pytest.fixture

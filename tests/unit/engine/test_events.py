@@ -86,6 +86,17 @@ class TestFailures:
         assert ended.failures == (TaskFailure("a", message, "/r/main.yml:1"),)
         assert ended.message == ""
 
+    @pytest.mark.parametrize(
+        ("action", "terminal"),
+        [("operator_sdk.util.fail_terminal", True), ("ansible.builtin.fail", False)],
+    )
+    def test_a_role_says_with_a_module_of_its_own_that_trying_again_is_of_no_use(
+        self, action: str, *, terminal: bool
+    ) -> None:
+        event = failed("a", {"msg": "never"}, task_action=action)
+        assert result(task_start("a"), event, ONE_FAILED).is_terminal is terminal
+        assert not result(task_start("a"), event, stats(), code=0).is_terminal
+
     def test_a_very_long_message_is_cut_and_says_so(self) -> None:
         ended = result(failed("a", {"msg": "x" * 100_000}), ONE_FAILED)
 

@@ -113,7 +113,7 @@ class TestBuild:
     def test_later_sources_win(self, make_watch: MakeWatch) -> None:
         watch = make_watch(
             vars={"size": "of watch", "state": "present"},
-            finalizer=Finalizer("example.com/f", ROLE, {"state": "absent"}),
+            finalizer=Finalizer("example.com/f", ROLE, {"state": "absent"}, None),
         )
         obj = memcached({"size": 1, "state": "odd", "ansibleOperatorMeta": "from spec"})
 
@@ -125,7 +125,7 @@ class TestBuild:
         assert running["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
 
     def test_what_came_from_the_object_is_unsafe_and_what_a_watch_says_is_not(self, make_watch: MakeWatch) -> None:
-        watch = make_watch(vars={"size": "{{ other }}"}, finalizer=Finalizer("f", ROLE, {"state": "absent"}))
+        watch = make_watch(vars={"size": "{{ other }}"}, finalizer=Finalizer("f", ROLE, {"state": "absent"}, None))
 
         made = params.build(memcached({"size": 1, "other": 2, "state": 3}), watch, finalizing=True)
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import watches
+from runner import policy, watches
 from runner.frozen import thaw
 from runner.objects import GVK
+from runner.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches import LoadedWatches, Playbook, Role, Watch
 
 HEAD = """\
@@ -42,6 +43,7 @@ class TestDefaults:
             selector="",
             blacklist=frozenset(),
             service_account="",
+            policy=policy.DEFAULT,
             line=1,
         )
 
@@ -71,10 +73,15 @@ class TestDefaults:
     - {group: apps, version: v1, kind: Deployment}
     - {version: v1, kind: Secret}
   serviceAccount: tools/narrow
+  runTimeout: 20m
+  onChange: cancel
+  onDelete: cancel
+  retry: {delay: 5s, factor: 1.5, maxDelay: 5m, attempts: 4}
   finalizer:
     name: cache.example.com/cleanup
     role: cleanup
     vars: {state: absent}
+    limit: {attempts: 3, time: 1h, then: release}
 """
         loaded = load(text)
         assert loaded.warnings == ()
@@ -84,7 +91,10 @@ class TestDefaults:
                 content=Playbook(project / "playbooks/site.yml"),
                 vars={"size": 3},
                 finalizer=watches.Finalizer(
-                    "cache.example.com/cleanup", Role("cleanup", project / "roles/cleanup"), {"state": "absent"}
+                    "cache.example.com/cleanup",
+                    Role("cleanup", project / "roles/cleanup"),
+                    {"state": "absent"},
+                    FinalizerLimit(attempts=3, time=3600, release=True),
                 ),
                 reconcile_period=3723.5,
                 manage_status=False,
@@ -98,6 +108,12 @@ class TestDefaults:
                 selector="app=cache",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
                 service_account="tools/narrow",
+                policy=RunPolicy(
+                    timeout=1200,
+                    change_cancels=True,
+                    deletion_cancels=True,
+                    retry=RetryPolicy(Backoff(5, 1.5, 300), attempts=4),
+                ),
                 line=3,
             ),
         )

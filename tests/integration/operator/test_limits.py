@@ -1,0 +1,106 @@
+"""Runs that take too long, that nobody wants any more, or that are of no use to repeat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Eventually, Project, Things
+
+HANGS_UNLESS_QUICK = """
+- name: Say when it begins
+  ansible.builtin.debug: {msg: "begun with {{ size }}"}
+- name: Hang
+  ansible.builtin.command: sleep 600
+  when: size == 1
+"""
+
+
+def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(project: Project, things: Things) -> None:
+    project.role("thing", HANGS_UNLESS_QUICK)
+    project.watch("thing", runTimeout="10m")
+    project.start()
+    things.create("one", {"size": 1}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "15s"})
+    failure = things.await_condition("one", "Failure")
+    assert failure["reason"] == "TimedOut"
+    assert "took longer than 15s" in failure["message"]
+    assert "task 'Hang'" in failure["message"]
+    assert "roles/thing/tasks/main.yml:4" in failure["message"]
+    things.merge("one", {"spec": {"size": 2}})
+    things.await_success("one")
+
+
+def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role("thing", HANGS_UNLESS_QUICK)
+    project.role("cleanup", "- name: Clean up\n  ansible.builtin.debug: {msg: clean}\n")
+    project.watch(
+        "thing",
+        onChange="cancel",
+        onDelete="cancel",
+        finalizer={"name": "test.example.com/cleanup", "role": "cleanup"},
+    )
+    operator = project.start()
+    for name in ("changed", "deleted"):
+        things.create(name, {"size": 1})
+        eventually(lambda name=name: operator.lines(msg="Run started", name=name), f"{name}'s first run")  # type: ignore[misc]
+    things.merge("changed", {"spec": {"size": 2}})
+    things.await_success("changed")
+    assert [run["outcome"] for run in operator.runs("changed")] == ["canceled", "succeeded"]
+    assert "was changed meanwhile" in operator.runs("changed")[0]["error"]
+    things.delete("deleted")
+    things.await_gone("deleted")
+    assert [run["outcome"] for run in operator.runs("deleted")] == ["canceled", "succeeded"]
+    assert operator.lines(msg="Object is tried again") == []
+
+
+def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_until_it_changes(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role(
+        "thing",
+        """
+        - name: Refuse for good
+          operator_sdk.util.fail_terminal: {msg: this can never work}
+          when: size == 1
+        - name: Refuse for now
+          ansible.builtin.fail: {msg: not today}
+          when: size == 2
+        """,
+    )
+    project.watch("thing", retry={"delay": "100ms", "attempts": 2})
+    operator = project.start()
+    for name, size, runs, said in (("final", 1, 1, "ended for good"), ("tired", 2, 2, "2 runs failed in a row")):
+        things.create(name, {"size": size})
+        told = operator.await_line("No further run", name=name)
+        assert said in told["why"]
+        eventually(
+            lambda name=name, said=said: said in things.conditions(name).get("Failure", {}).get("message", ""),  # type: ignore[misc]
+            f"{name} to say so",
+        )
+        assert len(operator.runs(name)) == runs
+        things.merge(name, {"spec": {"size": 3}})
+        things.await_success(name)
+        assert len(operator.runs(name)) == runs + 1
+
+
+def test_a_finalizer_that_cannot_succeed_is_given_up_as_its_watch_says(project: Project, things: Things) -> None:
+    project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
+    project.role("cleanup", "- name: Fail\n  ansible.builtin.fail: {msg: the server is gone}\n")
+    project.watch(
+        "thing",
+        retry={"delay": "100ms"},
+        finalizer={
+            "name": "test.example.com/cleanup",
+            "role": "cleanup",
+            "limit": {"attempts": 2, "then": "release"},
+        },
+    )
+    operator = project.start()
+    things.create("one", {})
+    things.await_success("one")
+    things.delete("one")
+    things.await_gone("one")
+    assert "2 runs of the finalizer failed" in operator.await_line("No further run", name="one")["why"]
+    assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]

@@ -1,0 +1,115 @@
+"""What a run leaves on disk is masked once it has ended, or removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.engine import inputdir
+from runner.engine.job import Job
+from runner.engine.run_secrets import RunSecrets
+from runner.masking import MASK
+
+SECRET = 'hun"ter2\nhunter2 second line'
+EVENT = {
+    "event": "runner_on_ok",
+    "stdout": json.dumps({"msg": SECRET}),
+    "event_data": {"host": "localhost", "res": {"msg": SECRET, "list": SECRET.splitlines()}},
+}
+
+
+@pytest.fixture
+def folder(make_job: Callable[..., Job]) -> inputdir.RunFolder:
+    folder = inputdir.prepare(make_job(extra_vars={"pw": SECRET}), "its run", {})
+    left = folder.artifacts / folder.ident
+    (left / "job_events").mkdir(mode=0o700)
+    (left / "job_events" / "1-u.json").write_text(json.dumps(EVENT))
+    (left / "job_events" / "2-u.json").write_text('{"stdout": "nothing"}')
+    (left / "stdout").write_text(f"{'x' * 200}\n" * 30_000 + f"it is {json.dumps(SECRET)}\n")
+    (left / "fact_cache" / "localhost").write_text(json.dumps({"fact": SECRET}))
+    (left / "command").write_text(json.dumps({"env": {"PASSWORD": SECRET}}))
+    (left / "rc").write_text("0")
+    (left / "odd").write_bytes(b"\xff\xfe hunter2 second line")
+    for path in left.rglob("*"):
+        if path.is_file():
+            path.chmod(0o600)
+            os.utime(path, (1, 1))
+    return folder
+
+
+def contents(folder: inputdir.RunFolder) -> str:
+    found = [path for path in folder.path.rglob("*") if path.is_file()]
+    return "\n".join(path.read_bytes().decode(errors="replace") for path in found)
+
+
+def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder: inputdir.RunFolder) -> None:
+    secrets = RunSecrets()
+    secrets.learn([SECRET])
+    inputdir.clear(folder, 1, secrets)
+    left = folder.artifacts / folder.ident
+    assert "ter2" not in contents(folder)
+    event = json.loads((left / "job_events" / "1-u.json").read_text())
+    assert event["event_data"]["res"] == {"msg": MASK, "list": ['hun"ter2', MASK]} or event["event_data"]["res"] == {
+        "msg": MASK,
+        "list": [MASK, MASK],
+    }
+    assert json.loads((left / "command").read_text()) == {"env": {"PASSWORD": MASK}}
+    assert (left / "stdout").read_text().endswith(f'it is "{MASK}"\n')
+    assert (left / "stdout").stat().st_size > 5_000_000
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in left.rglob("*") if path.is_file())
+    assert {path.name for path in left.rglob("*") if path.stat().st_mtime == 1} == {"2-u.json", "rc"}
+    assert not (folder.path / "env" / "unmasked").exists()
+
+
+def test_a_run_that_met_no_secret_has_only_its_environment_looked_at(folder: inputdir.RunFolder) -> None:
+    secrets = RunSecrets()
+    secrets.know([SECRET])
+    inputdir.clear(folder, 1, secrets)
+    left = folder.artifacts / folder.ident
+    assert {path.name for path in left.rglob("*") if path.is_file() and path.stat().st_mtime != 1} == {
+        "command",
+        "stderr",
+    } - {"stderr"}
+    assert json.loads((left / "command").read_text()) == {"env": {"PASSWORD": MASK}}
+
+
+def test_links_that_a_role_laid_are_not_followed(folder: inputdir.RunFolder, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text(SECRET)
+    (folder.artifacts / folder.ident / "link").symlink_to(outside)
+    os.mkfifo(folder.artifacts / folder.ident / "pipe")
+    secrets = RunSecrets()
+    secrets.learn([SECRET])
+    inputdir.clear(folder, 1, secrets)
+    assert outside.read_text() == SECRET
+
+
+def test_what_cannot_be_vouched_for_is_removed(folder: inputdir.RunFolder) -> None:
+    secrets = RunSecrets()
+    secrets.exhaust()
+    inputdir.clear(folder, 1, secrets)
+    assert "ter2" not in contents(folder)
+    assert [path.name for path in (folder.artifacts / folder.ident).rglob("*") if path.is_file()] == ["rc"]
+
+
+def test_what_a_dead_operator_could_not_mask_is_removed(folder: inputdir.RunFolder) -> None:
+    earlier = folder.artifacts / "earlier"
+    earlier.mkdir()
+    folder.kubeconfig.unlink()  # as the supervisor does when the operator has gone
+    assert inputdir.unfinished(folder.path.parent) == [(folder.path, "its run")]
+    inputdir.abandon(folder.path)
+    assert "ter2" not in contents(folder)
+    assert sorted(path.name for path in folder.artifacts.iterdir()) == ["earlier"]
+    assert inputdir.unfinished(folder.path.parent) == []
+
+
+def test_a_mark_that_names_something_else_removes_nothing(folder: inputdir.RunFolder) -> None:
+    for name in ("..", "../..", "latest", ""):
+        (folder.path / "env" / "unmasked").write_text(name)
+        inputdir.abandon(folder.path)
+        assert (folder.artifacts / folder.ident / "stdout").exists()

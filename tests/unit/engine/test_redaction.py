@@ -1,0 +1,164 @@
+"""Events and results are shown without secrets, and stay what they were otherwise."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from runner.engine import events, redaction
+from runner.engine.job import Event, Outcome, RunResult, TaskFailure
+from runner.engine.run_secrets import WITHHELD, RunSecrets
+from runner.masking import MASK
+
+CENSORED = "the output has been hidden due to the fact that 'no_log: true' was specified for this result"
+END = events.End(stopped=None, deadline=None, code=2, signal="", fault="", duration=1.0)
+STATS: Event = {
+    "event": "playbook_on_stats",
+    "stdout": "PLAY RECAP",
+    "created": "2026-01-01T00:00:00.000001+00:00",
+    "event_data": {"ok": {"localhost": 1}, "failures": {"localhost": 1}, "artifact_data": {"pw": "hunter2hunter2"}},
+}
+
+
+def failed(*, stdout: str = "", host: str = "localhost", name: str = "runner_on_failed", **res: Any) -> Event:
+    return {
+        "event": name,
+        "uuid": "u",
+        "counter": 3,
+        "stdout": stdout,
+        "event_data": {
+            "host": host,
+            "task": "Do it",
+            "task_uuid": "t-1",
+            "task_path": "/roles/r/tasks/main.yml:7",
+            "task_action": "k8s",
+            "res": res,
+        },
+    }
+
+
+def knowing(*values: str) -> RunSecrets:
+    secrets = RunSecrets()
+    secrets.know(values)
+    return secrets
+
+
+async def shown(secrets: RunSecrets, *given: Event) -> list[Event]:
+    async def stream() -> AsyncIterator[Event]:
+        for event in given:
+            yield event
+
+    return [event async for event in redaction.events(stream(), secrets)]
+
+
+def conclude(passed: Sequence[Event]) -> RunResult:
+    progress = events.Progress()
+    for event in passed:
+        progress = events.fold(progress, event)
+    return events.conclude(progress, END)
+
+
+async def test_events_that_show_nothing_are_passed_on_as_they_are() -> None:
+    event = failed(msg="no", stdout="fatal: no")
+    for secrets in (RunSecrets(), knowing("hunter2hunter2")):
+        (passed,) = await shown(secrets, event)
+        assert passed is event
+        assert not secrets.may_be_in_files
+
+
+async def test_a_value_is_masked_in_what_an_event_says_and_the_failure_stays_readable() -> None:
+    event = failed(msg="login hunter2hunter2 refused", stdout='fatal: {"msg": "login hunter2hunter2 refused"}')
+    before = copy.deepcopy(event)
+    secrets = knowing("hunter2hunter2")
+    passed = await shown(secrets, event, STATS)
+    assert event == before
+    assert "hunter2" not in json.dumps(passed)
+    assert conclude(passed).failures == (TaskFailure("Do it", f"login {MASK} refused", "/roles/r/tasks/main.yml:7"),)
+    assert secrets.may_be_in_files
+
+
+async def test_names_that_the_result_is_made_from_are_not_masked_whatever_they_equal() -> None:
+    event = failed(msg="x", host="localhost-1")
+    stats = {**STATS, "event_data": {"ok": {}, "failures": {"localhost-1": 1}}}
+    passed = await shown(knowing("localhost-1", "k8s-action"), event, stats)
+    assert [failure.message for failure in conclude(passed).failures] == ["x"]
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+async def test_large_events_are_masked_too(size: int) -> None:
+    text = f"{'word ' * (size // 5)} hunter2hunter2"
+    (passed,) = await shown(knowing("hunter2hunter2"), failed(msg=text, stdout=text))
+    assert passed["stdout"].endswith(MASK)
+    assert passed["event_data"]["res"]["msg"].endswith(MASK)
+
+
+async def test_what_nests_too_deep_to_be_masked_is_withheld() -> None:
+    deep: Any = "hunter2hunter2"
+    for _ in range(2000):
+        deep = [deep]
+    (passed,) = await shown(knowing("hunter2hunter2"), failed(msg="no", deep=deep))
+    assert passed["event_data"]["res"] == {"msg": WITHHELD}
+    assert passed["event_data"]["task"] == "Do it"
+
+
+async def test_a_failure_hidden_by_no_log_still_says_where_it_is() -> None:
+    passed = await shown(RunSecrets(), failed(censored=CENSORED, stdout="fatal: censored"), STATS)
+    (failure,) = conclude(passed).failures
+    assert "Do it" in failure.message
+    assert "/roles/r/tasks/main.yml:7" in failure.message
+    assert "no_log" in failure.message
+
+
+async def test_the_message_that_ansible_shows_beside_no_log_is_kept_when_the_arguments_are_known() -> None:
+    error = "[ERROR]: Task failed: Action failed: no login with hunter2hunter2\nOrigin: /x.yml:1:1\n\nfatal: censored"
+    event = failed(censored=CENSORED, stdout=error)
+    secrets = RunSecrets()
+    stream = shown(secrets, event, STATS)
+    # As the run's callback does, behind the event and before the next one.
+    secrets.learn(["hunter2hunter2"])
+    secrets.clear("t-1")
+    passed = await stream
+    assert "hunter2" not in json.dumps(passed)
+    (failure,) = conclude(passed).failures
+    assert failure.message.startswith(f"Action failed: no login with {MASK}")
+    assert "no_log" in failure.message
+
+
+async def test_it_is_masked_when_they_are_not() -> None:
+    error = "[ERROR]: Task failed: Action failed: no login with hunter2hunter2\nOrigin: /x.yml:1:1\n\nfatal: censored"
+    secrets = RunSecrets()
+    passed = await shown(secrets, failed(censored=CENSORED, stdout=error), STATS)
+    assert "hunter2" not in json.dumps(passed[0])
+    assert "Do it" in conclude(passed).failures[0].message
+    assert secrets.may_be_in_files
+
+
+async def test_output_that_cannot_be_vouched_for_is_withheld_but_for_where_it_happened() -> None:
+    secrets = knowing("something")
+    assert secrets.exhaust()
+    assert not secrets.exhaust()
+    requeue = failed(period="1m30s", msg="later")
+    requeue |= {"event": "runner_on_ok", "event_data": {**requeue["event_data"], "task_action": "requeue_after"}}
+    passed = await shown(secrets, requeue, failed(msg="hunter2hunter2", stdout="fatal: hunter2hunter2"), STATS)
+    assert "hunter2" not in json.dumps(passed)
+    result = conclude(passed)
+    assert result.failures == (TaskFailure("Do it", WITHHELD, "/roles/r/tasks/main.yml:7"),)
+    assert result.requeue_after == 90.0
+    assert passed[2]["stdout"] == "PLAY RECAP"
+
+
+def test_a_result_is_masked_with_all_that_became_known_since() -> None:
+    failures = (TaskFailure("Log in as hunter2hunter2", "no hunter2hunter2", "a:1"),)
+    result = RunResult(Outcome.FAILED, None, failures, "said hunter2hunter2", None, 1.0)
+    assert redaction.result(result, RunSecrets()) is result
+    masked = redaction.result(result, knowing("hunter2hunter2"))
+    assert masked.message == f"said {MASK}"
+    assert masked.failures == (TaskFailure(f"Log in as {MASK}", f"no {MASK}", "a:1"),)
+
+
+def test_nothing_known_is_shown_by_repr() -> None:
+    assert "hunter2" not in repr(knowing("hunter2hunter2"))

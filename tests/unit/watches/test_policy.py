@@ -1,0 +1,60 @@
+"""The fields of a watch that say what its runs may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from runner.policy import DEFAULT, MAX_BACKOFF, Backoff, FinalizerLimit
+from runner.watches import Watch
+
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
+
+HEAD = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+  role: memcached
+"""
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("off", 0), ("0s", 0), ("", None)])
+def test_a_runs_time_is_limited_by_the_watch_or_left_to_the_flag(one: One, text: str, seconds: float | None) -> None:
+    assert one(f"  runTimeout: {text}\n").policy.timeout == seconds
+
+
+def test_without_any_of_the_fields_the_defaults_hold(one: One) -> None:
+    assert one("  retry:\n  onChange:\n").policy == DEFAULT
+
+
+def test_a_first_delay_beyond_the_usual_longest_raises_that(one: One) -> None:
+    assert one("  retry: {delay: 2h}\n").policy.retry.backoff == Backoff(7200, 2, 7200)
+    assert one("  retry: {delay: 2s}\n").policy.retry.backoff == Backoff(2, 2, MAX_BACKOFF)
+
+
+def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) -> None:
+    finalizer = one("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {attempts: 2}}\n").finalizer
+    assert finalizer is not None
+    assert finalizer.limit == FinalizerLimit(attempts=2, time=None, release=False)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("  runTimeout: -1s\n", "runTimeout: '-1s' is no time to wait; write a duration such as 10m, or off"),
+        ("  runTimeout: soon\n", "'soon' is not a duration"),
+        ("  onChange: restart\n", "onChange: 'restart' is neither wait"),
+        ("  onDelete: [cancel]\n", "onDelete: is a list; write text"),
+        ("  retry: {delay: 0s}\n", "retry.delay: '0s' is no time to wait; write a duration such as 5s"),
+        ("  retry: {delay: 1m, maxDelay: 5s}\n", "retry.maxDelay: is shorter than delay"),
+        ("  retry: {factor: 0.5}\n", "retry.factor: '0.5' is no number from 1"),
+        ("  retry: {factor: nan}\n", "retry.factor: 'nan' is no number from 1"),
+        ("  retry: {attempts: -1}\n", "retry.attempts: -1 is no count"),
+        ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {}}\n", "finalizer.limit: limits nothing"),
+        ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {attempts: 1, then: drop}}\n", "then: 'drop' is neither"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_would_be_right(errors: Errors, rest: str, said: str) -> None:
+    assert [said in error for error in errors(HEAD + rest)] == [True]

@@ -1,0 +1,37 @@
+"""A watch with every default, for tests that ask for something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from runner import policy
+from runner.objects import GVK
+from runner.watches import Role, Watch
+
+_PLAIN = Watch(
+    gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),
+    content=Role("memcached", Path("/roles/memcached")),
+    vars={},
+    finalizer=None,
+    reconcile_period=None,
+    manage_status=True,
+    watch_dependent_resources=True,
+    watch_cluster_scoped_resources=False,
+    watch_dependent_status=False,
+    watch_annotations_changes=False,
+    max_runner_artifacts=20,
+    snake_case_parameters=True,
+    mark_unsafe=True,
+    selector="",
+    blacklist=frozenset(),
+    service_account="",
+    policy=policy.DEFAULT,
+    line=1,
+)
+
+
+def watch_value(**different: Any) -> Watch:
+    """Make a watch of the sample kind with every default, but for what is given."""
+    return replace(_PLAIN, **different)
