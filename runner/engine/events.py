@@ -167,16 +167,24 @@ def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
 
 
 def _message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
-    """Return a failed task's own message; `reason` and `censored` stand in its place for includes and `no_log`."""
+    """Return a failed task's own message; for includes `reason` stands in its place, for `no_log` where it failed."""
     result = data.get("res")
     result = result if isinstance(result, dict) else {}
-    found = next((value for key in ("msg", "reason", "censored") if (value := result.get(key))), UNKNOWN_FAILURE)
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str)
-    distinct = list(dict.fromkeys(items))
+    found = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
+    hidden = _hidden(data) if "censored" in result else ""
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str) if found else ""
+    text = f"{text.strip()} ({hidden})" if text and hidden else text or hidden or UNKNOWN_FAILURE
+    distinct = [item for item in dict.fromkeys(items) if item != text]
     if distinct:
         more = f"; and {len(distinct) - _MAX_ITEMS} more" if len(distinct) > _MAX_ITEMS else ""
         text = f"{text}: {'; '.join(distinct[:_MAX_ITEMS])}{more}"
     return _cut(text.strip() or UNKNOWN_FAILURE)
+
+
+def _hidden(data: Mapping[str, Any]) -> str:
+    """Say which task it was whose result `no_log` keeps to itself."""
+    path = f" ({data['task_path']})" if data.get("task_path") else ""
+    return f"task {str(data.get('task') or '')!r}{path} failed; no_log hides its result"
 
 
 def _cut(text: str) -> str:

@@ -52,6 +52,7 @@ def test_folders_and_files_are_private_whatever_the_umask(make_job: MakeJob, tmp
         "extravars",
         "kubeconfig",
         "settings",
+        "unmasked",
     }
 
 
@@ -70,6 +71,7 @@ def test_nothing_of_an_earlier_run_is_left_beside_its_artifacts(make_job: MakeJo
         "env/extravars",
         "env/kubeconfig",
         "env/settings",
+        "env/unmasked",
         "inventory/hosts",
         "artifacts/run-1/stderr",
         "artifacts/run-1/stdout",
