@@ -76,7 +76,8 @@ class TestFailures:
             ({}, "unknown playbook failure"),
             ("odd", "unknown playbook failure"),
             ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
-            ({"censored": "the output has been hidden"}, "the output has been hidden"),
+            ({"censored": "it is hidden"}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),
+            ({"censored": "it is hidden", "msg": "no"}, "no (task 'a' (/r/main.yml:1) failed; no_log hides its result)"),
         ],
     )
     def test_a_failed_task_is_named_with_its_message(self, res: Any, message: str) -> None:

@@ -15,7 +15,7 @@ from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
 from runner.masking import MASK
 
-SECRET = 'hun"ter2\nhunter2 second line'
+SECRET = 'hun"ter2 line one\nhunter2 line two'
 EVENT = {
     "event": "runner_on_ok",
     "stdout": json.dumps({"msg": SECRET}),
@@ -34,7 +34,7 @@ def folder(make_job: Callable[..., Job]) -> inputdir.RunFolder:
     (left / "fact_cache" / "localhost").write_text(json.dumps({"fact": SECRET}))
     (left / "command").write_text(json.dumps({"env": {"PASSWORD": SECRET}}))
     (left / "rc").write_text("0")
-    (left / "odd").write_bytes(b"\xff\xfe hunter2 second line")
+    (left / "odd").write_bytes(b"\xff\xfe hunter2 line two")
     for path in left.rglob("*"):
         if path.is_file():
             path.chmod(0o600)
@@ -54,10 +54,7 @@ def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder
     left = folder.artifacts / folder.ident
     assert "ter2" not in contents(folder)
     event = json.loads((left / "job_events" / "1-u.json").read_text())
-    assert event["event_data"]["res"] == {"msg": MASK, "list": ['hun"ter2', MASK]} or event["event_data"]["res"] == {
-        "msg": MASK,
-        "list": [MASK, MASK],
-    }
+    assert event["event_data"]["res"] == {"msg": MASK, "list": [MASK, MASK]}
     assert json.loads((left / "command").read_text()) == {"env": {"PASSWORD": MASK}}
     assert (left / "stdout").read_text().endswith(f'it is "{MASK}"\n')
     assert (left / "stdout").stat().st_size > 5_000_000
@@ -71,10 +68,7 @@ def test_a_run_that_met_no_secret_has_only_its_environment_looked_at(folder: inp
     secrets.know([SECRET])
     inputdir.clear(folder, 1, secrets)
     left = folder.artifacts / folder.ident
-    assert {path.name for path in left.rglob("*") if path.is_file() and path.stat().st_mtime != 1} == {
-        "command",
-        "stderr",
-    } - {"stderr"}
+    assert [path.name for path in left.rglob("*") if path.is_file() and path.stat().st_mtime != 1] == ["command"]
     assert json.loads((left / "command").read_text()) == {"env": {"PASSWORD": MASK}}
 
 
