@@ -98,13 +98,28 @@ def test_the_environment_is_the_operators_then_the_jobs_then_ours(make_job: Make
 
 
 def test_what_clients_keep_goes_with_the_run_unless_the_user_has_a_place_for_it(make_job: MakeJob) -> None:
-    folder = inputdir.prepare(make_job(), "id", ENVIRONMENT)
-    kept = Path(folder.environment["KUBECACHEDIR"])
-    kept.mkdir()
-    inputdir.clear(folder, 1)
-    assert not kept.exists()
-    own = {"KUBECACHEDIR": "/cache"}
+    folder = inputdir.prepare(make_job(environment={"TMPDIR": ""}), "id", ENVIRONMENT)
+    kept = Path(folder.environment["TMPDIR"]), Path(folder.environment["KUBECACHEDIR"])
+    assert [path.stat().st_mode & 0o777 for path in (kept[0], kept[0].parent)] == [0o700, 0o700]
+    assert kept[1] == folder.path / "tmp" / "kube"
+    (kept[0] / "osrcp-1.json").touch()
+    kept[1].mkdir()
+    inputdir.clear(folder, 1, RunSecrets())
+    assert not any(path.exists() for path in kept)
+    own = {"TMPDIR": "/large", "KUBECACHEDIR": "/cache"}
     assert own.items() <= inputdir.prepare(make_job(), "id", {**ENVIRONMENT, **own}).environment.items()
+
+
+def test_a_socket_among_temporary_files_is_possible_however_long_the_objects_name(make_job: MakeJob) -> None:
+    job = make_job(environment={"TMPDIR": ""})
+    deep = job.run_dir / ("n" * 200)
+    folder = inputdir.prepare(replace(job, run_dir=deep), "id", ENVIRONMENT)
+    of_multiprocessing = Path(folder.environment["TMPDIR"], "pymp-12345678")
+    of_multiprocessing.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(of_multiprocessing / "listener-12345678"))
+    inputdir.clear(folder, 1, RunSecrets())
+    assert not of_multiprocessing.parent.exists()
 
 
 @pytest.mark.parametrize("name", ["ANSIBLE_FORCE_COLOR", "ANSIBLE_NOCOLOR", "NO_COLOR"])
