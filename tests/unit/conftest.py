@@ -1,15 +1,18 @@
-"""Virtual time: an event loop whose clock jumps to the next timer instead of waiting for it."""
+"""Virtual time, an event loop whose clock jumps to the next timer instead of waiting for it; watches and jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-from runner.watches import Watch
+from runner.engine.job import Job
+from runner.objects import GVK, ObjectKey
+from runner.watches import Playbook, Watch
 from tests.watch_values import watch_value
 
 T = TypeVar("T")
@@ -54,3 +57,28 @@ def virtually() -> Callable[[Coroutine[object, object, T]], T]:
 def make_watch() -> Callable[..., Watch]:
     """A watch of the sample kind with every default, but for what is given."""
     return watch_value
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Callable[..., Job]:
+    """A job of the sample kind, but for what is given."""
+
+    def make(**changes: Any) -> Job:
+        fields: dict[str, Any] = {
+            "ident": "run-1",
+            "gvk": GVK("cache.example.com", "v1alpha1", "Memcached"),
+            "key": ObjectKey("default", "sample"),
+            "content": Playbook(Path("/opt/ansible/playbook.yml")),
+            "run_dir": tmp_path / "runner" / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample",
+            "extra_vars": {},
+            "unsafe_keys": frozenset(),
+            "verbosity": 0,
+            "ansible_args": "",
+            "max_artifacts": 20,
+            "environment": {},
+            "kubeconfig": "apiVersion: v1\nkind: Config\n",
+            "deadline": None,
+        }
+        return Job(**{**fields, **changes})
+
+    return make
