@@ -177,7 +177,7 @@ def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[s
         f"--namespace={namespace}",
         "--proxy-port=0",
         "--health-probe-bind-address=127.0.0.1:0",
-        "--proxy-port=0",
+        "--user-metrics-port=0",
         "--metrics-bind-address=127.0.0.1:0",
         "--log-format=json",
         "--log-level=debug",
