@@ -1,0 +1,86 @@
+"""Children of kinds that others define, of a watched kind that has no status."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Project
+
+ROLE = """
+- name: Make a part
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: GROUP/v1
+      kind: Part
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+      spec: {size: 1}
+"""
+
+
+def definition(group: str) -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}}
+        for name in ("v1beta1", "v1")
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"parts.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Part", "plural": "parts", "singular": "part"},
+            "versions": versions,
+        },
+    }
+
+
+def allow(project: Project, groups: list[str], resources: list[str]) -> None:
+    """Let the roles do with these what they like."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    role = project.api.call("GET", path)
+    role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": ["*"]})
+    project.api.call("PUT", path, role)
+
+
+def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edited(
+    project: Project, api: Api, namespace: str, eventually: Eventually
+) -> None:
+    group = f"c{uuid.uuid4().hex[:8]}.example.com"
+    selector = {"matchLabels": {"watched": "yes"}}
+    project.role("maker", ROLE.replace("GROUP", group))
+    project.watches.append(
+        {"version": "v1", "kind": "ConfigMap", "role": "maker", "manageStatus": False, "selector": selector}
+    )
+    allow(project, ["", group], ["configmaps", "parts"])
+    operator = project.start()
+    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parts.{group}"
+    part, old = (f"/apis/{group}/{version}/namespaces/{namespace}/parts" for version in ("v1", "v1beta1"))
+    api.apply(crd, definition(group))
+    eventually(lambda: api.call("GET", part) and api.call("GET", old), "the kind to be served")
+    maker = {"metadata": {"name": "one", "labels": {"watched": "yes"}}}
+    uid = api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", maker)["metadata"]["uid"]
+
+    def size() -> int | None:
+        found = api.call("GET", f"{part}/one")
+        return found["spec"]["size"] if found else None
+
+    eventually(lambda: size() == 1, "the part to be made")
+    assert api.call("GET", f"{part}/one")["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": uid}
+    ]
+    operator.await_line("Run ended", name="one", reason="created")
+    api.call("PATCH", f"{old}/one", {"spec": {"size": 9}}, "application/merge-patch+json")
+    eventually(lambda: size() == 1, "the part to be put right")
+    api.call("DELETE", f"{old}/one")
+    eventually(lambda: size() == 1, "the part to come back")
+    runs = eventually(lambda: [*operator.runs("one")][2:] and operator.runs("one"), "the last run's end")
+    assert [run["outcome"] for run in runs] == ["succeeded"] * len(runs)
+    assert {run["reason"] for run in runs[1:]} == {"dependent changed"}
+    assert not operator.lines(level="error")
+    assert not [line for line in operator.lines(level="warning") if "status" in line["msg"]]
+    assert operator.stop() == 0
+    api.call("DELETE", crd)
