@@ -76,8 +76,8 @@ class TestFailures:
             ({}, "unknown playbook failure"),
             ("odd", "unknown playbook failure"),
             ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
-            ({"censored": "it is hidden"}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),
-            ({"censored": "it is hidden", "msg": "no"}, "no (task 'a' (/r/main.yml:1) failed; no_log hides its result)"),
+            ({"censored": "hidden"}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),
+            ({"censored": "hidden", "msg": "no"}, "no (task 'a' (/r/main.yml:1) failed; no_log hides its result)"),
         ],
     )
     def test_a_failed_task_is_named_with_its_message(self, res: Any, message: str) -> None:

@@ -59,7 +59,7 @@ def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder
     assert (left / "stdout").read_text().endswith(f'it is "{MASK}"\n')
     assert (left / "stdout").stat().st_size > 5_000_000
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in left.rglob("*") if path.is_file())
-    assert {path.name for path in left.rglob("*") if path.stat().st_mtime == 1} == {"2-u.json", "rc"}
+    assert {path.name for path in left.rglob("*") if path.stat().st_mtime == 1} == {"2-u.json", "rc", "stderr"}
     assert not (folder.path / "env" / "unmasked").exists()
 
 
