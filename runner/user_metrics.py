@@ -218,21 +218,10 @@ async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        bound = await _listen(runner, host, USUAL_PORT if port is None else port)
-        if bound is None and port is None:
-            bound = await _listen(runner, host, 0)
-            _log.warning(
-                f"Port {USUAL_PORT} for metrics of roles is taken: those that do not ask {ADDRESS_VARIABLE} for the "
-                "address miss it; end what has the port, or say --user-metrics-port=0",
-                port=bound,
-            )
+        return runner, await _listen_somewhere(runner, host, port)
     except BaseException:
         await runner.cleanup()
         raise
-    if bound is None:
-        await runner.cleanup()
-        raise ConfigError(f"--user-metrics-port: {host}:{port} is taken; choose another, or 0 to let one be picked")
-    return runner, bound
 
 
 def address(host: str, port: int) -> str:
@@ -240,12 +229,30 @@ def address(host: str, port: int) -> str:
     return f"http://{host}:{port}{_PATH}"
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int | None:
-    """Listen; return the port, or None when it cannot be had."""
+async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) -> int:
+    wanted = USUAL_PORT if port is None else port
     try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError:
-        return None
+        return await _listen(runner, host, wanted)
+    except OSError as error:
+        why = error.strerror or str(error)
+        if port is not None:
+            raise ConfigError(
+                f"--user-metrics-port: cannot listen on {host}:{port}: {why}; choose another port, or 0 to let one be "
+                "picked"
+            ) from error
+    bound = await _listen(runner, host, 0)
+    _log.warning(
+        f"The usual port for metrics of roles cannot be had: those that do not ask {ADDRESS_VARIABLE} for the address "
+        "miss it; end what has the port, or say --user-metrics-port=0",
+        usual=wanted,
+        port=bound,
+        error=why,
+    )
+    return bound
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
+    await web.TCPSite(runner, host, port).start()
     bound: int = runner.addresses[0][1]
     return bound
 
