@@ -10,6 +10,10 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
+PER_RUN = frozenset(
+    {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_OPERATOR_RUN_ID", "K8S_AUTH_KUBECONFIG", "KUBECACHEDIR", "KUBECONFIG", "TMPDIR"}
+)
+"""Variables of the environment that differ between two runs of an operator: the run's name, and paths."""
 HEADER = struct.Struct(">BI")
 STOP = b"stop\n"
 LEARNED = "learned"

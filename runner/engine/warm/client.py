@@ -203,7 +203,9 @@ class Server:
 
 def _make_scratch(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=".warm-", dir=folder))
+    scratch = Path(tempfile.mkdtemp(prefix=".warm-", dir=folder))
+    (scratch / "TMPDIR").mkdir(mode=0o700)
+    return scratch
 
 
 def _stamps(paths: Sequence[str]) -> dict[str, _Stamp]:

@@ -13,7 +13,6 @@ import multiprocessing.process
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -40,7 +39,6 @@ def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[st
     sys.argv = list(arguments)
     sys.orig_argv = [sys.executable, *arguments]
     sys.modules["__main__"].__file__ = arguments[0]
-    tempfile.tempdir = None
     current: Any = multiprocessing.process.current_process()
     current.authkey = os.urandom(32)
     model.open_streams(refresh.model.streams)

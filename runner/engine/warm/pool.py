@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from runner import log, memory
+from runner.engine.processes import MARKER
 from runner.engine.starter import Started, Starter
 from runner.engine.warm.client import Server, ServerDiedError, ServerError
 from runner.engine.warm.messages import Load
-from runner.engine.wire import Order
-
-PER_RUN = frozenset({"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "ANSIBLE_LOCAL_TEMP"})
-"""Variables with a path that differs from run to run; servers get a stand-in."""
-MARKER = "ANSIBLE_OPERATOR_RUN_ID"
+from runner.engine.wire import PER_RUN, Order
 
 _MOST_SERVERS = 4
 _MOST_RUNS = 2000
@@ -128,8 +125,8 @@ class Pool:
         self._slots.clear()
 
     def _slot(self, environment: Mapping[str, str]) -> _Slot:
-        shared = {name: value for name, value in environment.items() if name != MARKER}
-        shared |= dict.fromkeys(PER_RUN & shared.keys(), "")
+        shared = {**environment, **dict.fromkeys(PER_RUN & environment.keys(), "")}
+        shared.pop(MARKER, None)  # a server is no run, and not looked for as one
         slot = self._slots.setdefault(frozenset(shared.items()), _Slot(shared))
         slot.used_at = time.monotonic()
         if len(self._slots) > 1 and self._idle is None:

@@ -16,6 +16,7 @@ import logging
 import os
 import secrets
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,19 +31,10 @@ from ansible.utils.display import Display
 from ansible.utils.path import cleanup_tmp_file
 
 from runner.engine.warm.model import Model
+from runner.engine.wire import PER_RUN
 
-PER_RUN = frozenset(
-    {
-        "ANSIBLE_OPERATOR_RUN_ID",
-        "KUBECONFIG",
-        "K8S_AUTH_KUBECONFIG",
-        "ANSIBLE_LOCAL_TEMP",
-        "AWX_ISOLATED_DATA_DIR",
-        "ANSIBLE_CACHE_PLUGIN_CONNECTION",
-    }
-)
-"""Variables that differ between two runs of one environment."""
-
+_OWN = PER_RUN | {"AWX_ISOLATED_DATA_DIR", "ANSIBLE_CACHE_PLUGIN_CONNECTION"}
+"""Variables that differ between two runs of one environment: the operator's, and ansible-runner's."""
 _ASKED_LATE = frozenset({"DEFAULT_LOCAL_TMP", "CACHE_PLUGIN_CONNECTION", "DEFAULT_HOST_LIST"})
 """Settings that Ansible looks up whenever it needs them. Others it also keeps elsewhere, from its import on."""
 _PATHS = frozenset({"path", "pathlist", "pathspec"})
@@ -79,6 +71,7 @@ class Refresh:
     def of(cls, model: Model) -> Refresh:
         """Work it out, once. An `UnfitError` says that what was loaded cannot be made fresh."""
         atexit.unregister(cleanup_tmp_file)  # what the server made, no run shall remove
+        tempfile.tempdir = None
         for handler in logging.root.handlers:
             handler.close()  # one that writes a file opens it again when it writes
         names = sys.modules.keys() - model.cold
@@ -93,7 +86,7 @@ class Refresh:
         """Whether the model stands for a process with this environment, in this working folder."""
         ours = self.model.environment
         names = {name for name in environment.keys() | ours.keys() if environment.get(name) != ours.get(name)}
-        return names <= PER_RUN and find_ini_config_file(set()) == constants.CONFIG_FILE
+        return names <= _OWN and find_ini_config_file(set()) == constants.CONFIG_FILE
 
     def apply(self) -> None:
         """Do it. The environment and the standard streams are this run's already."""
@@ -132,7 +125,7 @@ def _decided_by_variables(definitions: Mapping[str, Any]) -> set[str]:
             read = {entry["name"] for entry in definition.get("env") or ()}
             default = definition.get("default")
             templated = isinstance(default, str) and "{{" in default and any(each in default for each in found)
-            if read & PER_RUN or templated:
+            if read & _OWN or templated:
                 found.add(name)
     return found
 
@@ -154,7 +147,7 @@ def _decided_by_folder(definitions: Mapping[str, Any], scratch: Path) -> set[str
 
 def _captures(model: Model) -> tuple[Capture, ...]:
     """Find the stand-ins of a run's own variables among what was imported."""
-    stand_ins = {value: name for name in PER_RUN if (value := model.environment.get(name))}
+    stand_ins = {value: name for name in _OWN if (value := model.environment.get(name))}
     stand_ins[str(Path.cwd())] = ""
     found = []
     for module in list(sys.modules.values()):
