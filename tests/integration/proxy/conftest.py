@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import orjson
 import pytest
+from yarl import URL
 
+from runner import watches
+from runner.dependents import Dependents
+from runner.dependents_store import FileStore
 from runner.devcluster import DevCluster
 from runner.kube import auth
 from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
+from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.catalog import Catalog
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.negotiate import Negotiate
+from runner.proxy.reads import Reads
 from runner.proxy.refusals import Refusals
 from runner.proxy.served import Served
 from runner.proxy.server import Proxy
@@ -118,6 +128,119 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
     yield ready[0]
     ready[0].loop.call_soon_threadsafe(stop.set)
     thread.join()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_hit(self) -> bool:
+        return self.headers.get("X-Cache") == "HIT"
+
+    @property
+    def obj(self) -> Object:
+        found: Object = orjson.loads(self.body)
+        return found
+
+    @property
+    def version(self) -> str:
+        return str(self.obj["metadata"]["resourceVersion"])
+
+
+@dataclass
+class Operating:
+    """The proxy as an operator has it, with dependents that are watched; a run, and somebody who goes past it."""
+
+    namespace: str
+    owner: Owner
+    dependents: Dependents
+    identities: Identities
+    proxy: Proxy
+    credentials: auth.Credentials
+    session: aiohttp.ClientSession
+    results: Counter[str]
+    """Reads of owned objects: `hit`, `miss`."""
+    token: str = ""
+
+    def run(self, **different: Any) -> str:
+        """Begin a run of the owner; return its token."""
+        plain = RunIdentity("job", self.owner, True, True, False, frozenset(), False, "")  # noqa: FBT003 - in order
+        return self.identities.issue(replace(plain, **different))
+
+    async def ask(self, method: str, path: str, body: object = None, *, token: str = "", **headers: str) -> Reply:
+        """Ask through the proxy, as the run of `token` or of the fixture."""
+        login = {"Authorization": f"Bearer {token or self.token}"}
+        return await self._send(method, self.proxy.url + path, body, {**login, **headers}, None)
+
+    async def directly(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
+        """Ask the API server."""
+        login = dict(await self.credentials.headers())
+        return await self._send(
+            method, self.credentials.base_url + path, body, {**login, **headers}, self.credentials.ssl
+        )
+
+    async def _send(
+        self, method: str, url: str, body: object, headers: dict[str, str], tls: ssl.SSLContext | None
+    ) -> Reply:
+        merge = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        named = {"Accept": "application/json", "Content-Type": merge, **headers}
+        data = None if body is None else orjson.dumps(body)
+        asked = self.session.request(method, URL(url, encoded=True), data=data, headers=named, ssl=tls or True)
+        async with asked as answer:
+            return Reply(answer.status, answer.headers, await answer.read())
+
+    async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
+        """Wait until something holds; fail at a deadline."""
+        end = time.monotonic() + _DEADLINE
+        while not await condition():
+            assert time.monotonic() < end, f"waited {_DEADLINE} s in vain: {what}"
+            await asyncio.sleep(0.05)
+
+    async def hits(self, path: str) -> Reply:
+        """Read until that is answered from memory."""
+        replies: list[Reply] = []
+
+        async def is_hit() -> bool:
+            replies.append(await self.ask("GET", path))
+            return replies[-1].is_hit
+
+        await self.until(is_hit, f"{path} to be answered from memory")
+        return replies[-1]
+
+
+@pytest.fixture
+async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> AsyncIterator[Operating]:
+    """A proxy with everything behind it that reads from memory need; a ConfigMap owns what its run makes."""
+    (tmp_path / "play.yml").write_text("[]")
+    (tmp_path / "watches.yaml").write_text("[{version: v1, kind: ConfigMap, playbook: play.yml}]")
+    loaded = watches.load(Path("watches.yaml"), environ={}, cwd=tmp_path, roles_path="", collections_path="")
+    credentials = await auth.load(str(devcluster.kubeconfig), None)
+    async with Client(credentials) as client, aiohttp.ClientSession() as session:
+        discovery, identities, results = Discovery(client), Identities(), Counter[str]()
+        body = {"metadata": {"name": "owner"}}
+        made = await client.request("POST", f"/api/v1/namespaces/{namespace}/configmaps", body=body)
+        owner = Owner(
+            GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), made["metadata"]["uid"], namespaced=True
+        )
+        dependents = Dependents(client, discovery, (namespace,), loaded.watches, lambda *_: None, FileStore(tmp_path))
+        served = Served(client, time.monotonic)
+        reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))
+        proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
+        await proxy.start("127.0.0.1", 0)
+        following = asyncio.create_task(dependents.follow())
+        operating = Operating(namespace, owner, dependents, identities, proxy, credentials, session, results)
+        operating.token = operating.run()
+        dependents.began(owner)
+        yield operating
+        assert not following.done(), "following dependents ended"
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await proxy.close(0.0)
 
 
 @pytest.fixture

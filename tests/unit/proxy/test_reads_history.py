@@ -135,19 +135,8 @@ class Model:
 
     def _serve(self, call: Call) -> tuple[int, Object]:
         info = call.info
-        if info.verb in {"list", "watch"}:
-            return 200, {"kind": "List", "items": [self.obj(name) for name in NAMES]}
-        if info.verb == "deletecollection":
-            for name in NAMES:
-                if self.obj(name) is not None:
-                    self.write(name, exists=False)
-            return 200, {"kind": "Status"}
-        if info.verb == "create" and not info.name:
-            name = orjson.loads(call.content)["metadata"]["name"]  # type: ignore[arg-type] # held
-            if self.obj(name) is not None:
-                return 409, {"kind": "Status"}
-            self.write(name, exists=True)
-            return 201, self.obj(name) or {}
+        if not info.name or info.verb in {"list", "watch"}:
+            return self._serve_collection(call)
         if self.obj(info.name) is None:
             return 404, {"kind": "Status"}
         if info.verb != "get":
@@ -155,6 +144,21 @@ class Model:
         if info.verb == "delete" or info.subresource:
             return 200, {"kind": "Status"}
         return 200, self.obj(info.name) or {}
+
+    def _serve_collection(self, call: Call) -> tuple[int, Object]:
+        if call.info.verb == "create":
+            name = orjson.loads(call.content)["metadata"]["name"]  # type: ignore[arg-type] # held
+            if self.obj(name) is not None:
+                return 409, {"kind": "Status"}
+            self.write(name, exists=True)
+            return 201, self.obj(name) or {}
+        objects = [self.obj(name) for name in NAMES]
+        if call.info.verb != "deletecollection":
+            return 200, {"kind": "List", "items": objects}
+        for name in NAMES:
+            if self.obj(name) is not None:
+                self.write(name, exists=False)
+        return 200, {"kind": "Status"}
 
 
 class History:

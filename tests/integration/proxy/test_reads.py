@@ -1,0 +1,191 @@
+"""GETs of owned objects that are answered from memory, on the real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.devcluster import DevCluster
+    from tests.integration.proxy.conftest import Operating
+
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+APPLY = "application/apply-patch+yaml"
+
+
+def config_map(value: str = "a", **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", **metadata}, "data": {"value": value}}
+
+
+def deployment(replicas: int) -> dict[str, Any]:
+    labels = {"app": "web"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/i:1"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+
+
+@pytest.fixture
+def space(operating: Operating) -> str:
+    """The path of the test's ConfigMaps."""
+    return f"/api/v1/namespaces/{operating.namespace}/configmaps"
+
+
+async def test_a_hit_is_what_the_api_server_answers_and_no_write_is_missed(operating: Operating, space: str) -> None:
+    path = f"{space}/one"
+    assert (await operating.ask("POST", space, config_map())).status == 201
+    found, direct = await operating.hits(path), await operating.directly("GET", path)
+    assert found.body == direct.body
+    for name in ("Content-Type", "Cache-Control", "Content-Length"):
+        assert found.headers[name] == direct.headers[name]
+
+    async def reads(value: str) -> None:
+        """The first read already, and one from memory later, are those of what was written."""
+        assert (await operating.ask("GET", path)).obj["data"] == {"value": value}
+        hit = await operating.hits(path)
+        assert hit.obj["data"] == {"value": value}
+        assert hit.body == (await operating.directly("GET", path)).body
+
+    await operating.ask("PATCH", path, {"data": {"value": "b"}})
+    await reads("b")
+    await operating.ask("PUT", path, config_map("c"))
+    await reads("c")
+    applied = {"Content-Type": APPLY}
+    await operating.ask("PATCH", f"{path}?fieldManager=it&force=true", config_map("d"), **applied)
+    await reads("d")
+    dry = await operating.ask("PATCH", f"{path}?dryRun=All", {"data": {"value": "never"}})
+    assert dry.obj["data"] == {"value": "never"}
+    assert (await operating.ask("GET", path)).is_hit
+    await reads("d")
+    await operating.ask("DELETE", path)
+    assert (await operating.ask("GET", path)).status == 404
+    await operating.ask("POST", space, config_map("e"))
+    await reads("e")
+    await operating.ask("DELETE", space)
+    assert (await operating.ask("GET", path)).status == 404
+
+
+async def test_writes_of_a_subresource_are_writes_of_the_object(operating: Operating) -> None:
+    deployments = f"/apis/apps/v1/namespaces/{operating.namespace}/deployments"
+    path = f"{deployments}/web"
+    await operating.ask("POST", deployments, deployment(0))
+    for replicas in (1, 2):
+        await operating.hits(path)
+        await operating.ask("PATCH", f"{path}/scale", {"spec": {"replicas": replicas}})
+        assert (await operating.ask("GET", path)).obj["spec"]["replicas"] == replicas
+
+    async def is_rolled_out() -> bool:
+        return bool((await operating.directly("GET", path)).obj["status"].get("readyReplicas") == 2)
+
+    await operating.until(is_rolled_out, "the rollout")
+    hit = await operating.hits(path)
+    assert hit.obj["status"]["readyReplicas"] == 2
+    assert hit.body == (await operating.directly("GET", path)).body
+
+
+async def test_what_others_change_is_read_again_and_what_they_delete_is_dropped(
+    operating: Operating, space: str
+) -> None:
+    path = f"{space}/one"
+    await operating.ask("POST", space, config_map())
+    await operating.hits(path)
+    changed = await operating.directly("PATCH", path, {"data": {"value": "b"}})
+    bodies, key = operating.dependents.bodies, (operating.namespace, "one")
+
+    async def is_read_again() -> bool:
+        shelf = bodies.shelf("", "configmaps")
+        kept = shelf.kept.get(key) if shelf is not None else None  # type: ignore[call-overload] # a key is a tuple
+        return kept is not None and kept.version is not None and kept.version.version == changed.version
+
+    await operating.until(is_read_again, "the ConfigMap to be read again without being asked for")
+    found = await operating.ask("GET", path)
+    assert found.is_hit
+    assert found.obj["data"] == {"value": "b"}
+    await operating.directly("DELETE", path)
+
+    async def is_dropped() -> bool:
+        return bodies.size == 0
+
+    await operating.until(is_dropped, "the ConfigMap to be dropped")
+    assert (await operating.ask("GET", path)).status == 404
+
+
+async def test_only_plain_reads_come_from_memory_and_others_are_answered_as_ever(
+    operating: Operating, space: str
+) -> None:
+    path = f"{space}/one"
+    await operating.ask("POST", space, config_map())
+    odd: list[tuple[str, dict[str, str]]] = [
+        ("?resourceVersion=0", {}),
+        ("?pretty=true", {}),
+        ("/", {}),
+        ("", {"Accept": TABLE}),
+        ("", {"Accept": PARTIAL}),
+        ("", {"Accept": "application/yaml"}),
+        ("", {"Accept": "application/vnd.kubernetes.protobuf"}),
+        ("", {"User-Agent": "curl/8.1"}),
+        ("", {"If-None-Match": "x"}),
+        ("", {"Cache-Control": "no-cache"}),
+        ("", {"Impersonate-User": "system:admin", "Impersonate-Group": "system:masters"}),
+    ]
+    for more, headers in odd:
+        await operating.hits(path)
+        found = await operating.ask("GET", path + more, **headers)
+        direct = await operating.directly("GET", path + more, **headers)
+        assert not found.is_hit, (more, headers)
+        assert (found.status, found.body) == (direct.status, direct.body), (more, headers)
+    pretty = await operating.directly("GET", path, **{"User-Agent": "curl/8.1"})
+    assert b"\n  " in pretty.body, "the API server indents for curl no more"
+    await operating.hits(path)
+    assert not (await operating.ask("HEAD", path)).is_hit
+    listed = await operating.ask("GET", space)
+    assert not listed.is_hit
+    assert not (await operating.ask("GET", path)).is_hit, "the list may have shown more than is known"
+    assert (await operating.ask("GET", path)).is_hit
+
+
+async def test_runs_that_may_not_are_not_answered_from_memory(operating: Operating, space: str) -> None:
+    path = f"{space}/one"
+    await operating.ask("POST", space, config_map())
+    await operating.hits(path)
+    account = operating.run(service_account=f"{operating.namespace}/default")
+    assert (await operating.ask("GET", path, token=account)).status == 403
+    for different in ({"inject": False}, {"watch_dependents": False}):
+        token = operating.run(**different)
+        await operating.hits(path)
+        found = await operating.ask("GET", path, token=token)
+        assert (found.status, found.is_hit) == (200, False)
+        await operating.ask("PATCH", path, {"data": {"by": str(different)}}, token=token)
+        assert (await operating.ask("GET", path)).obj["data"]["by"] == str(different)
+
+
+async def test_of_what_nobody_owns_nothing_is_kept(operating: Operating, space: str) -> None:
+    await operating.ask("POST", space, config_map())
+    await operating.hits(f"{space}/one")
+    size = operating.dependents.bodies.size
+    await operating.directly("POST", space, {"metadata": {"name": "theirs"}, "data": {"value": "x" * 10_000}})
+    before = operating.results.copy()
+    for _ in range(3):
+        assert not (await operating.ask("GET", f"{space}/theirs")).is_hit
+    assert operating.dependents.bodies.size == size
+    assert operating.results == before
+
+
+async def test_kubectl_is_answered_from_memory(
+    operating: Operating, space: str, devcluster: DevCluster, tmp_path: Path
+) -> None:
+    await operating.ask("POST", space, config_map())
+    await operating.hits(f"{space}/one")
+    kubeconfig = tmp_path / "run.kubeconfig"
+    kubeconfig.write_text(operating.proxy.kubeconfig_for(operating.token))
+    before = operating.results["hit"]
+    environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
+    command = [str(devcluster.kubectl), "get", "configmap", "one", "-o=jsonpath={.data.value}"]
+    process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert (output, operating.results["hit"]) == (b"a", before + 1)
