@@ -1,0 +1,66 @@
+"""What clients keep of discovery on disk: it goes with the run that it was for."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.devcluster import DevCluster
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Eventually, Project, Things
+
+ROLE = """
+- kubernetes.core.k8s_info: {{api_version: v1, kind: ConfigMap, namespace: "{{{{ ansible_operator_meta.namespace }}}}"}}
+- ansible.builtin.command: {kubectl} get --raw /apis
+- ansible.builtin.command: {kubectl} get configmaps
+- ansible.builtin.shell: 'find "$TMPDIR" "$KUBECACHEDIR" -name "*rcp-*.json" -o -name servergroups.json'
+  register: kept
+- operator_sdk.util.k8s_status:
+    api_version: test.example.com/v1
+    kind: Thing
+    name: "{{{{ ansible_operator_meta.name }}}}"
+    namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+    status: {{kept: "{{{{ kept.stdout_lines | length }}}}", generation: "{{{{ generation }}}}"}}
+"""
+
+
+KEPT = re.compile(r"rcp-.*\.json|servergroups\.json|pymp-|^kube$")
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Stands for the machine's own folder. Its path is short, since programs put sockets there."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_nothing_of_it_is_left_after_runs(
+    project: Project, things: Things, devcluster: DevCluster, tmp_path: Path, temporary: Path, eventually: Eventually
+) -> None:
+    project.role("caches", ROLE.format(kubectl=devcluster.kubectl))
+    project.watch("caches", vars={"ansible_python_interpreter": "{{ ansible_playbook_python }}"})
+    home = tmp_path / "home"
+    home.mkdir()
+    operator = project.start(environment={"TMPDIR": "", "TEMP": str(temporary), "HOME": str(home)})
+    for generation in (1, 2):
+        if generation == 1:
+            things.create("a", {"generation": 1})
+        else:
+            things.merge("a", {"spec": {"generation": generation}})
+        things.await_success("a")
+        found = things.get("a") or {}
+        assert found["status"]["generation"] == generation
+        assert found["status"]["kept"] >= 2, "both clients kept something while the run went on"
+    assert len(operator.runs("a")) == 2
+    assert [path for path in home.rglob("*") if ".ansible" not in path.parts] == []
+
+    def left() -> list[Path]:
+        return [path for place in (temporary, project.folder) for path in place.rglob("*") if KEPT.search(path.name)]
+
+    eventually(lambda: not left(), f"the last run's folders to be cleared of {left()}")
