@@ -1,0 +1,86 @@
+"""The wire format of Protocol Buffers, as far as messages can be read without knowing their schema. Pure.
+
+Source: https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LARGEST_SHIFT = 63
+
+Field: TypeAlias = tuple[int, int | bytes]
+"""Number and value of a field; numbers of a fixed size come as their bytes."""
+
+
+def fields(data: bytes) -> Iterator[Field]:
+    """The fields of a message in their order. ValueError where it is none."""
+    at = 0
+    while at < len(data):
+        tag, at = _number(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, at = _number(data, at)
+            yield number, value
+            continue
+        if kind == _BYTES:
+            size, at = _number(data, at)
+        elif kind in {_FIXED64, _FIXED32}:
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"no such wire type: {kind}")
+        if number == 0 or at + size > len(data):
+            raise ValueError("a field that is none, or is not all there")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A base 128 number and where the next thing begins."""
+    found = shift = 0
+    while at < len(data) and shift <= _LARGEST_SHIFT:
+        found |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:  # noqa: PLR2004 - the bit that says that more comes
+            return found, at
+        shift += 7
+    raise ValueError("a number without end")
+
+
+def varint(value: int) -> bytes:
+    """Write a base 128 number."""
+    found = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits go into a byte
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def flag(number: int, value: bool) -> bytes:  # noqa: FBT001 - the value itself
+    """Write a field that is true or false."""
+    return varint(number << 3 | _VARINT) + varint(int(value))
+
+
+def message(number: int, content: bytes) -> bytes:
+    """Write a field that holds bytes, a text or another message."""
+    return varint(number << 3 | _BYTES) + varint(len(content)) + content
+
+
+def text(number: int, content: str) -> bytes:
+    """Write a field that holds a text."""
+    return message(number, content.encode())
+
+
+def octets(value: int | bytes) -> bytes:
+    """The bytes of such a field; ValueError where it holds a number."""
+    if isinstance(value, int):
+        raise ValueError("a number where a message is due")  # noqa: TRY004 - what was sent is wrong, not the program
+    return value
+
+
+def string(value: int | bytes | None) -> str:
+    """The text of such a field; empty where there is none."""
+    return "" if value is None else octets(value).decode()
