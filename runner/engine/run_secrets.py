@@ -17,13 +17,14 @@ WITHHELD = "withheld: this run read more Secrets than can be masked in its outpu
 class RunSecrets:
     """The secrets of one run. `spared` are words that are shown whatever they equal: names of the object itself."""
 
-    __slots__ = ("_cleared", "_has_learned", "has_found", "masker")
+    __slots__ = ("_cleared", "_has_learned", "_is_told", "has_found", "masker")
 
     def __init__(self, spared: Iterable[str] = ()) -> None:
         self.masker = Masker(spared)
         self.has_found = False
         """Whether an event showed a value."""
         self._has_learned = False
+        self._is_told = False
         self._cleared: set[str] = set()
 
     def __repr__(self) -> str:
@@ -40,11 +41,15 @@ class RunSecrets:
             self._has_learned = True
             self.masker.add(value, spared)
 
-    def exhaust(self) -> bool:
-        """Note that there are values that cannot be known; whether that is new."""
-        is_new = not self.masker.is_exhausted
+    def exhaust(self) -> None:
+        """Note that there are values that cannot be known."""
         self.masker.exhaust()
-        return is_new
+
+    def is_exhausted_first(self) -> bool:
+        """Whether there are such values and nobody has asked since: for whoever tells of it once."""
+        is_first = self.masker.is_exhausted and not self._is_told
+        self._is_told = self.masker.is_exhausted
+        return is_first
 
     def clear(self, task: str) -> None:
         """Note that the arguments of a task (its uuid) with `no_log` are known."""

@@ -89,17 +89,27 @@ async def observe(answer: Answer) -> Object | None:
 
 async def json_in(answer: Answer) -> bytes:
     """Take the JSON in an answer, unpacked, which still goes to the client; nothing where there is none to be read."""
-    if media_type(_header(answer, b"content-type")) != JSON:
-        return b""
+    return (await whole(answer) or b"") if media_of(answer) == JSON else b""
+
+
+async def whole(answer: Answer) -> bytes | None:
+    """Take what is in an answer, unpacked, which still goes to the client; None, and nothing is lost, when it is too
+    large.
+    """  # noqa: D205 - one thought
     content = answer.content
     if isinstance(content, Body):
         data = await content.read_all(LARGEST_ANSWER)
         if data is None:
-            return b""
+            return None
     else:
         data = await content.read()
     answer.content = Whole(data)
     return _unpacked(_header(answer, b"content-encoding"), data)
+
+
+def media_of(answer: Answer) -> str:
+    """The type of what is in an answer."""
+    return media_type(_header(answer, b"content-type"))
 
 
 def _unpacked(encoding: bytes, data: bytes) -> bytes:

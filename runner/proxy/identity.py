@@ -13,6 +13,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
@@ -74,6 +75,8 @@ class RunIdentity:
     """The service account as which its calls are made, `namespace/name`; empty: the operator itself. What the operator
     may read is not for such a run: it gets no cached answers."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
+    secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
+    """What of it must not be shown; grows as the run reads and writes Secrets."""
 
 
 @dataclass(slots=True)

@@ -139,8 +139,10 @@ async def test_it_is_masked_when_they_are_not() -> None:
 
 async def test_output_that_cannot_be_vouched_for_is_withheld_but_for_where_it_happened() -> None:
     secrets = knowing("something")
-    assert secrets.exhaust()
-    assert not secrets.exhaust()
+    assert not secrets.is_exhausted_first()
+    secrets.exhaust()
+    assert secrets.is_exhausted_first()
+    assert not secrets.is_exhausted_first()
     requeue = failed(period="1m30s", msg="later")
     requeue |= {"event": "runner_on_ok", "event_data": {**requeue["event_data"], "task_action": "requeue_after"}}
     passed = await shown(secrets, requeue, failed(msg="hunter2hunter2", stdout="fatal: hunter2hunter2"), STATS)

@@ -1,0 +1,91 @@
+"""Which values are secret in what is read from and written to the API server. Pure.
+
+Objects may be whole or in part: Secrets, lists of them, rows of a table, events of a watch, patches of every type.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_DATA, _STRING_DATA = "data", "stringData"
+
+
+class Found(NamedTuple):
+    """Values of one Secret; `names` are its own, which some Secrets repeat among their values."""
+
+    values: list[str | bytes]
+    names: tuple[str, ...]
+
+
+def of_secrets(found: Any) -> Iterator[Found]:
+    """Yield the values of all Secrets in what was sent or answered on a path of Secrets."""
+    waiting = [found]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            waiting += [each.get(name) for name in ("items", "rows", "object")]
+            metadata = each.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            waiting.append(_last_applied(metadata.get("annotations")))
+            values = [*_data(each.get(_DATA)), *_strings(each.get(_STRING_DATA))]
+            if values:
+                names = (metadata.get("name"), metadata.get("namespace"))
+                yield Found(values, tuple(name for name in names if isinstance(name, str)))
+
+
+def of_json_patch(found: Any) -> Iterator[Found]:
+    """Yield the values that a JSON Patch (RFC 6902) gives to a Secret."""
+    for operation in found if isinstance(found, list) else ():
+        if not isinstance(operation, dict):
+            continue
+        _, member, *inner = [*str(operation.get("path", "")).split("/", 2), ""][:3]
+        value = operation.get("value")
+        if not member:
+            yield from of_secrets(value)
+        elif member in {_DATA, _STRING_DATA}:
+            yield from of_secrets({member: {"": value} if inner and inner[0] else value})
+        elif member == "metadata":
+            yield from of_secrets({"metadata": {"annotations": {_LAST_APPLIED: value}}})
+
+
+def of_token_request(found: Any) -> Iterator[Found]:
+    """Yield the token that was made for a service account."""
+    status = found.get("status") if isinstance(found, dict) else None
+    token = status.get("token") if isinstance(status, dict) else None
+    if isinstance(token, str):
+        yield Found([token], ())
+
+
+def _last_applied(annotations: Any) -> Any:
+    text = annotations.get(_LAST_APPLIED) if isinstance(annotations, dict) else None
+    if not isinstance(text, str):
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _data(found: Any) -> Iterator[str | bytes]:
+    for value in found.values() if isinstance(found, dict) else ():
+        if isinstance(value, bytes):
+            yield value
+        elif isinstance(value, str):
+            try:
+                yield base64.b64decode(value)
+            except (binascii.Error, ValueError):
+                yield value
+
+
+def _strings(found: Any) -> Iterator[str | bytes]:
+    for value in found.values() if isinstance(found, dict) else ():
+        if isinstance(value, str | bytes):
+            yield value
