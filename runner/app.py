@@ -26,8 +26,9 @@ from runner.controller import Controller
 from runner.dependents import Dependents
 from runner.dependents_store import ConfigMapStore, FileStore, Store
 from runner.engine.blocks import BlockWriter
-from runner.engine.exec_engine import ExecEngine
+from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
+from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
 from runner.jobs import JobFactory, RunDefaults
 from runner.kube import auth
@@ -104,7 +105,7 @@ class _Operator:
             client = await stack.enter_async_context(Client(credentials))
             if not await self._greet(client):
                 return 0
-            engine = ExecEngine(settings.runner_dir)
+            engine = self._engine()
             leftovers = await engine.reap_leftovers()
             if leftovers:
                 _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
@@ -125,6 +126,14 @@ class _Operator:
             await self._serve(stack)
             await self._work(engine, dependents)
         return 0
+
+    def _engine(self) -> RunEngine:
+        settings = self._settings
+        limit = settings.run_memory_limit
+        engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, limit))
+        for watch in self._watches:
+            engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
+        return engine
 
     def _dependents(self, client: Client, discovery: Discovery) -> Dependents:
         """What runs make is watched for every watch, unless owner injection is off."""

@@ -62,6 +62,7 @@ class JobFactory:
             ),
             environment=defaults.environment,
             kubeconfig=kubeconfig,
+            engine=watch.engine,
             deadline=self._timeout(wishes) or None,
         )
 

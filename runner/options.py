@@ -2,7 +2,7 @@
 
 Owns: every flag of `ansible-operator run`, how its value is parsed, where else it may come from, which are deprecated
 and which belong to a feature that is still to come (`not_yet`; delete the sentence when the feature is there). Which
-source wins is `settings`' business. Imports nothing of this package but `duration`.
+source wins is `settings`' business. Imports nothing of this package but `duration` and names.
 """
 
 from __future__ import annotations
@@ -13,12 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner import duration
+from runner.engine_names import ENGINES
 
 PREFIX = "ANSIBLE_OPERATOR_"
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
 _HIGHEST_PORT = 65_535
 _HIGHEST_VERBOSITY = 7
+_QUANTITY = re.compile(r"([0-9]{1,15})(Ki|Mi|Gi|Ti|k|M|G|T|)")
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 1 << 10,
+    "Mi": 1 << 20,
+    "Gi": 1 << 30,
+    "Ti": 1 << 40,
+}
 _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
@@ -67,6 +80,18 @@ def _span(text: str) -> float:
 
 def _period(text: str) -> float:
     return 0.0 if text.lower() == "off" else max(duration.parse(text), 0.0)
+
+
+def _quantity(text: str) -> int:
+    """Return bytes, written as Kubernetes writes them: `512Mi`, `2G`, `1073741824`."""
+    found = _QUANTITY.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no amount of memory; write one like 512Mi, 2Gi, or 0 for no limit")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(_namespaces(text))
 
 
 def _address(text: str) -> str:
@@ -215,6 +240,29 @@ _ANSIBLE = (
         also="ANSIBLE_COLLECTIONS_PATH",
     ),
     Option("ansible-args", "", _text, "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"),
+    Option(
+        "engine",
+        "exec",
+        _one_of(*ENGINES),
+        "how runs are started: warm (forked from a process that has Ansible loaded), exec (a new interpreter each), or "
+        "auto: warm where the installed ansible-core was tested with it; engine: of a watch wins",
+        "NAME",
+    ),
+    Option(
+        "warm-without",
+        "",
+        _names,
+        "shortcuts of the warm engine that are not taken, a comma list; see docs/engine.md",
+        "NAMES",
+    ),
+    Option(
+        "run-memory-limit",
+        "",
+        _quantity,
+        "how much memory all processes of a run may use together, such as 512Mi or 2Gi; 0: as much as they like; "
+        "default: three quarters of what the operator's container may use",
+        "SIZE",
+    ),
     Option(
         "ansible-log-events",
         "tasks",

@@ -7,6 +7,7 @@ and the next best value. The table of what can be told is `options`. Pure: the e
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from runner import cpus, options
+from runner import cpus, memory, options
+from runner.engine_names import EngineName
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.options import OPTIONS, Option
@@ -43,6 +45,10 @@ class Settings:
     ansible_roles_path: str
     ansible_collections_path: str
     ansible_args: str
+    engine: EngineName
+    warm_without: frozenset[str]
+    run_memory_limit: int
+    """Bytes; 0: none."""
     ansible_log_events: Literal["tasks", "everything", "nothing"]
     ansible_debug_logs: bool
     """Print the whole output of a run when it ends."""
@@ -115,6 +121,8 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
         "runner_dir": Path(values["runner_dir"]).absolute(),
         "namespaces": values.pop("namespace"),
         "max_concurrent_reconciles": values["max_concurrent_reconciles"] or cpus.usable(Path("/")),
+        "run_memory_limit": _memory_limit(values["run_memory_limit"]),
+        "warm_without": values["warm_without"] or frozenset(),
         "kubeconfig": values["kubeconfig"] or None,
         "context": values["context"] or None,
     }
@@ -125,6 +133,14 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
         overrides=MappingProxyType({name: value for name, value in environ.items() if _about_a_kind(name)}),
     )
     return Loaded(settings, tuple(dict.fromkeys(reader.warnings)))
+
+
+def _memory_limit(given: int | str) -> int:
+    """Return bytes; without a limit of its own a run leaves the operator a quarter."""
+    if isinstance(given, int):
+        return given
+    total = memory.total(Path("/"))
+    return total // 4 * 3 if total < sys.maxsize else 0
 
 
 class _Reader:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from runner import duration, labels, watches_policy, watches_selector, yamltree
+from runner.engine_names import ENGINES, EngineName
 from runner.frozen import freeze
 from runner.objects import GVK
 from runner.paths import SearchPath, absolute, find_role, search_path
@@ -84,6 +85,8 @@ class Watch:
     """As which service account its runs call the API server: `name` in the operator's own namespace, or
     `namespace/name`; empty: as the operator itself."""
     policy: RunPolicy
+    engine: EngineName | None
+    """How its runs are started; None: as the flag says."""
     line: int
     """Where the entry begins in watches.yaml, counted from 1."""
 
@@ -153,6 +156,7 @@ _WATCH_FIELDS = (
     "blacklist",
     "serviceAccount",
     *watches_policy.FIELDS,
+    "engine",
     "finalizer",
 )
 _FINALIZER_FIELDS = ("name", "role", "playbook", "vars", "limit")
@@ -226,6 +230,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         blacklist=_blacklist(fields),
         service_account=_service_account(fields),
         policy=watches_policy.read(fields),
+        engine=_engine(fields),
         line=line,
     )
     # Whatever is wrong with the other fields has been told by now; without content there is nothing to run.
@@ -285,6 +290,14 @@ def _reconcile_period(fields: Fields) -> float | None:
         fields.warn("reconcilePeriod", f"{text!r} is negative, which turns periodic runs off; write off")
         return 0.0
     return seconds or None
+
+
+def _engine(fields: Fields) -> EngineName | None:
+    text = fields.text("engine")
+    found = next((name for name in ENGINES if name == text.lower()), None)
+    if text and found is None:
+        fields.error("engine", f"{text!r} is no engine; write {', '.join(ENGINES[:-1])} or {ENGINES[-1]}")
+    return found
 
 
 def _artifacts(fields: Fields) -> int:

@@ -28,6 +28,7 @@ _PLAIN = Watch(
     blacklist=frozenset(),
     service_account="",
     policy=policy.DEFAULT,
+    engine=None,
     line=1,
 )
 

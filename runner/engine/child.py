@@ -24,6 +24,7 @@ from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
 from runner.engine import processes
+from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
 
@@ -37,6 +38,7 @@ class Supervisor:
         self._spawn = spawn
         self._process: Spawn | None = None
         self._stopping = threading.Event()
+        self._memory = 0
 
     def run(self) -> None:
         """Run Ansible; send every event, then the ending."""
@@ -75,6 +77,7 @@ class Supervisor:
             error="",
             alone=not processes.has_children(),
             learned=self._learned(),
+            memory=self._memory,
         )
 
     def _learned(self) -> str:
@@ -87,6 +90,11 @@ class Supervisor:
         """Listen to the operator from now on: before the fork, a second thread could make it hang."""
         self._process = process
         threading.Thread(target=self._listen, daemon=True).start()
+        MemoryWatch(self._order.memory, self._over_memory).start()
+
+    def _over_memory(self, used: int) -> None:
+        self._memory = used
+        self._stop()
 
     def _event(self, event: dict[str, Any]) -> bool:
         if "uuid" in event:  # the marker of the end of output has none
@@ -136,6 +144,7 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
         alive: bool = super().isalive()
         if not alive and not self._swept:
             self._swept = True
+            processes.reap_children()
             processes.end_descendants(GRACE)
             processes.reap_children()
             self.ptyproc.delayafterclose = 0  # the time that a process gets to end; this one has ended

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from runner.engine.run_secrets import RunSecrets
+from runner.engine_names import EngineName
 from runner.objects import GVK, ObjectKey
 from runner.watches import Content
 
@@ -48,6 +49,8 @@ class Job:
     """Text of the kubeconfig of this run alone; written 0600, removed after the run has ended."""
     deadline: float | None
     """Seconds that the run may take; None: as long as it likes."""
+    engine: EngineName | None = None
+    """None: the operator's own."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """What is masked in whatever the run shows and leaves; grows while it goes on."""
 

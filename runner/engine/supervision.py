@@ -39,8 +39,8 @@ class Supervision:
         """How ansible-playbook ended; None until then, and for ever if the supervisor died first."""
 
     @classmethod
-    async def start(cls, starter: Starter, folder: RunFolder, identity: str) -> Supervision:
-        """Start a run. An `OSError` says that no process could be started."""
+    async def start(cls, starter: Starter, folder: RunFolder, identity: str, memory: int) -> Supervision:
+        """Start a run that may use `memory` bytes. An `OSError` says that no process could be started."""
         order = Order(
             run_dir=str(folder.path),
             ident=folder.ident,
@@ -50,6 +50,7 @@ class Supervision:
             ansible_args=folder.ansible_args,
             kubeconfig=str(folder.kubeconfig),
             temporary=str(folder.path / TEMPORARY),
+            memory=memory,
         )
         return cls(await starter.start(order, folder.environment), identity)
 

@@ -41,6 +41,8 @@ class Order:
     ansible_args: str
     kubeconfig: str
     temporary: str
+    memory: int
+    """Bytes that all processes of the run may use together; 0: as many as they like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,5 @@ class Ending:
     """Whether nothing is left below the supervisor; nothing escapes it, so then nothing of the run is left."""
     learned: str
     """The lines of `LEARNED`."""
+    memory: int = 0
+    """Bytes that the run used when it was ended for using too many; else 0."""

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from runner.engine import processes
-from runner.engine.exec_engine import ExecEngine
+from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, EventSink, Job, RunResult
+from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
 from runner.watches import Content, Playbook, Role
 
+ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto")
+"""`exec` tests the other engine; also what the operators that tests start are told."""
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
@@ -42,7 +45,7 @@ class Ran:
 class Runs:
     """Starts runs of one object in a folder of the test's own."""
 
-    engine: ExecEngine
+    engine: RunEngine
     root: Path
     content: Path
     idents: Any = field(default_factory=itertools.count)
@@ -100,12 +103,12 @@ class Runs:
 
 @pytest.fixture
 async def runs(tmp_path: Path) -> AsyncIterator[Runs]:
-    engine = ExecEngine(tmp_path / "runner")
+    engine = RunEngine(tmp_path / "runner", EngineSettings(ENGINE, frozenset(), 0))
     yield Runs(engine, tmp_path / "runner", tmp_path / "operator")
     await engine.close(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def processes_of() -> Callable[[Path], list[int]]:
     """Find every process, zombies aside, that a run below a root started, by the marker it inherited."""
 

@@ -201,9 +201,10 @@ async def test_a_sink_that_fails_ends_the_run(runs: Runs, marks: Path, processes
 
 
 OPERATOR = textwrap.dedent("""
-    import asyncio, json, sys
+    import asyncio, json, os, sys
     from pathlib import Path
-    from runner.engine.exec_engine import ExecEngine
+    from runner.engine.engines import EngineSettings
+    from runner.engine.run_engine import RunEngine
     from runner.engine.job import Job
     from runner.objects import GVK, ObjectKey
     from runner.watches import Playbook
@@ -215,7 +216,8 @@ OPERATOR = textwrap.dedent("""
             run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
             ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
         )
-        await ExecEngine(root).run(job, lambda event: None)
+        settings = EngineSettings(os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto"), frozenset(), 0)
+        await RunEngine(root, settings).run(job, lambda event: None)
 
     asyncio.run(main())
 """)

@@ -1,4 +1,4 @@
-"""The `exec` engine: plain ansible-runner in a process of its own for each run. Always available.
+"""Runs jobs, each in processes of its own: the same way for every engine, which differ in how a run is started.
 
 Promises what `job.Engine` promises. Each run has a supervisor (`child.py`) that leads a session of its own; see
 `docs/decisions/0004-run-processes.md` for what ends when, and who cleans up.
@@ -16,9 +16,11 @@ from typing import Any
 
 from runner import log
 from runner.engine import events, inputdir, processes, redaction
+from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
-from runner.engine.starter import ColdStarter
 from runner.engine.supervision import Supervision, signal_name
+from runner.engine.wire import Ending
+from runner.engine_names import EngineName
 from runner.errors import EngineError
 
 _STOP_WITHIN = 10.0
@@ -47,12 +49,13 @@ class _Run:
     stop: _Stop
 
 
-class ExecEngine:
+class RunEngine:
     """Runs jobs below one root, each in processes of its own. Make it in the main thread."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: EngineSettings) -> None:
         self._root = root
-        self._starter = ColdStarter()
+        self._starters = Starters(root, settings)
+        self._memory_limit = settings.memory_limit
         self._log = log.get(__name__)
         self._runs: set[_Run] = set()
         self._supervisors: set[int] = set()
@@ -88,6 +91,16 @@ class ExecEngine:
             run.stop.ask(Outcome.CANCELED)
         if tasks:
             await asyncio.wait(tasks)
+        await self._starters.close()
+
+    def check(self, engine: EngineName | None, source: str) -> None:
+        """Refuse an engine that cannot be used here; `source` says who asked. A ConfigError says why not."""
+        self._starters.check(engine, source)
+
+    @property
+    def problem(self) -> str | None:
+        """Why runs that should be warm are not; None when they are."""
+        return self._starters.problem
 
     async def reap_leftovers(self) -> int:
         """End what runs of a dead earlier operator on the same root left; returns how many processes that were."""
@@ -120,8 +133,9 @@ class ExecEngine:
         stop: _Stop,
     ) -> RunResult:
         began = time.monotonic()
+        starter = self._starters.of(job.engine)
         try:
-            supervision = await Supervision.start(self._starter, folder, identity)
+            supervision = await Supervision.start(starter, folder, identity, self._memory_limit)
         except OSError as error:
             return _not_started(f"the run's process could not be started: {error}")
         self._log.debug("Run's process started", job=job.ident)
@@ -139,12 +153,20 @@ class ExecEngine:
             how, gone = await supervision.sweep(self._supervisors)
             self._supervisors.discard(supervision.pid)
             if supervision.ending and supervision.ending.learned:
-                self._starter.learn(folder.environment, supervision.ending.learned)
+                starter.learn(folder.environment, supervision.ending.learned)
         if not gone:
             self._log.warning(
                 "Processes of a run could not be ended", job=job.ident, gvk=str(job.gvk), **job.key._asdict()
             )
-        return events.conclude(progress, _end(supervision, how, stop, job.deadline, time.monotonic() - began))
+        end = events.End(
+            stopped=stop.reason,
+            deadline=job.deadline,
+            code=supervision.ending.code if supervision.ending else None,
+            signal=_signal(supervision.ending),
+            fault=_fault(supervision.ending, how, self._memory_limit),
+            duration=time.monotonic() - began,
+        )
+        return events.conclude(progress, end)
 
 
 async def _follow(supervision: Supervision, job: Job, sink: EventSink, stop: _Stop) -> events.Progress:
@@ -168,19 +190,21 @@ async def _read(supervision: Supervision, job: Job, sink: EventSink) -> events.P
     return progress
 
 
-def _end(supervision: Supervision, how: str, stop: _Stop, deadline: float | None, duration: float) -> events.End:
-    ending = supervision.ending
-    fault = f"the run's supervisor {how}" if ending is None else ""
-    if ending is not None and ending.error:
-        fault = f"ansible-runner failed ({ending.error})"
-    return events.End(
-        stopped=stop.reason,
-        deadline=deadline,
-        code=ending.code if ending else None,
-        signal=signal_name(ending.signal) if ending and ending.signal else "",
-        fault=fault,
-        duration=duration,
-    )
+def _signal(ending: Ending | None) -> str:
+    """Name what killed ansible-playbook, unless that was us."""
+    return signal_name(ending.signal) if ending and ending.signal and not ending.memory else ""
+
+
+def _fault(ending: Ending | None, how: str, limit: int) -> str:
+    """Say what kept the run from starting or cut it short, as the end of a sentence; empty: nothing."""
+    if ending is None:
+        return f"the run's supervisor {how}"
+    if ending.memory:
+        return (
+            f"the run was ended because its processes used {ending.memory >> 20} MiB of memory together, "
+            f"more than --run-memory-limit allows ({limit >> 20} MiB),"
+        )
+    return f"ansible-runner failed ({ending.error})" if ending.error else ""
 
 
 def _not_started(message: str, duration: float = 0.0) -> RunResult:

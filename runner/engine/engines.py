@@ -1,0 +1,72 @@
+"""Which engine there is: by name, by what is installed, and what each name means here.
+
+Owns the choice between starting runs warm and cold; everything else about runs is `run_engine`'s. `auto` is warm where
+that was tested, else cold, and the log says so once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import log
+from runner.engine.starter import ColdStarter, Starter
+from runner.engine.warm import tested
+from runner.engine.warm.pool import Pool
+from runner.engine_names import EngineName
+from runner.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How runs are run, unless their watch says otherwise."""
+
+    engine: EngineName
+    without: frozenset[str]
+    """Names of the warm engine's shortcuts that are not taken."""
+    memory_limit: int
+    """Bytes that all processes of a run may use together; 0: as many as they like."""
+
+
+class Starters:
+    """What starts supervisors, by the engine's name. A ConfigError says that an engine is asked for that cannot be."""
+
+    def __init__(self, root: Path, settings: EngineSettings) -> None:
+        self._log = log.get(__name__)
+        self._problem = tested.problem()
+        self._told = False
+        self._cold = ColdStarter()
+        self._warm = Pool(root, self._cold, settings.without)
+        self._default: EngineName = settings.engine
+        self.check(settings.engine, "--engine")
+
+    def check(self, name: EngineName | None, source: str) -> None:
+        """Refuse an engine that cannot be used here; `source` says who asked."""
+        if name == "warm" and self._problem:
+            raise ConfigError(f"{source}: the warm engine cannot be used: {self._problem}; write auto or exec")
+
+    def of(self, name: EngineName | None) -> Starter:
+        """Return what starts runs for an engine; None means the default."""
+        name = name or self._default
+        if name == "exec":
+            return self._cold
+        if self._problem is None:
+            return self._warm
+        if not self._told:
+            self._told = True
+            self._log.info("Runs start new interpreters (engine exec), not the warm engine", reason=self._problem)
+        return self._cold
+
+    @property
+    def problem(self) -> str | None:
+        """Why runs that should be warm are not; None when they are."""
+        return self._warm.problem
+
+    @property
+    def servers(self) -> list[int]:
+        """The fork servers that are ready."""
+        return self._warm.servers()
+
+    async def close(self) -> None:
+        """End what is kept to start runs from."""
+        await self._warm.close()
