@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner import policy, watches
+from runner.errors import ConfigError
 from runner.frozen import thaw
 from runner.objects import GVK
 from runner.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
@@ -44,6 +45,7 @@ class TestDefaults:
             blacklist=frozenset(),
             service_account="",
             policy=policy.DEFAULT,
+            engine=None,
             line=1,
         )
 
@@ -77,6 +79,7 @@ class TestDefaults:
   onChange: cancel
   onDelete: cancel
   retry: {delay: 5s, factor: 1.5, maxDelay: 5m, attempts: 4}
+  engine: exec
   finalizer:
     name: cache.example.com/cleanup
     role: cleanup
@@ -114,6 +117,7 @@ class TestDefaults:
                     deletion_cancels=True,
                     retry=RetryPolicy(Backoff(5, 1.5, 300), attempts=4),
                 ),
+                engine="exec",
                 line=3,
             ),
         )
@@ -282,3 +286,8 @@ class TestTypes:
         first, second = load(text).watches
         assert (second.gvk, second.content) == (GVK("", "v1", "B"), first.content)
         assert second.vars == {"a": 1, "b": 3}
+
+
+def test_an_engine_that_there_is_not_is_refused_with_those_there_are(one: One) -> None:
+    with pytest.raises(ConfigError, match="'fast' is no engine; write auto, warm or exec"):
+        one("  engine: fast\n")
