@@ -131,7 +131,9 @@ class _Watch:
         sys.addaudithook(self._audit)
         note = self._note
 
-        class Watched(type(os.environ)):
+        environ: Any = type(os.environ)
+
+        class Watched(environ):  # type: ignore[misc]  # the class of the one environment
             def __getitem__(self, name: str) -> str:
                 note(name)
                 value: str = super().__getitem__(name)
@@ -145,7 +147,7 @@ class _Watch:
                 note(str(name))
                 return bool(super().__contains__(name))
 
-        os.environ.__class__ = Watched  # type: ignore[assignment]  # nothing else sees what reads it
+        os.environ.__class__ = Watched
 
     def _note(self, name: str) -> None:
         if any(_importing()):

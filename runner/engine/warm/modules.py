@@ -65,7 +65,7 @@ class Modules:
         task_vars, templar = arguments["task_vars"], arguments["templar"]
         if not _is_python(source) or versions.is_instrumented(task_vars) or arguments["async_timeout"]:
             raise _OwnWay
-        remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))  # noqa: SLF001 - as Ansible
+        remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))
         shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
         if shebang != f"#!{sys.executable}":
             raise _OwnWay
@@ -82,7 +82,7 @@ class Modules:
         prepared = _Prepared(b"#")
         prepared.shells = _shells()
         call = versions.encode(arguments["module_args"], task_vars, templar)
-        prepared.folder = action._loader.get_basedir()  # noqa: SLF001 - where Ansible starts local commands
+        prepared.folder = action._loader.get_basedir()
         through = _through(prepared.shells, prepared.folder, environment)
         prepared.request = self._request(payload, arguments["module_name"], call, through)
         return versions.built(prepared, shebang)
@@ -142,7 +142,7 @@ def _shells() -> shell.Shells:
 
 def _is_python(source: bytes) -> bool:
     return (
-        not module_common._is_binary(source)  # noqa: SLF001 - there is no public way in
+        not module_common._is_binary(source)
         and module_common.REPLACER not in source
         and bool(module_common.NEW_STYLE_PYTHON_MODULE_RE.search(source))
     )
@@ -167,7 +167,7 @@ def install(modules: Modules) -> None:
 
 
 def _hook_execute(current: list[Any]) -> None:
-    execute, configure = ActionBase._execute_module, ActionBase._configure_module  # noqa: SLF001 - what is hooked
+    execute, configure = ActionBase._execute_module, ActionBase._configure_module
 
     @functools.wraps(execute)
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
@@ -189,20 +189,20 @@ def _hook_execute(current: list[Any]) -> None:
         finally:
             current.pop()
 
-    ActionBase._execute_module = execute_module  # noqa: SLF001 - what is hooked
-    ActionBase._configure_module = configure_module  # noqa: SLF001 - as above
+    ActionBase._execute_module = execute_module
+    ActionBase._configure_module = configure_module
 
 
 def _is_plain(action: Any) -> bool:
-    connection = action._connection  # noqa: SLF001 - as Ansible's own plugins do
+    connection = action._connection
     return (
         type(connection) is local.Connection
-        and type(connection._shell) is sh.ShellModule  # noqa: SLF001 - as above
+        and type(connection._shell) is sh.ShellModule
         and not connection.become
-        and not action._task.async_val  # noqa: SLF001 - as above
+        and not action._task.async_val
         and not constants.DEFAULT_KEEP_REMOTE_FILES
         and Display().verbosity < SPEAKING
-        and action._play_context.executable == constants.DEFAULT_EXECUTABLE  # noqa: SLF001 - as above
+        and action._play_context.executable == constants.DEFAULT_EXECUTABLE
     )
 
 
@@ -221,7 +221,7 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
             built = modules.prepare(action, source, arguments)
         except _OwnWay:
             return modify(*args, **kwargs)
-        action._warm = True  # noqa: SLF001 - ours
+        action._warm = True
         return built
 
     action_plugins.modify_module = modify_module
@@ -229,13 +229,13 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
 
 def _hook_pipelining() -> None:
     """Have a forked module go to the connection as one that is piped would: nothing is written to a file."""
-    enabled = ActionBase._is_pipelining_enabled  # noqa: SLF001 - what is hooked
+    enabled = ActionBase._is_pipelining_enabled
 
     @functools.wraps(enabled)
     def is_pipelining_enabled(self: Any, module_style: str, *args: Any, **kwargs: Any) -> bool:
         return bool(getattr(self, "_warm", None)) or bool(enabled(self, module_style, *args, **kwargs))
 
-    ActionBase._is_pipelining_enabled = is_pipelining_enabled  # noqa: SLF001 - what is hooked
+    ActionBase._is_pipelining_enabled = is_pipelining_enabled
 
 
 def _hook_connection(modules: Modules) -> None:

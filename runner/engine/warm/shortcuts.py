@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from runner.engine.warm import ahead, module_process, modules
+from runner.engine.warm import ahead, module_process, modules, tasks
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
 from runner.engine.warm.payload import Payloads
@@ -18,6 +18,7 @@ from runner.engine.warm.zygote import Zygote
 NAMES = {
     "modules": "Modules on local connections run in a fork, not in a new interpreter.",
     "commands": "Temporary folders are made and removed without a shell.",
+    "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
 }
 """What each shortcut does."""
 
@@ -36,6 +37,8 @@ def install(off: frozenset[str], made: Ahead) -> None:
         _install_modules(made)
     if "commands" not in off:
         modules.install_commands()
+    if "tasks" not in off:
+        tasks.install()
 
 
 def _install_modules(made: Ahead) -> None:

@@ -34,7 +34,7 @@ _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
 
 def module_utils_folders() -> list[str]:
     """Return the folders where Ansible looks for `ansible.module_utils`, its own not among them."""
-    return [path for path in module_utils_loader._get_paths(subdirs=False) if Path(path).is_dir()]  # noqa: SLF001
+    return [path for path in module_utils_loader._get_paths(subdirs=False) if Path(path).is_dir()]
 
 
 def collection_folder(name: str) -> str | None:
@@ -50,7 +50,7 @@ def collection_folder(name: str) -> str | None:
 def python_name(module_name: str, path: str) -> str:
     """Return the Python name that a module gets in its payload."""
     try:
-        name: str = module_common._get_ansible_module_fqn(path)  # noqa: SLF001 - there is no public way in
+        name: str = module_common._get_ansible_module_fqn(path)
     except ValueError:
         return f"{_FALLBACK_PACKAGE}.{module_name}"
     return name
@@ -61,7 +61,7 @@ def collect(archive: Any, module_name: str, name: str, path: str, source: bytes)
     if not TAGGED:
         when: Any = time.gmtime()[:6]
         module_common.recursive_finder(module_name, name, source, archive, when)
-        module_common._add_module_to_zip(archive, when, name, source)  # noqa: SLF001 - as above
+        module_common._add_module_to_zip(archive, when, name, source)
         return
     from ansible._internal._ansiballz import _builder  # noqa: PLC0415 - since 2.19
     from ansible._internal._datatag._tags import Origin  # noqa: PLC0415 - since 2.19
@@ -69,7 +69,7 @@ def collect(archive: Any, module_name: str, name: str, path: str, source: bytes)
     when = dt.datetime.now(dt.UTC)
     extensions = _builder.ExtensionManager()
     module_common.recursive_finder(module_name, name, Origin(path=path).tag(source), archive, when, extensions)
-    module_common._add_module_to_zip(archive, when, name, source, path, extensions)  # noqa: SLF001 - as above
+    module_common._add_module_to_zip(archive, when, name, source, path, extensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,14 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
 
         text = json.dumps(parameters, cls=get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE))
         if not isinstance(limit, int):
-            limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))  # noqa: SLF001
+            limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
     return Call(text.encode(), _PROFILE if TAGGED else "", limit)
 
 
 def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
     """Return the shebang line that Ansible would start the module with; asks for discovery as Ansible does."""
-    found, arguments = module_common._extract_interpreter(source)  # noqa: SLF001 - there is no public way in
-    shebang, _ = module_common._get_shebang(  # noqa: SLF001 - as above
+    found, arguments = module_common._extract_interpreter(source)
+    shebang, _ = module_common._get_shebang(
         found or "/usr/bin/python", task_vars, templar, arguments, remote_is_local=remote_is_local
     )
     return str(shebang)
@@ -126,6 +126,52 @@ def built(data: bytes, shebang: str) -> Any:
     """Return what `modify_module` returns."""
     if not TAGGED:
         return data, "new", shebang
-    return module_common._BuiltModule(  # noqa: SLF001 - there is no public way in
+    return module_common._BuiltModule(
         b_module_data=data, module_style="new", shebang=shebang, serialization_profile=_PROFILE
     )
+
+
+def plugin_intercept() -> Any:
+    """Return the class that gives templates their filters and tests."""
+    if not TAGGED:
+        from ansible.template import JinjaPluginIntercept  # noqa: PLC0415 - moved since
+
+        return JinjaPluginIntercept
+    from ansible._internal._templating._jinja_plugins import JinjaPluginIntercept  # noqa: PLC0415 - since 2.19
+
+    return JinjaPluginIntercept
+
+
+def intercepted_loader(intercept: Any) -> Any:
+    """Return the loader behind one of these."""
+    return intercept._plugin_loader if TAGGED else intercept._pluginloader
+
+
+def template_environments() -> tuple[Any, ...]:
+    """Return the classes through which templates read values."""
+    if not TAGGED:
+        from ansible.template import AnsibleEnvironment  # noqa: PLC0415 - moved since; the native one inherits from it
+
+        return (AnsibleEnvironment,)
+    from ansible._internal._templating._jinja_bits import AnsibleEnvironment  # noqa: PLC0415 - since 2.19
+
+    return (AnsibleEnvironment,)
+
+
+def run_worker(worker: Any) -> None:
+    """Run what a worker's process would run, here."""
+    if not TAGGED:
+        worker._run()
+        return
+    from ansible._internal import _task  # noqa: PLC0415 - since 2.19
+
+    if CORE < (2, 21):
+        context = _task.TaskContext(worker._task)
+    else:
+        context = _task.TaskContext.create(
+            task=worker._task,
+            task_vars=worker._task_vars,
+            host_name=worker._host.name,
+        )
+    with context:
+        worker._run()

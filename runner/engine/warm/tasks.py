@@ -1,0 +1,191 @@
+"""Tasks without a worker's fork: those that never leave the controller, and those that are skipped.
+
+Hooks into Ansible where a worker would be started. The worker's own code then runs here, on copies of what a fork would
+have copied, and what it reports goes through the queue's own serialization and into the strategy's own handling, when a
+worker's results would be looked at. `guard` sees to it that nothing but known code runs; where it does not pass, the
+worker is started after all, and begins from the beginning. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import ansible
+from ansible.executor.process import worker as workers
+from ansible.executor.process.worker import WorkerProcess
+from ansible.executor.task_queue_manager import FinalQueue
+from ansible.plugins import strategy as strategies
+from ansible.plugins.strategy import StrategyBase
+from ansible.utils.display import Display
+
+from runner.engine.warm import guard, versions
+
+_STRATEGIES = frozenset({"debug", "free", "host_pinned", "linear"})
+_STRATEGY_FOLDER = Path(ansible.__file__).parent / "plugins" / "strategy"
+
+
+class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
+    """Takes what a worker would send, as it would arrive."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._thread = threading.get_ident()
+
+    def __bool__(self) -> bool:
+        # Ansible's display asks whether it has a queue; only this task's thread has one.
+        return threading.get_ident() == self._thread
+
+    def put(self, obj: Any) -> None:
+        self._items.append(ForkingPickler.loads(ForkingPickler.dumps(obj)))
+
+    def get(self) -> Any:
+        return self._items.pop(0) if self._items else strategies.StrategySentinel()
+
+
+class _Reader:
+    """A strategy that reads its results from elsewhere."""
+
+    def __init__(self, strategy: Any, reports: _Reports) -> None:
+        self._strategy = strategy
+        self._final_q = reports
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._strategy, name)
+
+
+class _Stream:
+    """A standard stream that also has what Ansible asks of a worker's: what was printed past its display."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def getvalue(self) -> str:
+        """Return nothing: whoever prints is not known, and not run here."""
+        return ""
+
+
+def install() -> None:
+    """Run tasks here where that is possible."""
+    if not guard.is_possible():
+        return
+    guard.install()
+    current: list[Any] = []
+    _hook_queue(current)
+    _hook_start(current)
+    _hook_results()
+
+
+def _hook_queue(current: list[Any]) -> None:
+    queue: Callable[..., Any] = StrategyBase._queue_task
+
+    @functools.wraps(queue)
+    def queue_task(self: Any, *args: Any, **kwargs: Any) -> Any:
+        current.append(self)
+        try:
+            return queue(self, *args, **kwargs)
+        finally:
+            current.pop()
+
+    StrategyBase._queue_task = queue_task
+
+
+def _hook_start(current: list[Any]) -> None:
+    start: Callable[..., Any] = WorkerProcess.start
+
+    @functools.wraps(start)
+    def start_worker(self: Any) -> Any:
+        strategy = current[-1] if current else None
+        if strategy is None or not _may_try(strategy, self._task):
+            return start(self)
+        reports = _Reports()
+        try:
+            with guard.watched(), _as_worker(reports):
+                versions.run_worker(_stand_in(self, reports))
+        except guard.NeedsFork:
+            return start(self)
+        strategy.__dict__.setdefault("_warm_reports", []).append(reports)
+        return None
+
+    WorkerProcess.start = start_worker
+
+
+def _may_try(strategy: Any, task: Any) -> bool:
+    """Whether it is worth beginning a task here."""
+    module = sys.modules[type(strategy).__module__]
+    file = Path(getattr(module, "__file__", None) or os.sep)
+    if file.parent != _STRATEGY_FOLDER or file.stem not in _STRATEGIES:
+        return False
+    if task.timeout or task.async_val or (task.loop_control and task.loop_control.pause):
+        return False
+    return bool(task.when or task.loop is not None or guard.knows_action(task))
+
+
+def _stand_in(worker: Any, reports: _Reports) -> Any:
+    """Return a worker whose process is this one: it may change whatever it has."""
+    own = _copy(worker)
+    own._final_q = reports
+    own._task = worker._task.copy(exclude_parent=True, exclude_tasks=True)
+    own._task._parent = worker._task._parent
+    own._task_vars = worker._task_vars.copy()
+    own._host = _copy(worker._host)
+    own._play_context = worker._play_context.copy()
+    own._loader = _copy(worker._loader)
+    own._loader._FILE_CACHE = dict(worker._loader._FILE_CACHE)
+    own._loader._tempfiles = set()
+    own._new_stdin = io.StringIO()
+    return own
+
+
+def _copy(thing: Any) -> Any:
+    """Copy an object as it is; some have ways of being copied that are meant for other processes."""
+    fresh = object.__new__(type(thing))
+    fresh.__dict__.update(thing.__dict__)
+    return fresh
+
+
+@contextlib.contextmanager
+def _as_worker(reports: _Reports) -> Iterator[None]:
+    """Let what Ansible keeps once for a process be that of a worker."""
+    display: Any = Display()
+    streams = sys.stdout, sys.stderr
+    display._final_q = reports
+    display.set_queue = lambda _: None
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        workers.current_worker = None
+        display._final_q = None
+        del display.set_queue
+
+
+def _hook_results() -> None:
+    process: Callable[..., Any] = StrategyBase._process_pending_results
+
+    @functools.wraps(process)
+    def process_pending_results(
+        self: Any,
+        iterator: Any,
+        one_pass: bool = False,  # noqa: FBT001,FBT002 - as Ansible has it
+        max_passes: int | None = None,
+    ) -> Any:
+        # With `max_passes` a strategy only glances at what is there, between two hosts: workers would hardly be done.
+        waiting = self.__dict__.get("_warm_reports")
+        while waiting and max_passes is None:
+            strategies.results_thread_main(_Reader(self, waiting.pop(0)))
+        return process(self, iterator, one_pass=one_pass, max_passes=max_passes)
+
+    StrategyBase._process_pending_results = process_pending_results
