@@ -72,7 +72,8 @@ class Controller:
         if reason is None:
             return
         # A kind without a generation does not show whether the change was the run's own.
-        if reason is Reason.DELETED or (change.new is not None and change.new.generation is not None):
+        new = change.new
+        if new is not None and not new.paused and (new.deleting or new.generation is not None):
             self._reconciler.supersede(change.key, reason)
         self.queue.add(change.key, reason)
 

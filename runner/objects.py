@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
+PAUSED = "ansible.sdk.operatorframework.io/paused"
+"""Annotation: `"true"` on an object keeps it from being run, finalized included."""
+
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API server sent it."""
 
@@ -80,6 +83,11 @@ def deleted_for(obj: Mapping[str, Any], now: datetime) -> float:
         return max((now - datetime.fromisoformat(str(asked))).total_seconds(), 0.0) if asked else 0.0
     except (ValueError, TypeError):
         return 0.0
+
+
+def is_paused(obj: Mapping[str, Any]) -> bool:
+    """Whether somebody asked for the object to be left as it is."""
+    return str(annotations_of(obj).get(PAUSED, "")).lower() == "true"
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:

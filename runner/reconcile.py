@@ -30,7 +30,7 @@ from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
-from runner.objects import Object, ObjectKey, deleted_for, key_of, uid_of
+from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, uid_of
 from runner.policy import Backoff
 from runner.runlog import RunLog
 from runner.status_writer import StatusWriter
@@ -122,6 +122,9 @@ class Reconciler:
             running.end(sentence)
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Verdict:
+        if is_paused(obj):
+            await self._status.write(resource, obj, status.observed(obj, status.paused()))
+            return Done(None)
         ident = new_ident(datetime.now(UTC))
         try:
             wishes = wishes_of(obj)

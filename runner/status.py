@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from runner.engine.job import Outcome, Recap, RunResult
-from runner.objects import JSONPatch, Object, metadata, uid_of
+from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
 
 Condition: TypeAlias = dict[str, Any]
 
@@ -51,6 +51,12 @@ def ended(result: RunResult, advice: Sequence[str]) -> list[Condition]:
         return [_condition("Running", status=False, reason="Canceled", message=message)]
     reason = "TimedOut" if result.outcome is Outcome.TIMED_OUT else "Failed"
     return failed(reason, failure_message(result, advice), result.recap)
+
+
+def paused() -> list[Condition]:
+    """Conditions of an object that somebody asked to be left as it is."""
+    message = f"Not run while the annotation {PAUSED} is true"
+    return [_condition("Running", status=False, reason="Paused", message=message)]
 
 
 def failed(reason: str, message: str, recap: Recap | None = None) -> list[Condition]:

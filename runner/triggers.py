@@ -2,7 +2,7 @@
 
 Contract: creation; a change of `metadata.generation`; any change of a kind that has no generation; deletion where our
 finalizer stands on the object; a change of annotations where the watch asks for it. Changes of labels or status alone
-start none. Each object of the first list runs once.
+start none, but for the annotation that pauses an object. Each object of the first list runs once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def decide(watch: Watch, change: Change, *, terminal: bool) -> Reason | None:
         return _deletion(watch, old, new)
     if old is None or old.uid != new.uid:
         return Reason.PRESENT if change.initial else Reason.CREATED
-    if _content_changed(old, new):
+    if _content_changed(old, new) or old.paused != new.paused:
         return Reason.CHANGED
     if old.annotations_digest != new.annotations_digest and (terminal or watch.watch_annotations_changes):
         return Reason.CHANGED
@@ -36,8 +36,9 @@ def _deletion(watch: Watch, old: Summary | None, new: Summary) -> Reason | None:
     """An object that is being deleted concerns us only while our finalizer stands on it."""
     if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
         return None
-    is_news = old is None or old.uid != new.uid or not old.deleting or _content_changed(old, new)
-    return Reason.DELETED if is_news else None
+    if old is None or old.uid != new.uid or not old.deleting:
+        return Reason.DELETED
+    return Reason.DELETED if old.paused != new.paused or _content_changed(old, new) else None
 
 
 def _content_changed(old: Summary, new: Summary) -> bool:

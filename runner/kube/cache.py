@@ -20,7 +20,17 @@ from dataclasses import dataclass
 import orjson
 
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
-from runner.objects import Object, ObjectKey, annotations_of, finalizers_of, is_deleting, key_of, metadata, uid_of
+from runner.objects import (
+    Object,
+    ObjectKey,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    is_paused,
+    key_of,
+    metadata,
+    uid_of,
+)
 
 _DIGEST_SIZE = 8
 
@@ -34,6 +44,7 @@ class Summary:
     generation: int | None
     """None for kinds without one."""
     deleting: bool
+    paused: bool
     finalizers: tuple[str, ...]
     annotations_digest: bytes
     content_digest: bytes
@@ -152,6 +163,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         resource_version=meta.get("resourceVersion") or "",
         generation=generation,
         deleting=is_deleting(obj),
+        paused=is_paused(obj),
         finalizers=tuple(map(sys.intern, finalizers_of(obj))),
         annotations_digest=_digest(annotations) if annotations else b"",
         content_digest=_content_digest(kept, meta) if generation is None else b"",

@@ -20,6 +20,7 @@ SEEN = Summary(
     resource_version="1",
     generation=1,
     deleting=False,
+    paused=False,
     finalizers=(),
     annotations_digest=b"a",
     content_digest=b"",
@@ -63,6 +64,14 @@ def test_annotations_start_a_run_only_where_the_watch_asks_for_it(make_watch: Ma
     annotated = replace(SEEN, annotations_digest=b"b")
     assert _decide(make_watch(), SEEN, annotated) is None
     assert _decide(make_watch(watch_annotations_changes=True), SEEN, annotated) is Reason.CHANGED
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_pausing_an_object_and_letting_it_go_on_are_looked_at_at_once(finalized: Watch, *, paused: bool) -> None:
+    before = replace(SEEN, paused=not paused, finalizers=(NAME,))
+    assert _decide(finalized, before, replace(before, paused=paused)) is Reason.CHANGED
+    deleting = replace(before, deleting=True)
+    assert _decide(finalized, deleting, replace(deleting, paused=paused)) is Reason.DELETED
 
 
 def test_an_annotation_that_was_wrong_can_be_put_right(make_watch: MakeWatch) -> None:

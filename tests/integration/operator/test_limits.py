@@ -104,3 +104,28 @@ def test_a_finalizer_that_cannot_succeed_is_given_up_as_its_watch_says(project: 
     things.await_gone("one")
     assert "2 runs of the finalizer failed" in operator.await_line("No further run", name="one")["why"]
     assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]
+
+
+def test_a_paused_object_is_left_as_it_is_until_it_is_let_go(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    annotation = "ansible.sdk.operatorframework.io/paused"
+    project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
+    project.watch("thing", finalizer={"name": "test.example.com/cleanup", "role": "thing"})
+    operator = project.start()
+    things.create("one", {"size": 1}, annotations={annotation: "true"})
+    assert things.await_condition("one", "Running", "False")["reason"] == "Paused"
+    things.merge("one", {"spec": {"size": 2}})
+    things.await_condition("one", "Running", "False")
+    assert operator.runs("one") == []
+    assert "finalizers" not in (things.get("one") or {})["metadata"]
+    things.merge("one", {"metadata": {"annotations": {annotation: None}}})
+    things.await_success("one")
+    things.merge("one", {"metadata": {"annotations": {annotation: "true"}}})
+    things.await_condition("one", "Running", "False")
+    things.delete("one")
+    eventually(lambda: (things.get("one") or {})["metadata"].get("deletionTimestamp"), "the deletion to be asked for")
+    assert len(operator.runs("one")) == 1
+    things.merge("one", {"metadata": {"annotations": {annotation: None}}})
+    things.await_gone("one")
+    assert len(operator.runs("one")) == 2
