@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from runner import masking_forms
@@ -64,7 +65,7 @@ class Masker:
         self._known: set[bytes] = set()
         self._needles: list[_Needle] = []
         self._short: list[_Needle] = []
-        self._index: dict[int, tuple[tuple[int, _Needle], ...]] = {}
+        self._index: dict[int, list[tuple[int, _Needle]]] = {}
         self._bytes = 0
         self.is_exhausted = False
         """Whether there were more values than can be remembered."""
@@ -82,23 +83,32 @@ class Masker:
 
     def add(self, value: str | bytes, spared: Collection[str] = ()) -> None:
         """Know a value from now on, and what of it is secret by itself; `spared` as above, for this value alone."""
-        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            if len(data) >= masking_forms.LEAST:
-                self._add_whole(data)
-            return
+        if isinstance(value, bytes):
+            try:
+                text = value.decode()
+            except UnicodeDecodeError:
+                if len(value) >= masking_forms.LEAST:
+                    self._add_value(value, masking_forms.encoded(value))
+                return
+        else:
+            text = value
         for each in (text, *masking_forms.parts(text)):
             word = each.strip()
-            if not masking_forms.is_ordinary(word) and word not in self._spared and word not in spared:
-                self._add_whole(word.encode("utf-8", "surrogatepass"))
+            if self._is_secret(word, spared):
+                data = word.encode("utf-8", "surrogatepass")
+                self._add_value(data, chain(masking_forms.written(word), masking_forms.encoded(data)))
+        for line in masking_forms.lines(text):
+            if self._is_secret(line, spared):
+                self._add_value(line.encode("utf-8", "surrogatepass"), masking_forms.written(line))
 
-    def _add_whole(self, value: bytes) -> None:
+    def _is_secret(self, word: str, spared: Collection[str]) -> bool:
+        return not masking_forms.is_ordinary(word) and word not in self._spared and word not in spared
+
+    def _add_value(self, value: bytes, forms: Iterable[Form]) -> None:
         name = value if len(value) <= _HEAD else hashlib.blake2b(value).digest()
         if name in self._known or self.is_exhausted:
             return
-        for form in masking_forms.forms(value):
+        for form in forms:
             if len(form.text) >= masking_forms.LEAST:
                 self._add_form(form)
         self._known.add(name)
@@ -125,7 +135,7 @@ class Masker:
             return
         for offset in range(_WORD):
             word = int.from_bytes(needle.head[offset : offset + _WORD], sys.byteorder)
-            self._index[word] = (*self._index.get(word, ()), (offset, needle))
+            self._index.setdefault(word, []).append((offset, needle))
 
     def finds(self, data: bytes) -> bool:
         """Whether there is anything to mask."""

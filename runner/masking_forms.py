@@ -24,9 +24,8 @@ _LEAST_DIGITS = 8
 _LEAST_LINE = 8
 _LEAST_TOKEN = 16
 """The same for the value of a `key: value` line whose key does not tell that it is secret."""
-_MOST_LINES = 512
 _MOST_LOOKED_AT = 1 << 16
-"""Characters of a value in which parts are looked for."""
+"""Characters of a value in which parts and lines are looked for."""
 
 _COMMON = """
 administrator always bearer changed cluster cluster.local config database default development disable disabled enable
@@ -48,14 +47,18 @@ _MARKUP = re.compile("[<>&']")
 _NOT_IN_URLS = re.compile(r"[^A-Za-z0-9_.~-]")
 _ARMOUR = re.compile(r"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
 _KEYED = re.compile(r"""[\s-]*["']?[A-Za-z_][\w./ -]{0,63}["']?\s*[:=]\s*(?P<rest>[^=].*)""")
-_TELLING = re.compile(
-    r"""(?ix)
+_TELLING_NAME = r"""
     (?: pass(?:w|word|wd|phrase)? | pwd | secret | token | credentials? | (?<![a-z])auth(?:orization)?(?![a-z])
         | (?:api|access|private) [_.-]? key )
-    (?P<more>[\w.-]{0,32}) ["']? \s* [:=] \s*
+    (?P<more>[\w.-]{0,32})"""
+_TELLING = re.compile(
+    rf"""(?ix) {_TELLING_NAME} ["']? \s* [:=] \s*
     (?P<value> "[^"\n]+" | '[^'\n]+' | (?:(?:bearer|basic)\s+)?[^\s"',;&]+ )"""
 )
-_ABOUT = re.compile(r"(?i)(?:name|file|path|url|uri|mode|type|ref|endpoint|policy|length|method|provider|enabled)s?$")
+_IS_TELLING = re.compile(rf"(?ix) {_TELLING_NAME} $")
+_ABOUT = re.compile(
+    r"(?i)(?:name|file|path|url|uri|mode|type|ref|endpoint|policy|length|method|provider|enabled|sock)s?$"
+)
 """Ends of keys that speak of a secret without holding it: `secretName`, `tokenUrl`."""
 _SCHEME = re.compile(r"(?i)^(?:bearer|basic)\s+")
 _USER_INFORMATION = re.compile(r"://[^\s:/@]*:([^\s/@]+)@")
@@ -85,16 +88,14 @@ def is_ordinary(text: str) -> bool:
     return squeezed.isdigit() and len(squeezed) < _LEAST_DIGITS
 
 
-def forms(value: bytes) -> Iterator[Form]:
-    """Yield the forms of a value, without blanks around it; of one that is no text, only base64."""
-    value = value.strip()
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        pass
-    else:
-        for spelling in _spellings(text):
-            yield Form(squeeze(spelling.encode("utf-8", "surrogatepass")))
+def written(text: str) -> Iterator[Form]:
+    """Yield the forms of a text that is written as such, without blanks around it."""
+    for spelling in _spellings(text.strip()):
+        yield Form(squeeze(spelling.encode("utf-8", "surrogatepass")))
+
+
+def encoded(value: bytes) -> Iterator[Form]:
+    """Yield the forms of a value in base64, whatever it stands between."""
     for shift in range(3):
         form = _base64(value, shift)
         yield form
@@ -135,26 +136,31 @@ def _base64(value: bytes, shift: int) -> Form:
     return Form(encoded[-(-bits // 6) : end // 6], open_start=bits % 6 != 0, open_end=end % 6 != 0, is_base64=True)
 
 
-def parts(text: str) -> Iterator[str]:
-    """Yield what of a value is secret by itself: its lines, and what stands behind a telling key or in a URL.
+def is_telling(name: str) -> bool:
+    """Whether the value of a key, an option or a variable of this name is secret by its name."""
+    found = _IS_TELLING.search(name)
+    return found is not None and not _ABOUT.search(found["more"])
 
-    A line that says `key: value` is none, as files of settings hold many ordinary ones: of it only the value counts, if
-    the key is telling or the value looks like a token. Certificates are public, line by line.
-    """
+
+def parts(text: str) -> Iterator[str]:
+    """Yield what of a value is secret by itself: what stands behind a telling key, and a password in a URL."""
     text = text[:_MOST_LOOKED_AT]
     for match in _TELLING.finditer(text):
         if not _ABOUT.search(match["more"]):
             yield _SCHEME.sub("", match["value"].strip("\"'"))
     for match in _USER_INFORMATION.finditer(text):
         yield match[1]
-    lines = text.splitlines()
-    if len(lines) > 1:
-        yield from _lines(lines[:_MOST_LINES])
 
 
-def _lines(lines: list[str]) -> Iterator[str]:
+def lines(text: str) -> Iterator[str]:
+    """Yield the lines of a value of several lines that are secret each.
+
+    One that says `key: value` is not, as files of settings hold many ordinary ones: of it only the value counts, if it
+    looks like a token. Certificates are public, line by line.
+    """
+    found = text[:_MOST_LOOKED_AT].splitlines()
     public = False
-    for line in lines:
+    for line in found if len(found) > 1 else ():
         armour = _ARMOUR.search(line)
         if armour:
             public = armour[1] == "BEGIN" and ("CERTIFICATE" in armour[2] or "PUBLIC" in armour[2])
