@@ -1,24 +1,29 @@
 """A run's own way to the API server: through the proxy, with a token that ends with the run.
 
-Owns: what the proxy and the dependents are told of a run, and when it begins and ends for them.
+Owns: what the proxy and the dependents are told of a run, when it begins and ends for them, and what is known to be
+secret before it begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from runner.dependents import Dependents
+from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
-from runner.objects import Object, key_of, uid_of
+from runner.masking_forms import is_telling
+from runner.objects import GVK, Object, key_of, uid_of
 from runner.ownership import Owner
 from runner.proxy.identity import Identities, RunIdentity, RunStats
+from runner.proxy.secrets import learn_object
 from runner.proxy.server import Proxy
 from runner.watches import Watch
 
 LOOPBACK = "127.0.0.1"
 """Where the proxy listens."""
+_SECRET = GVK("", "v1", "Secret")
 _HTTP_PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
@@ -29,6 +34,8 @@ class Grant:
     kubeconfig: str
     stats: RunStats
     """What the run asked so far."""
+    secrets: RunSecrets
+    """What is known to be secret in it so far."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -43,6 +50,11 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def secrets_in(environ: Mapping[str, str]) -> list[str]:
+    """What in the operator's own environment, which runs inherit, is secret by its name: `DB_PASSWORD`, `API_TOKEN`."""
+    return [value for name, value in environ.items() if is_telling(name)]
+
+
 def account(written: str, namespace: str) -> str:
     """The service account that a watch means, as `namespace/name`; empty for none."""
     return written if "/" in written or not written else f"{namespace}/{written}"
@@ -52,14 +64,24 @@ class Access:
     """Opens and closes runs' ways to the API server."""
 
     def __init__(
-        self, proxy: Proxy, identities: Identities, dependents: Dependents, *, inject: bool, namespace: str
+        self,
+        proxy: Proxy,
+        identities: Identities,
+        dependents: Dependents,
+        *,
+        inject: bool,
+        namespace: str,
+        known: Callable[[], Iterable[str]],
     ) -> None:
-        """`namespace` is the operator's own, where accounts are that a watch names without one."""
+        """`namespace` is the operator's own, where accounts are that a watch names without one; `known` says what is
+        secret in every run.
+        """  # noqa: D205 - one list
         self._proxy = proxy
         self._identities = identities
         self._dependents = dependents
         self._inject = inject
         self._namespace = namespace
+        self._known = known
 
     @contextmanager
     def open(
@@ -76,11 +98,15 @@ class Access:
             blacklist=watch.blacklist,
             in_finalizer=finalizing,
             service_account=account(watch.service_account, self._namespace),
+            secrets=RunSecrets(spared=(*owner.key, watch.gvk.kind, watch.gvk.group)),
         )
         token = self._identities.issue(run)
+        run.secrets.know([token, *self._known()])
+        if watch.gvk == _SECRET:
+            learn_object(run.secrets, obj)
         self._dependents.began(owner)
         try:
-            yield Grant(self._proxy.kubeconfig_for(token), run.stats)
+            yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets)
         finally:
             self._identities.revoke(token)
             self._dependents.ended(owner)

@@ -43,6 +43,7 @@ from runner.proxy.negotiate import Negotiate
 from runner.proxy.reads import Reads
 from runner.proxy.refusals import Refusals
 from runner.proxy.served import Served
+from runner.proxy.secrets import Secrets
 from runner.proxy.server import Proxy
 from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
@@ -154,13 +155,18 @@ class _Operator:
         proxy = Proxy(
             client.credentials,
             identities,
-            [Catalog(clock, served.forget), Negotiate(), Refusals(), reads, Writes(served, client, dependents)],
+            [Secrets(), Catalog(clock, served.forget), Negotiate(), Refusals(), reads, Writes(served, client, dependents)],
         )
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         _log.info("Proxy listens", port=port)
         inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
-        return Access(proxy, identities, dependents, inject=inject, namespace=namespace)
+        environment = access.secrets_in(os.environ)
+
+        def known() -> list[str]:
+            return [*client.credentials.secret_values(), *environment]
+
+        return Access(proxy, identities, dependents, inject=inject, namespace=namespace, known=known)
 
     async def _open_user_metrics(self, stack: AsyncExitStack) -> None:
         """Take the metrics that roles post, and tell runs where; unless somebody has told them already."""

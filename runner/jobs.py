@@ -13,6 +13,7 @@ from pathlib import Path
 from runner import log, paths
 from runner.engine import artifacts, params
 from runner.engine.job import Job
+from runner.engine.run_secrets import RunSecrets
 from runner.finalizers import Plan
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.watches import Watch
@@ -41,7 +42,9 @@ class JobFactory:
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._told: dict[ObjectKey, str] = {}
 
-    def make(self, obj: Object, plan: Plan, wishes: Wishes, ident: str, kubeconfig: str) -> Job:
+    def make(
+        self, obj: Object, plan: Plan, wishes: Wishes, ident: str, kubeconfig: str, secrets: RunSecrets
+    ) -> Job:
         """Describe the run that `plan` asks for. A spec that cannot become variables is a TerminalError."""
         watch, defaults = self._watch, self._defaults
         parameters = params.build(obj, watch, finalizing=plan.finalizing)
@@ -62,6 +65,7 @@ class JobFactory:
             ),
             environment=defaults.environment,
             kubeconfig=kubeconfig,
+            secrets=secrets,
             engine=watch.engine,
             deadline=self._timeout(wishes) or None,
         )

@@ -29,6 +29,8 @@ from runner.kube.oidc import OidcLogin
 from runner.kube.tokens import Fixed, TokenFile, TokenSource
 
 _REFRESH_INTERVAL = 5.0
+_PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")
+"""Settings of a login provider that are secret."""
 _log = log.get(__name__)
 
 
@@ -72,6 +74,7 @@ class Credentials:
         self._environ = environ
         self._refreshing = asyncio.Lock()
         self._refreshed_at = float("-inf")
+        self._shown = ""
         self._adopt(source())
 
     def _adopt(self, config: KubeConfig) -> None:
@@ -91,7 +94,7 @@ class Credentials:
         headers: CIMultiDict[str] = CIMultiDict()
         authorization = await self._token.authorization()
         if authorization:
-            headers["Authorization"] = authorization
+            headers["Authorization"] = self._shown = authorization
         if isinstance(self._token, ExecPlugin):
             try:
                 self._use_plugin_certificate(self._token)
@@ -122,6 +125,16 @@ class Credentials:
         except ConfigError as error:
             # Perhaps somebody is writing the file just now; what we have may still be good.
             _log.warning("Credentials cannot be read again; the old ones stay in use", error=str(error))
+
+    def secret_values(self) -> list[str]:
+        """What of these credentials must not be shown, as far as it is in use: nothing is renewed for it."""
+        user = self._config.user
+        provider = user.get("auth-provider") or {}
+        settings = provider.get("config") or {} if isinstance(provider, dict) else {}
+        values = [user.get("token"), user.get("password"), self._shown.partition(" ")[2]]
+        values += [settings.get(name) for name in _PROVIDED]
+        values.append(tls.decode(user, "client-key", self._config.origin).decode(errors="replace"))
+        return [str(value) for value in values if value]
 
     def kubeconfig_text(self) -> str:
         """A self-contained kubeconfig with these credentials, for child processes.
