@@ -42,8 +42,8 @@ from runner.proxy.identity import Identities
 from runner.proxy.negotiate import Negotiate
 from runner.proxy.reads import Reads
 from runner.proxy.refusals import Refusals
-from runner.proxy.served import Served
 from runner.proxy.secrets import Secrets
+from runner.proxy.served import Served
 from runner.proxy.server import Proxy
 from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
@@ -155,7 +155,14 @@ class _Operator:
         proxy = Proxy(
             client.credentials,
             identities,
-            [Secrets(), Catalog(clock, served.forget), Negotiate(), Refusals(), reads, Writes(served, client, dependents)],
+            [
+                Secrets(),
+                Catalog(clock, served.forget),
+                Negotiate(),
+                Refusals(),
+                reads,
+                Writes(served, client, dependents),
+            ],
         )
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)

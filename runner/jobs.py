@@ -42,9 +42,7 @@ class JobFactory:
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._told: dict[ObjectKey, str] = {}
 
-    def make(
-        self, obj: Object, plan: Plan, wishes: Wishes, ident: str, kubeconfig: str, secrets: RunSecrets
-    ) -> Job:
+    def make(self, obj: Object, plan: Plan, wishes: Wishes, ident: str, kubeconfig: str, secrets: RunSecrets) -> Job:
         """Describe the run that `plan` asks for. A spec that cannot become variables is a TerminalError."""
         watch, defaults = self._watch, self._defaults
         parameters = params.build(obj, watch, finalizing=plan.finalizing)
