@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import orjson
@@ -85,8 +85,7 @@ async def create_held(client: Client, namespace: str, count: int, size: int) -> 
     """Create objects of `size` bytes that are being deleted, and are held by a finalizer of somebody else."""
     sample = await _create_held(client, namespace, "held-00000", "")
     text = "x" * max(size - _stored(sample), 0)
-    numbers = iter(range(1, count))
-    await _concurrently(numbers, lambda number: _create_held(client, namespace, f"held-{number:05}", text))
+    await concurrently(range(1, count), lambda number: _create_held(client, namespace, f"held-{number:05}", text))
 
 
 async def _create_held(client: Client, namespace: str, name: str, text: str) -> Object:
@@ -101,9 +100,12 @@ def _stored(obj: Object) -> int:
     return len(orjson.dumps({**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"}}))
 
 
-async def _concurrently(numbers: Iterator[int], make: Callable[[int], Coroutine[Any, Any, Object]]) -> None:
+async def concurrently(numbers: Iterable[int], make: Callable[[int], Coroutine[Any, Any, Object]]) -> None:
+    """Make something of each number, some of them at a time."""
+    left = iter(numbers)
+
     async def worker() -> None:
-        for number in numbers:
+        for number in left:
             await make(number)
 
     async with asyncio.TaskGroup() as group:

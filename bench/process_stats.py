@@ -18,6 +18,16 @@ def proportional(pid: int) -> float:
     return _kibibytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss") / _MIB
 
 
+def forget_peak(pid: int) -> None:
+    """Let `peak` begin anew, from what is resident now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak(pid: int) -> float:
+    """Return the most memory that was resident at any time since `forget_peak`, in MiB; the kernel itself notes it."""
+    return _kibibytes(Path(f"/proc/{pid}/status"), "VmHWM") / _MIB
+
+
 def cpu_seconds(pid: int) -> float:
     """Return how long the threads that live now have run so far; the kernel counts nanoseconds here."""
     threads = Path(f"/proc/{pid}/task").iterdir()

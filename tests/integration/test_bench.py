@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "BENCH_OBJECTS": "20",
@@ -15,12 +17,23 @@ SMALL = {
     "BENCH_RUNS": "2",
     "BENCH_REPEATS": "1",
     "BENCH_IDLE_SECONDS": "0.5",
+    "BENCH_SECONDS": "0.2",
+    "BENCH_WATCHES": "3",
+    "BENCH_LIST_MIB": "2",
+    "BENCH_SECRETS": "5",
 }
 
 
-def test_the_spine_benchmark_prints_only_figures() -> None:
+@pytest.mark.parametrize(
+    ("case", "goals"),
+    [
+        ("spine", [1, 5, 20, 40, 40, 50, 50]),
+        pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
+    ],
+)
+def test_a_benchmark_prints_only_figures(case: str, goals: list[float]) -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "bench.spine"],
+        [sys.executable, "-m", f"bench.{case}"],
         cwd=ROOT,
         env=os.environ | SMALL,
         capture_output=True,
@@ -31,7 +44,7 @@ def test_the_spine_benchmark_prints_only_figures() -> None:
     assert found.returncode == 0, found.stderr
     figures = [json.loads(line) for line in found.stdout.splitlines()]
     assert all(figure.keys() == {"case", "metric", "value", "unit", "goal", "better"} for figure in figures)
-    assert all(figure["case"] == "spine" and figure["better"] in {"lower", "higher"} for figure in figures)
+    assert all(figure["case"] == case and figure["better"] in {"lower", "higher"} for figure in figures)
     assert all(isinstance(figure["value"], float | int) for figure in figures)
-    assert sorted(figure["goal"] for figure in figures if figure["goal"] is not None) == [1, 5, 20, 40, 40, 50, 50]
+    assert sorted(figure["goal"] for figure in figures if figure["goal"] is not None) == goals
     assert len({figure["metric"] for figure in figures}) == len(figures)
