@@ -147,12 +147,12 @@ class Bodies:
         """
         is_sound = self._compare(attempt, answer)
         shelf = self._shelves.get(attempt.place[:2])
-        if shelf is None or not shelf.owners_of(answer.obj):
+        if shelf is None:
             return False
         if wanted:
             self._want(shelf, attempt.place.key, answer)
             self._take(shelf, attempt.place.key, answer, is_sound=is_sound)
-        return True
+        return bool(shelf.owners_of(answer.obj))
 
     def read_again(self, attempt: Attempt, answer: Read) -> None:
         """A read is over that `stale` has asked for."""
