@@ -54,6 +54,8 @@ class World:
     """Other modules that were imported."""
     filters: tuple[Any, ...]
     """`warnings.filters` after that."""
+    finders: tuple[Any, ...]
+    """What was added to `sys.meta_path` (as `six` does)."""
 
     def covers(self, payload: Payload) -> bool:
         """Whether whatever the payload and the world both have is the same."""
@@ -78,7 +80,9 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
             codes[main.path] = compile(main.read(), main.path, "exec", dont_inherit=True)
     mains = {payload.name for payload in payloads}
     with _aside(path):
-        sys.meta_path.insert(0, Finder(entries, codes))
+        before = list(sys.meta_path)
+        ours = Finder(entries, codes)
+        sys.meta_path.insert(0, ours)
         for name in (*imports, *(name for name in entries if name not in mains)):
             if name not in skip:
                 with contextlib.suppress(Exception):
@@ -86,8 +90,9 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
         made = {name: module for name, module in sys.modules.items() if is_ours(name)}
         shared = frozenset(name for name in sys.modules if not is_ours(name))
         filters = tuple(warnings.filters)
+        finders = tuple(finder for finder in sys.meta_path if finder is not ours and finder not in before)
     known = {name: entries[name] for name in made if name in entries}
-    return World(made, known, codes, tuple(path), shared, filters)
+    return World(made, known, codes, tuple(path), shared, filters, finders)
 
 
 @contextlib.contextmanager
@@ -180,6 +185,7 @@ def enter(world: World) -> None:
         del sys.modules[name]
     sys.modules.update(world.modules)
     _forget_controllers_finders()
+    sys.meta_path += world.finders
     sys.path[:] = world.path
     warnings.filters[:] = world.filters  # type: ignore[index]  # a list, whatever its stub says
     _forget_controllers_settings()
@@ -216,6 +222,7 @@ def take(world: World, payload: Payload) -> None:
         gone = [name for name, entry in world.entries.items() if name not in entries and not entry.is_builtin]
     else:
         gone = list(world.modules)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in world.finders]
     for name in gone:
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, Finder(entries, world.codes))
