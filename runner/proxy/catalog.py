@@ -180,7 +180,7 @@ class Catalog:
         """Forget what was, since what is served has changed, or may have."""
         self._edition += 1
         self._settled = self._clock() + _SETTLING
-        self._documents.drop_before(self._edition)
+        self._documents.drop_groups()
         self._changed()
         _log.debug("Discovery begins anew")
 

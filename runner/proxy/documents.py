@@ -27,7 +27,16 @@ _ABOUT_THE_API = re.compile(f"/version/?|/api(/{_NAME})?/?|/apis(/{_NAME}){{0,2}
 _OF_ONE_CALL = frozenset({b"audit-id", b"content-length", b"age"})
 _OF_CONTENT = frozenset({b"content-type", b"content-encoding", b"content-range"})
 _NEEDS_THE_SERVER = frozenset(
-    {b"range", b"if-range", b"if-match", b"if-modified-since", b"if-unmodified-since", b"cache-control", b"pragma"}
+    {
+        b"range",
+        b"if-range",
+        b"if-match",
+        b"if-modified-since",
+        b"if-unmodified-since",
+        b"cache-control",
+        b"pragma",
+        b"origin",
+    }
 )
 _NEGOTIATED = frozenset({b"accept", b"accept-encoding", b"origin"})
 _OK = 200
@@ -55,11 +64,6 @@ class Document:
         self.etag = messages.get(self.headers, b"etag")
         self.is_immutable = b"immutable" in messages.get(self.headers, b"cache-control")
 
-    @property
-    def size(self) -> int:
-        """Bytes, about."""
-        return len(self.body) + _HEADERS
-
 
 class Documents:
     """As many as there is room for; those that were not asked for the longest go first."""
@@ -82,7 +86,7 @@ class Documents:
             return
         self.drop(key)
         self._found[key] = document
-        self._size += document.size
+        self._size += _size(key, document)
         while self._size > self._most:
             self.drop(next(iter(self._found)))
 
@@ -90,11 +94,11 @@ class Documents:
         """Forget a document."""
         document = self._found.pop(key, None)
         if document is not None:
-            self._size -= document.size
+            self._size -= _size(key, document)
 
-    def drop_before(self, edition: int) -> None:
-        """Forget what is from earlier editions, but for what can never change."""
-        for key in [key for key, old in self._found.items() if old.edition < edition and not old.is_immutable]:
+    def drop_groups(self) -> None:
+        """Forget what tells of groups, versions and kinds."""
+        for key in [key for key in self._found if is_of_groups(key)]:
             self.drop(key)
 
 
@@ -106,6 +110,9 @@ def key_of(call: Call) -> Key | None:
     if not _ABOUT_THE_API.fullmatch(head.target.partition("?")[0]):
         return None
     names = {name.lower() for name, _ in call.headers}
+    if b"if-none-match" in names:
+        # Then it does not count (RFC 9110, 13.1.3). client-go sends both.
+        names.discard(b"if-modified-since")
     if names & _NEEDS_THE_SERVER or any(name.startswith(b"impersonate-") for name in names):
         return None
     return head.target, _all(call.headers, b"accept"), _all(call.headers, b"accept-encoding")
@@ -141,6 +148,11 @@ def give(document: Document, call: Call, cache: bytes, now: float) -> Answer:
     return Answer(
         _OK, b"", [*document.headers, (b"Content-Length", b"%d" % length), *more], length, Whole(document.body)
     )
+
+
+def _size(key: Key, document: Document) -> int:
+    """Bytes, about."""
+    return sum(map(len, key)) + len(document.body) + _HEADERS
 
 
 def _names(condition: bytes, etag: bytes) -> bool:
