@@ -37,6 +37,8 @@ _UNMASKED = Path("env", "unmasked")
 """Names the run whose artifacts may hold secrets: from its begin until they are masked."""
 _KUBE_CACHE = TEMPORARY / "kube"
 _COLLECTIONS = Path(runner.__file__).parent / "collections"
+_CALLBACKS = Path(__file__).parent / "callbacks"
+"""Callbacks that Ansible loads because they lie there."""
 _FOLDERS = ("env", "inventory", "project", "tmp")
 _STRAY_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
 
@@ -220,6 +222,9 @@ def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str,
         # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
         # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
         "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),
+        "ANSIBLE_CALLBACK_PLUGINS": os.pathsep.join(
+            filter(None, (environment.get("ANSIBLE_CALLBACK_PLUGINS"), str(_CALLBACKS)))
+        ),
     }
     # Beyond this ansible-runner drops a task's whole result, its message included; its own default is 700,000.
     added["MAX_EVENT_RES"] = environment.get("MAX_EVENT_RES", str(16 << 20))

@@ -1,0 +1,175 @@
+"""Tells the operator what Ansible does not log, so that it is masked wherever else it shows.
+
+Runs inside ansible-playbook, of every supported ansible-core: a callback that is loaded because it lies in
+`ANSIBLE_CALLBACK_PLUGINS`. It looks at the arguments of each task whose result comes in: those that the module declares
+as `no_log` (as its result or its source says), those whose names tell that they are secret, and of tasks with `no_log`
+all but the ordinary ones. It posts them, with the run's own token, to the proxy on loopback, before Ansible goes on.
+
+Must not fail a run: where nobody can be told, it says so once. Must not import anything of the operator, as
+ansible-playbook may live in another environment.
+"""  # noqa: INP001 - Ansible loads it by its path
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ansible.plugins.callback import CallbackBase
+from ansible.plugins.loader import module_loader
+
+DOCUMENTATION = """
+name: ansible_operator_no_log
+type: aggregate
+short_description: tells the operator of secret arguments
+description:
+  - Part of the Ansible operator. Not to be enabled by hand.
+"""
+
+TOLD = "/ansible-operator/no-log"
+"""Where the proxy is told; as in `runner.proxy.secrets`."""
+
+_MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
+_TELLING = re.compile(
+    r"(?i)(?:pass(?:w|word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|private)_?key)(?P<more>\w{0,32})$"
+)
+_ABOUT = re.compile(r"(?i)(?:name|file|path|url|uri|mode|type|ref|endpoint|policy|length|method|provider|enabled)s?$")
+_DECLARED = re.compile(
+    rb"""(\w+)["']?\s*[=:]\s*(?:dict\(|\{)[^(){}]*?["']?no_log["']?\s*[=:]\s*True""",
+)
+"""Options that a module's source declares as `no_log`."""
+_ORDINARY = frozenset(
+    """
+    api_version apiVersion db dest group host hostname kind login_host login_user method mode name namespace owner path
+    port removes creates chdir src state type uid url user username
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Arguments of tasks with `no_log` that say what is done, and are no secret."""
+_TIMEOUT = 5.0
+_LONGEST = 1 << 20
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no types
+    """The callback."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "ansible_operator_no_log"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declared: dict[str, frozenset[str]] = {}
+        self._told: set[tuple[str, ...]] = set()
+        self._proxy = _proxy(os.environ.get("K8S_AUTH_KUBECONFIG", ""))
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Look at a task that succeeded."""
+        self._look(result)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Ansible's
+        """Look at a task that failed."""
+        self._look(result)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Look at a task that did not come to its host."""
+        self._look(result)
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        """Look at an item that succeeded."""
+        self._look(result)
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """Look at an item that failed."""
+        self._look(result)
+
+    def _look(self, result: Any) -> None:
+        if self._proxy is None:
+            return
+        task, shown = result._task, result._result  # noqa: SLF001 - the only names that all versions have
+        is_hidden = "censored" in shown or task.no_log is True
+        names = self._secret_names(task, shown)
+        if not is_hidden and not names:
+            return
+        arguments = result._task_fields.get("args")  # noqa: SLF001 - the same
+        arguments = arguments if isinstance(arguments, Mapping) else {}
+        chosen = arguments if is_hidden else {name: arguments[name] for name in names & arguments.keys()}
+        values = tuple(dict.fromkeys(_leaves(chosen)))
+        if (values or is_hidden) and (said := (str(task._uuid), *values)) not in self._told:  # noqa: SLF001 - the same
+            self._told.add(said)
+            self._tell(said[0], values)
+
+    def _secret_names(self, task: Any, shown: Mapping[str, Any]) -> set[str]:
+        raw = task.args if isinstance(task.args, Mapping) else {}
+        action = str(getattr(task, "resolved_action", None) or task.action)
+        names = {name for name in raw if _is_telling(str(name))}
+        names |= self._declared_by(action) & raw.keys()
+        invocation = shown.get("invocation")
+        said = invocation.get("module_args") if isinstance(invocation, Mapping) else None
+        names |= {name for name, value in (said.items() if isinstance(said, Mapping) else ()) if value == _MASKED}
+        return names
+
+    def _declared_by(self, action: str) -> frozenset[str]:
+        if action not in self._declared:
+            found: frozenset[str] = frozenset()
+            with contextlib.suppress(Exception):  # what cannot be found or read declares nothing
+                path = module_loader.find_plugin(action)
+                source = Path(path).read_bytes() if path else b""
+                if b"no_log" in source:
+                    found = frozenset(name.decode() for name in _DECLARED.findall(source))
+            self._declared[action] = found
+        return self._declared[action]
+
+    def _tell(self, task: str, values: tuple[str, ...]) -> None:
+        assert self._proxy is not None  # noqa: S101 - asked before
+        host, port, token = self._proxy
+        body = json.dumps({"task": task, "values": values}).encode()
+        head = (
+            f"POST {TOLD} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        try:
+            with socket.create_connection((host, port), _TIMEOUT) as connection:
+                connection.sendall(head.encode() + body)
+                answer = connection.recv(1 << 10)
+            if b" 200 " not in answer.split(b"\r\n")[0] + b" ":
+                raise ConnectionError("the proxy did not take it")
+        except OSError as error:
+            self._proxy = None
+            self._display.warning(f"Arguments with no_log cannot be masked elsewhere: {error}")
+
+
+def _proxy(kubeconfig: str) -> tuple[str, int, str] | None:
+    """Where the proxy is and who we are; None where this kubeconfig is not the operator's: there is nobody to tell."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        found = json.loads(Path(kubeconfig).read_bytes())
+        address = urlsplit(found["clusters"][0]["cluster"]["server"])
+        token = found["users"][0]["user"]["token"]
+        if address.hostname and address.port:
+            return address.hostname, address.port, token
+    return None
+
+
+def _is_telling(name: str) -> bool:
+    found = _TELLING.search(name)
+    return found is not None and not _ABOUT.search(found["more"])
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Yield the texts in an argument, but for those that could not be templated and those of ordinary names."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            if name not in _ORDINARY and not str(name).startswith("_ansible_"):
+                yield from _leaves(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        text = str(value)
+        if text and "{{" not in text and len(text) <= _LONGEST:
+            yield text
