@@ -146,7 +146,9 @@ class ApiServer:
 
 
 def reply(body: bytes = b"{}", start: str = "200 OK", *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {start}", "Content-Type: application/json", f"Content-Length: {len(body)}", *headers, "", ""]
+    is_typed = any(header.lower().startswith("content-type:") for header in headers)
+    media = [] if is_typed else ["Content-Type: application/json"]
+    lines = [f"HTTP/1.1 {start}", *media, f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
