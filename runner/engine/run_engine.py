@@ -102,6 +102,11 @@ class RunEngine:
         """Why runs that should be warm are not; None when they are."""
         return self._starters.problem
 
+    @property
+    def servers(self) -> list[int]:
+        """The fork servers that are ready."""
+        return self._starters.servers
+
     async def reap_leftovers(self) -> int:
         """End what runs of a dead earlier operator on the same root left; returns how many processes that were."""
         return await asyncio.to_thread(_end_leftovers, self._root)
