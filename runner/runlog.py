@@ -68,7 +68,8 @@ class RunRecord:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
         self._tell_refusals(api, result)
         if self._output:
-            self._settings.writer.write("\n".join([*self._output, ""]))
+            # Once more: by now values are known that were not when the first of this was shown.
+            self._settings.writer.write("\n".join([*self._output, ""]), through=self._job.secrets.masker.text)
         say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
         recap = result.recap
         say(

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from typing import Literal, TextIO
+from collections.abc import Callable
+from typing import Literal, TextIO, TypeAlias
 
 from runner.engine.job import Event
 from runner.objects import GVK, ObjectKey
 
 Level = Literal["tasks", "everything", "nothing"]
+Through: TypeAlias = Callable[[str], str]
 
 _OPENING = "--------------------------- Ansible Task StdOut -------------------------------"
 _CLOSING = "-" * len(_OPENING)
@@ -71,21 +73,21 @@ class BlockWriter:
     def __init__(self, stream: TextIO, room: int = 64 << 20) -> None:
         self._stream = stream
         self._room = room
-        self._waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[str, Through | None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._size = 0
         self._dropped = 0
         self._thread = threading.Thread(target=self._work, name="blocks", daemon=True)
         self._thread.start()
 
-    def write(self, text: str) -> None:
-        """Put a block out after those before it; never blocks."""
+    def write(self, text: str, through: Through | None = None) -> None:
+        """Put a block out after those before it; never blocks. What `through` makes of it is written: it may be slow."""
         with self._lock:
             if self._size and self._size + len(text) > self._room:
                 self._dropped += 1
                 return
             self._size += len(text)
-        self._waiting.put(text)
+        self._waiting.put((text, through))
 
     def close(self) -> None:
         """Return once all is written."""
@@ -93,8 +95,9 @@ class BlockWriter:
         self._thread.join()
 
     def _work(self) -> None:
-        while (text := self._waiting.get()) is not None:
-            self._stream.write(text)
+        while (waiting := self._waiting.get()) is not None:
+            text, through = waiting
+            self._stream.write(through(text) if through else text)
             with self._lock:
                 self._size -= len(text)
                 dropped, self._dropped = (self._dropped, 0) if not self._size else (0, self._dropped)

@@ -71,7 +71,3 @@ class RunSecrets:
         It may not, where no event showed one, and none became known since the first of them.
         """
         return self._has_learned or self.has_found or self.is_exhausted
-
-    def text(self, text: str) -> str:
-        """Return a text of the run as it may be shown."""
-        return WITHHELD if self.is_exhausted else self.masker.text(text)
