@@ -134,6 +134,7 @@ class _Operator:
         engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, limit))
         for watch in self._watches:
             engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
+        engine.expect((watch.content for watch in self._watches), self._environment)
         return engine
 
     def _dependents(self, client: Client, discovery: Discovery) -> Dependents:

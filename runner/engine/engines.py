@@ -6,15 +6,19 @@ that was tested, else cold, and the log says so once.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner import log
 from runner.engine.starter import ColdStarter, Starter
-from runner.engine.warm import tested
+from runner.engine.warm import content, tested
+from runner.engine.warm.messages import Load
 from runner.engine.warm.pool import Pool
 from runner.engine_names import EngineName
 from runner.errors import ConfigError
+from runner.watches import Content
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,14 @@ class Starters:
             self._told = True
             self._log.info("Runs start new interpreters (engine exec), not the warm engine", reason=self._problem)
         return self._cold
+
+    async def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
+        """Make ready what runs of these with this environment will need, if they are to be warm."""
+        if self.of(None) is not self._warm:
+            return
+        names = await asyncio.to_thread(lambda: frozenset().union(*map(content.modules, contents)))
+        self._warm.load_ahead(environment, Load(modules=names))
+        await self._warm.warm_up(environment)
 
     @property
     def problem(self) -> str | None:

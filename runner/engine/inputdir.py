@@ -75,7 +75,7 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
     environment = {**environ, **job.environment}
     try:
         _make_folders(job.run_dir)
-        added = {**job.environment, **_added(job, identity, environment)}
+        added = {**job.environment, **_added(job.run_dir, identity, environment)}
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
         _write_env(job, added)
         inventory = _write_inventory(job.run_dir, environment.get("ANSIBLE_INVENTORY", ""))
@@ -207,18 +207,24 @@ def _write_json(path: Path, value: Any) -> None:
     _write(path, json.dumps(value, indent=1))
 
 
-def _added(job: Job, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
+def shared_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of runs with these variables of their own, with made-up values for `wire.PER_RUN`."""
+    environment = {**environ, **own}
+    return environment | _added(Path(os.devnull), "", environment)
+
+
+def _added(run_dir: Path, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What a run's environment has beyond the operator's and the job's."""
-    kubeconfig = str(job.run_dir / KUBECONFIG)
+    kubeconfig = str(run_dir / KUBECONFIG)
     added = {
         MARKER: identity,
         "KUBECONFIG": kubeconfig,
         "K8S_AUTH_KUBECONFIG": kubeconfig,
         # Below the run folder, so that what a killed run leaves behind goes with the next one.
-        "ANSIBLE_LOCAL_TEMP": str(job.run_dir / TEMPORARY),
+        "ANSIBLE_LOCAL_TEMP": str(run_dir / TEMPORARY),
         # Clients keep what they discover in files, for good: the next run would find kinds that there are no more.
-        "TMPDIR": environment.get("TMPDIR") or str(_short_temporary(job.run_dir)),
-        "KUBECACHEDIR": environment.get("KUBECACHEDIR") or str(job.run_dir / _KUBE_CACHE),
+        "TMPDIR": environment.get("TMPDIR") or str(_short_temporary(run_dir)),
+        "KUBECACHEDIR": environment.get("KUBECACHEDIR") or str(run_dir / _KUBE_CACHE),
         # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
         # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
         "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),

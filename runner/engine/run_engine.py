@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from runner.engine.supervision import Supervision, signal_name
 from runner.engine.wire import Ending
 from runner.engine_names import EngineName
 from runner.errors import EngineError
+from runner.watches import Content
 
 _STOP_WITHIN = 10.0
 _LEFTOVER_GRACE = 2.0
@@ -60,7 +62,18 @@ class RunEngine:
         self._runs: set[_Run] = set()
         self._supervisors: set[int] = set()
         self._closed = False
+        self._expecting: set[asyncio.Task[None]] = set()
         processes.adopt_orphans()
+
+    def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
+        """Make ready what runs of these roles and playbooks will need; they need not wait for it."""
+        task = asyncio.create_task(self._expect(tuple(contents), environment))
+        self._expecting.add(task)
+        task.add_done_callback(self._expecting.discard)
+
+    async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
+        shared = inputdir.shared_environment(os.environ, environment)
+        await self._starters.expect(contents, shared)
 
     async def run(self, job: Job, sink: EventSink) -> RunResult:
         """Run a job to its end. Canceling the awaiting task ends every process of the run first.
@@ -91,6 +104,9 @@ class RunEngine:
             run.stop.ask(Outcome.CANCELED)
         if tasks:
             await asyncio.wait(tasks)
+        for task in self._expecting:
+            task.cancel()
+        await asyncio.gather(*self._expecting, return_exceptions=True)
         await self._starters.close()
 
     def check(self, engine: EngineName | None, source: str) -> None:

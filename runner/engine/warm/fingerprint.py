@@ -59,4 +59,6 @@ def _collections() -> Iterator[str]:
 def _plugin_folders() -> Iterator[str]:
     for name, loader in vars(loaders).items():
         if name.endswith("_loader") and isinstance(loader, loaders.PluginLoader):
-            yield from (str(path) for path in loader.config or ())
+            for folder in loader.config or ():
+                yield str(folder)
+                yield from (str(path) for path in Path(folder).glob("*.py"))

@@ -8,6 +8,7 @@ Ansible would say on loading is not lost, because what says anything is unloaded
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -15,6 +16,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import ansible
@@ -58,6 +60,33 @@ def again(names: Iterable[str]) -> None:
         _try(kind, plugin)
         with contextlib.suppress(Exception), _kept_only_if_silent():
             importlib.import_module(name)
+
+
+def sources() -> dict[str, CodeType]:
+    """Compile the plugins that stand where a setting says, by their paths, and read their documentation.
+
+    They may do anything when they are loaded, so each run loads them itself.
+    """
+    found = {}
+    for loader in vars(loaders).values():
+        if not isinstance(loader, loaders.PluginLoader) or not loader.class_name:
+            continue
+        for path in (path for folder in loader.config or () for path in sorted(Path(folder).glob("*.py"))):
+            with contextlib.suppress(Exception), _kept_only_if_silent():
+                tree = ast.parse(path.read_bytes(), str(path))
+                found[str(path)] = compile(tree, str(path), "exec", dont_inherit=True)
+                described = SimpleNamespace(DOCUMENTATION=_constant(tree, "DOCUMENTATION"))
+                loader._load_config_defs(path.stem, described, str(path))  # noqa: SLF001 - there is no other way in
+    return found
+
+
+def _constant(tree: ast.Module, name: str) -> str:
+    """Return the text that a module assigns to a name; empty if none."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(text))) if found == name:
+                return text
+    return ""
 
 
 def worth_loading(before: Collection[str]) -> list[str]:

@@ -10,7 +10,7 @@ Ansible: import it where `model` has loaded that.
 from __future__ import annotations
 
 import atexit
-import importlib
+import importlib.util
 import inspect
 import logging
 import os
@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
 from ansible import constants
@@ -30,6 +31,7 @@ from ansible.utils.collection_loader import AnsibleCollectionConfig, _collection
 from ansible.utils.display import Display
 from ansible.utils.path import cleanup_tmp_file
 
+from runner.engine.warm import preload
 from runner.engine.warm.model import Model
 from runner.engine.wire import PER_RUN
 
@@ -66,6 +68,8 @@ class Refresh:
     captures: tuple[Capture, ...]
     ahead: frozenset[str]
     """Plugins, by the names of their Python modules, that a process which has only just begun has not loaded."""
+    sources: Mapping[str, CodeType]
+    """Plugins that each run loads itself, compiled, by their paths."""
 
     @classmethod
     def of(cls, model: Model) -> Refresh:
@@ -74,12 +78,14 @@ class Refresh:
         tempfile.tempdir = None
         for handler in logging.root.handlers:
             handler.close()  # one that writes a file opens it again when it writes
+        sources = {} if constants.DEFAULT_DEBUG else preload.sources()
         names = sys.modules.keys() - model.cold
         return cls(
             model=model,
             settings=_settings(Path(model.scratch)),
             captures=_captures(model),
             ahead=frozenset(name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))),
+            sources=sources,
         )
 
     def covers(self, environment: Mapping[str, str]) -> bool:
@@ -98,7 +104,7 @@ class Refresh:
         Display().__init__()  # there is one, and everybody holds it
         ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
         ansible_vars.cur_id = 0
-        _let_others_win(set(self.ahead))
+        _load_as_if_anew(set(self.ahead), self.sources)
         _find_collections_anew()
 
 
@@ -160,24 +166,41 @@ def _captures(model: Model) -> tuple[Capture, ...]:
     return tuple(found)
 
 
-def _let_others_win(ahead: set[str]) -> None:
+def _load_as_if_anew(ahead: set[str], sources: Mapping[str, CodeType]) -> None:
     """Where Ansible loads a plugin from another file than the one that was loaded ahead, let it."""
     load = PluginLoader._load_module_source  # noqa: SLF001 - there is no other way in
     signature = inspect.signature(load)
 
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(self, *args, **kwargs).arguments
-        name = given.get("python_module_name") or given["name"]
+        name, path = given.get("python_module_name") or given["name"], given["path"]
         full_name = name if name.startswith(("ansible.", "ansible_collections.")) else f"{self.package}.{name}"
         if full_name in ahead:
             ahead.discard(full_name)
-            if not _same_file(sys.modules[full_name], given["path"]):
+            if not _same_file(sys.modules[full_name], path):
                 del sys.modules[full_name]
                 definitions = constants.config._plugins.get(self.type, {})  # noqa: SLF001 - as above
                 definitions.pop(full_name.rpartition(".")[2], None)
+        if full_name not in sys.modules and path in sources:
+            return _execute(full_name, path, sources[path])
         return load(self, *args, **kwargs)
 
     PluginLoader._load_module_source = checked  # noqa: SLF001 - as above
+
+
+def _execute(name: str, path: str, code: CodeType) -> ModuleType:
+    """Load a module as Ansible does, from what was compiled ahead."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise ImportError(f"{path} cannot be loaded as {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        exec(code, vars(module))  # noqa: S102 - this is what loading a module means
+    except Exception:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def _same_file(module: Any, path: str) -> bool:
