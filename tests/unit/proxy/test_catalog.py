@@ -124,6 +124,7 @@ async def test_one_call_vouches_for_all_that_is_kept(cluster: Cluster) -> None:
         cluster.asked()
         kept = [await cluster.stage.get(path) for path in PATHS]
         assert {answer.get("X-Cache") for answer in kept} == {"HIT"}
+        assert cluster.stage.api.seen[0].get("If-None-Match") == '"one"'
         assert cluster.asked() == ["vouch"]
     assert cluster.changes == 1
 
@@ -228,6 +229,10 @@ async def test_errors_are_not_kept_and_end_what_was(cluster: Cluster, start: str
     cluster.start = "200 OK"
     cluster.another_run()
     assert (await cluster.stage.get(path)).status == 200
+    cluster.start = start
+    assert (await cluster.stage.get(path)).start == f"HTTP/1.1 {start}"
+    cluster.another_run()
+    assert (await cluster.stage.get(path)).start == f"HTTP/1.1 {start}"
 
 
 @pytest.mark.parametrize(
@@ -260,6 +265,8 @@ async def test_openapi_is_asked_for_by_its_own_etag(cluster: Cluster) -> None:
     again = await cluster.stage.get(path, 'If-None-Match: "older"')
     assert (again.status, again.body, again.get("X-Cache")) == (200, first.body, "REVALIDATED")
     assert cluster.stage.api.seen[0].get("If-None-Match") == '"x"'
+    cluster.another_run()
+    assert (await cluster.stage.get(path)).get("X-Cache") == "HIT"
     assert cluster.asked() == [path]
     cluster.headers[path], cluster.bodies[path] = ('ETag: "y"',), b"newer"
     cluster.now += 60
@@ -342,6 +349,17 @@ async def test_calls_that_only_the_server_can_answer_pass(cluster: Cluster, head
     assert cluster.asked() == ["/apis", "/apis"]
 
 
+@pytest.mark.parametrize("start", ["HEAD /apis", "POST /apis", "GET /apis"])
+async def test_only_a_get_without_content_is_answered_from_memory(cluster: Cluster, start: str) -> None:
+    await cluster.stage.get("/apis")
+    cluster.asked()
+    cluster.another_run()
+    body = b"" if start.startswith("HEAD") else b"{}"
+    (await cluster.stage.connect()).send(cluster.stage.request(start, body=body))
+    await cluster.stage.until(lambda: cluster.stage.api.seen)
+    assert cluster.stage.api.seen[0].start == f"{start} HTTP/1.1"
+
+
 async def test_runs_as_a_service_account_are_answered_by_the_server(cluster: Cluster) -> None:
     await cluster.stage.get("/apis")
     cluster.asked()
@@ -382,14 +400,15 @@ async def test_a_document_that_is_too_large_passes(cluster: Cluster) -> None:
 
 async def test_no_more_is_kept_than_there_is_room_for(cluster: Cluster) -> None:
     paths = [f"/openapi/v3/apis/g{number}/v1" for number in range(5)]
-    for path in paths:
+    for path in [*paths[:4], paths[0], paths[4]]:
         cluster.bodies[path] = bytes(LARGEST - 2000)
+        cluster.another_run()
         await cluster.stage.get(path)
     cluster.asked()
     cluster.another_run()
-    for path in [*reversed(paths[1:]), paths[0]]:
+    for path in [paths[0], *paths[2:], paths[1]]:
         await cluster.stage.get(path)
-    assert cluster.asked() == [paths[0]]
+    assert cluster.asked() == [paths[1]]
 
 
 async def test_an_answer_that_breaks_off_is_not_kept(cluster: Cluster) -> None:
