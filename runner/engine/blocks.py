@@ -81,7 +81,7 @@ class BlockWriter:
         self._thread.start()
 
     def write(self, text: str, through: Through | None = None) -> None:
-        """Put a block out after those before it; never blocks. `through`, which may be slow, says what of it is shown."""
+        """Put a block out after those before it; never blocks. `through`, perhaps slow, says what of it is shown."""
         with self._lock:
             if self._size and self._size + len(text) > self._room:
                 self._dropped += 1
