@@ -21,6 +21,8 @@ SMALL = {
     "BENCH_WATCHES": "3",
     "BENCH_LIST_MIB": "2",
     "BENCH_SECRETS": "5",
+    "BENCH_CASES": "one",
+    "BENCH_AT_ONCE": "2",
 }
 
 
@@ -28,6 +30,7 @@ SMALL = {
     ("case", "goals"),
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
+        ("engine", [6, 6, 80]),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
     ],
 )

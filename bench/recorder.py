@@ -1,0 +1,123 @@
+"""What a run asks of the API server, written down on its way to the proxy, and asked again by a client of no other use.
+
+The relay hands bytes through and reads along. The replay keeps one connection and asks one thing after the other: the
+least time in which these calls can be made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httptools
+
+_PIECE = 65536
+
+
+@dataclass(slots=True)
+class Call:
+    """A request as it was sent."""
+
+    method: str
+    target: str
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A place to connect to instead of the proxy."""
+
+    port: int
+    calls: list[Call]
+    """What was asked so far, in the order in which the calls began."""
+
+
+class _Reader:
+    """Reads the requests of one connection; named and called by httptools."""
+
+    def __init__(self, calls: list[Call]) -> None:
+        self._calls = calls
+        self._parser = httptools.HttpRequestParser(self)
+        self._call = Call("", "")
+
+    def feed(self, data: bytes) -> None:
+        """Read on."""
+        self._parser.feed_data(data)
+
+    def on_message_begin(self) -> None:
+        self._call = Call("", "")
+        self._calls.append(self._call)
+
+    def on_url(self, url: bytes) -> None:
+        self._call.target += url.decode()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._call.headers.append((name.decode(), value.decode()))
+
+    def on_headers_complete(self) -> None:
+        self._call.method = self._parser.get_method().decode()
+
+    def on_body(self, body: bytes) -> None:
+        self._call.body += body
+
+
+@asynccontextmanager
+async def recording(host: str, port: int) -> AsyncIterator[Relay]:
+    """Relay to `host` and `port` for as long as the block lasts."""
+    calls: list[Call] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, upstream = await asyncio.open_connection(host, port)
+        reads = _Reader(calls)
+        try:
+            await asyncio.gather(_hand(reader, upstream, reads.feed), _hand(answers, writer, _ignore))
+        except ConnectionError:
+            return  # one side has gone
+        finally:
+            upstream.close()
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Relay(server.sockets[0].getsockname()[1], calls)
+    finally:
+        server.close()
+
+
+async def _hand(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Callable[[bytes], None]) -> None:
+    while piece := await reader.read(_PIECE):
+        look(piece)
+        writer.write(piece)
+        await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.write_eof()
+
+
+def _ignore(_: bytes) -> None:
+    """Answers are not looked at."""
+
+
+def replay(host: str, port: int, calls: list[Call]) -> float:
+    """Make the calls; return the seconds that it took. One that is refused is a RuntimeError."""
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    began = time.perf_counter()
+    try:
+        for call in calls:
+            connection.putrequest(call.method, call.target, skip_host=True, skip_accept_encoding=True)
+            for name, value in call.headers:
+                connection.putheader(name, value)
+            connection.endheaders(call.body or None)
+            answer = connection.getresponse()
+            answer.read()
+            # What is not there is asked for as well, and said to be missing.
+            if answer.status >= http.client.BAD_REQUEST and answer.status != http.client.NOT_FOUND:
+                raise RuntimeError(f"{call.method} {call.target}: {answer.status}")
+        return time.perf_counter() - began
+    finally:
+        connection.close()
