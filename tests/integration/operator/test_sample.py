@@ -1,0 +1,103 @@
+"""The sample operator as it stands in the repository: its children are owned, cached, put right and collected."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project
+
+ROOT = Path(__file__).resolve().parents[3]
+KIND = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
+
+
+@dataclass
+class Sample:
+    """The operator with the repository's own roles, and one Memcached."""
+
+    operator: Operator
+    api: Api
+    namespace: str
+
+    def __post_init__(self) -> None:
+        self.memcached = f"/apis/cache.example.com/v1alpha1/namespaces/{self.namespace}/memcacheds/mc"
+        self.deployment = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/mc-memcached"
+        self.entry = f"/api/v1/namespaces/default/configmaps/memcached.{self.namespace}.mc"
+
+    def get(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.call("GET", path) or {}
+        return found
+
+    def uid(self, path: str) -> str:
+        return str(self.get(path).get("metadata", {}).get("uid", ""))
+
+    def create(self, size: int) -> None:
+        body = {**KIND, "metadata": {"name": "mc"}, "spec": {"size": size}}
+        self.api.call("POST", self.memcached.rpartition("/")[0], body)
+
+    def merge(self, path: str, body: dict[str, Any]) -> None:
+        self.api.call("PATCH", path, body, "application/merge-patch+json")
+
+    def replicas(self) -> int | None:
+        found: int | None = self.get(self.deployment).get("spec", {}).get("replicas")
+        return found
+
+    def is_read_again(self, path: str) -> bool:
+        """Whether the object has been read since it changed last."""
+        version = self.get(path)["metadata"]["resourceVersion"]
+        return bool(self.operator.lines(msg="An owned object was read again", path=path, version=version))
+
+
+@pytest.fixture
+def sample(project: Project, api: Api, namespace: str) -> Sample:
+    """A Memcached's entry in the directory of all caches is in another namespace, hence the wide rights."""
+    shutil.copytree(ROOT / "roles", project.folder / "roles")
+    finalizer = {"name": "cache.example.com/finalizer", "role": "memcached_finalizer"}
+    watch = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
+    project.watches.append({**watch, "finalizer": finalizer})
+    project.bind_everywhere()
+    return Sample(project.start("--namespace=default", "--log-level=debug"), api, namespace)
+
+
+def test_in_its_second_run_the_sample_reads_its_children_from_memory(sample: Sample, eventually: Eventually) -> None:
+    operator = sample.operator
+    sample.create(2)
+    operator.await_line("Run ended", name="mc")
+    eventually(lambda: sample.get(sample.deployment)["status"].get("readyReplicas") == 2, "the rollout")
+    children = (sample.deployment, sample.entry)
+    eventually(lambda: all(map(sample.is_read_again, children)), "the children to be read again")
+    sample.merge(sample.memcached, {"spec": {"size": 3}})
+    eventually(lambda: len(operator.runs("mc")) >= 2, "the second run")
+    second = operator.runs("mc")[1]
+    assert second["outcome"] == "succeeded"
+    assert second["cache_hits"] >= len(children)
+    assert second["cache_hits"] >= 0.9 * (second["cache_hits"] + second["cache_misses"])
+    assert sample.replicas() == 3
+    assert sample.get(sample.entry)["data"]["size"] == "3"
+    assert operator.stop() == 0
+
+
+@pytest.mark.full
+def test_the_samples_deployment_is_scaled_back_brought_back_and_collected(
+    sample: Sample, eventually: Eventually
+) -> None:
+    operator = sample.operator
+    sample.create(2)
+    operator.await_line("Run ended", name="mc", reason="created")
+    sample.merge(f"{sample.deployment}/scale", {"spec": {"replicas": 7}})
+    eventually(lambda: sample.replicas() == 2, "the Deployment to be scaled back")
+    eventually(lambda: len(operator.runs("mc")) >= 2, "the run to end")
+    uid = sample.uid(sample.deployment)
+    sample.api.call("DELETE", sample.deployment)
+    eventually(lambda: sample.uid(sample.deployment) not in {"", uid}, "the Deployment to come back")
+    assert sample.replicas() == 2
+    sample.api.call("DELETE", sample.memcached)
+    eventually(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
+    children = (sample.deployment, sample.entry)
+    eventually(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
+    assert operator.stop() == 0
