@@ -14,7 +14,7 @@ from runner.dependents import Dependents
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
 from runner.masking_forms import is_telling
-from runner.objects import GVK, Object, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.secrets import learn_object
@@ -82,6 +82,10 @@ class Access:
         self._inject = inject
         self._namespace = namespace
         self._known = known
+
+    def forget(self, watch: Watch, key: ObjectKey) -> None:
+        """Keep nothing for an object that is gone."""
+        self._dependents.forget(watch.gvk, key)
 
     @contextmanager
     def open(

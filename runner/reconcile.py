@@ -97,6 +97,7 @@ class Reconciler:
         obj = self._informer.get(request.key)
         if obj is None:
             await self._jobs.forget(request.key)
+            self._access.forget(self._watch, request.key)
             return Done(None)
         plan = finalizers.plan(self._watch, obj)
         if plan is None:

@@ -245,3 +245,49 @@ def test_a_circle_is_slowed_down(make: Make, virtually: Virtually) -> None:
         assert [at for at, *_ in harness.woken] == [0.0] * 10 + [2.0, 4.0]
 
     virtually(story())
+
+
+def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make: Make) -> None:
+    dependents = make().dependents
+    assert not dependents.caches(OWNER, DEPLOYMENT)
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.caches(OWNER, DEPLOYMENT)
+    assert not dependents.caches(FLEET, DEPLOYMENT)
+
+
+def test_what_a_watch_leaves_out_is_not_answered_from_memory_in_any_version(make: Make) -> None:
+    old = GVK("apps", "v1beta1", "Deployment")
+    dependents = make(blacklist=frozenset({old})).dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert not dependents.caches(OWNER, DEPLOYMENT)
+
+
+def test_which_version_of_an_owned_object_came_last_is_told_at_once(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        shelf = harness.dependents.bodies.shelf("apps", "deployments")
+        assert shelf is not None
+        key = ObjectKey("ns", "web")
+        harness.tell(Restarted(""))
+        harness.tell(Applied(child(2)))
+        harness.tell(Applied(child(3, name="theirs", ownerReferences=[])))
+        harness.tell(Synced())
+        assert shelf.seen == {key: ("uid-web", "2")}
+        harness.tell(Restarted(""))
+        harness.tell(Synced())
+        assert shelf.seen == {}
+        harness.tell(Applied(child(4)))
+        harness.tell(Applied(child(5, ownerReferences=[])))
+        assert shelf.seen == {}
+        harness.tell(Applied(child(6)))
+        harness.tell(Deleted(child(7)))
+        assert shelf.seen == {}
+
+    virtually(story())
+
+
+def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:
+    dependents = make().dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.live() == {DEPLOYMENT.gvk: False}
