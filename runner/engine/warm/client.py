@@ -155,6 +155,9 @@ class Server:
         if self._closed:
             return ""
         await self._listening
+        async with self._turn:  # whoever asks it now notices first
+            self._connection.close()
+        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
         said = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
         return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (f": {said}" if said else "")
 
