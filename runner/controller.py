@@ -56,7 +56,7 @@ class Controller:
         """Run an object because of something that it owns."""
         if key in self._informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
-            self.queue.add(key, Reason.DEPENDENT)
+            self.queue.add(key, Reason.DEPENDENT, (why,))
 
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
@@ -75,7 +75,7 @@ class Controller:
         new = change.new
         if new is not None and not new.paused and (new.deleting or new.generation is not None):
             self._reconciler.supersede(change.key, reason)
-        self.queue.add(change.key, reason)
+        self.queue.add(change.key, reason, change.fields)
 
     async def _work(self) -> None:
         while (request := await self.queue.get()) is not None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import log, paths
+from runner.access import Grant
 from runner.engine import artifacts, params
 from runner.engine.job import Job
-from runner.engine.run_secrets import RunSecrets
 from runner.finalizers import Plan
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.watches import Watch
 from runner.wishes import Wishes
+from runner.workqueue import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class JobFactory:
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._told: dict[ObjectKey, str] = {}
 
-    def make(self, obj: Object, plan: Plan, wishes: Wishes, ident: str, kubeconfig: str, secrets: RunSecrets) -> Job:
+    def make(self, obj: Object, plan: Plan, wishes: Wishes, request: Request, ident: str, grant: Grant) -> Job:
         """Describe the run that `plan` asks for. A spec that cannot become variables is a TerminalError."""
         watch, defaults = self._watch, self._defaults
-        parameters = params.build(obj, watch, finalizing=plan.finalizing)
+        parameters = params.build(obj, watch, cause=_cause(request), finalizing=plan.finalizing)
         self._tell(obj, parameters, wishes)
         key = key_of(obj)
         return Job(
@@ -62,8 +63,8 @@ class JobFactory:
                 watch.max_runner_artifacts if wishes.max_runner_artifacts is None else wishes.max_runner_artifacts
             ),
             environment=defaults.environment,
-            kubeconfig=kubeconfig,
-            secrets=secrets,
+            kubeconfig=grant.kubeconfig,
+            secrets=grant.secrets,
             engine=watch.engine,
             deadline=self._timeout(wishes) or None,
         )
@@ -97,3 +98,8 @@ class JobFactory:
                 "`markUnsafe: false` in watches.yaml lets it be evaluated",
                 path=template,
             )
+
+
+def _cause(request: Request) -> dict[str, object]:
+    """Why the run takes place, as its role sees it."""
+    return {"reason": request.reason.value, "details": list(request.details), "failures": request.failed_runs}

@@ -130,7 +130,7 @@ class Reconciler:
         try:
             wishes = wishes_of(obj)
             with self._access.open(self._watch, resource, obj, ident, finalizing=plan.finalizing) as grant:
-                job = self._jobs.make(obj, plan, wishes, ident, grant.kubeconfig, grant.secrets)
+                job = self._jobs.make(obj, plan, wishes, request, ident, grant)
                 obj = await self._prepare(resource, obj, plan, request)
                 result = await self._run(job, request, grant, finalizing=plan.finalizing)
         except TerminalError as error:

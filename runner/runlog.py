@@ -49,6 +49,7 @@ class RunRecord:
         self._log.info(
             "Run started",
             reason=self._reason,
+            details=list(request.details) or None,
             content=content,
             waited=round(request.waited, 6),
             failures=request.failures,

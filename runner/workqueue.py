@@ -53,6 +53,8 @@ HANDICAP: dict[Reason, float] = {
 }
 """Seconds that a request of each reason lets later, more urgent ones go first."""
 
+_MOST_DETAILS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -60,6 +62,8 @@ class Request:
 
     key: ObjectKey
     reason: Reason
+    details: tuple[str, ...]
+    """What exactly: the fields that changed, or which dependent did what."""
     failures: int
     """Attempts in a row that came to nothing, writes that another writer was quicker than among them."""
     failed_runs: int
@@ -68,11 +72,25 @@ class Request:
     """Seconds in line."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Why a key is due, and what exactly happened."""
+
+    reason: Reason
+    details: tuple[str, ...]
+
+    def merged(self, other: _Cause) -> _Cause:
+        """Take the more urgent one; of the same reason, both."""
+        if self.reason is other.reason:
+            return _Cause(self.reason, tuple(dict.fromkeys((*self.details, *other.details)))[:_MOST_DETAILS])
+        return self if HANDICAP[self.reason] <= HANDICAP[other.reason] else other
+
+
 @dataclass(slots=True)
 class _Waiting:
     """A key in line. `rank` decides; the entry is dead once the key's waiting entry is another one."""
 
-    reason: Reason
+    cause: _Cause
     rank: float
     since: float
 
@@ -104,14 +122,18 @@ class WorkQueue:
     _waiting: dict[ObjectKey, _Waiting] = field(default_factory=dict)
     _heap: list[tuple[float, int, ObjectKey, _Waiting]] = field(default_factory=list)
     _delayed: dict[ObjectKey, _Delayed] = field(default_factory=dict)
-    _running: dict[ObjectKey, Reason | None] = field(default_factory=dict)
+    _running: dict[ObjectKey, _Cause | None] = field(default_factory=dict)
     _failures: dict[ObjectKey, _Failures] = field(default_factory=dict)
     _getters: deque[asyncio.Future[None]] = field(default_factory=deque)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
     _closed: bool = False
 
-    def add(self, key: ObjectKey, reason: Reason) -> None:
+    def add(self, key: ObjectKey, reason: Reason, details: tuple[str, ...] = ()) -> None:
         """Make `key` due now, unless it backs off after a failure and nobody changed it."""
+        self._add(key, _Cause(reason, details))
+
+    def _add(self, key: ObjectKey, cause: _Cause) -> None:
+        reason = cause.reason
         if reason.starts_over:
             self._failures.pop(key, None)
         elif key in self._failures and key in self._delayed:
@@ -120,15 +142,17 @@ class WorkQueue:
         self._cancel_delay(key)
         if key in self._running:
             before = self._running[key]
-            self._running[key] = reason if before is None else _more_urgent(before, reason)
+            self._running[key] = cause if before is None else before.merged(cause)
             return
         now = asyncio.get_running_loop().time()
         rank = now + HANDICAP[reason]
         waiting = self._waiting.get(key)
         if waiting is not None and waiting.rank <= rank:
+            waiting.cause = waiting.cause.merged(cause)
             return
         self.adds += waiting is None
-        entry = _Waiting(reason, rank, since=waiting.since if waiting else now)
+        merged = waiting.cause.merged(cause) if waiting else cause
+        entry = _Waiting(merged, rank, since=waiting.since if waiting else now)
         self._waiting[key] = entry
         heapq.heappush(self._heap, (rank, next(self._serial), key, entry))
         self._wake_one()
@@ -156,7 +180,7 @@ class WorkQueue:
         waits for the retry.
         """
         changed_meanwhile = self._running.get(key)
-        if changed_meanwhile is not None and changed_meanwhile.starts_over:
+        if changed_meanwhile is not None and changed_meanwhile.reason.starts_over:
             return 0.0
         if key in self._running:
             self._running[key] = None
@@ -191,7 +215,8 @@ class WorkQueue:
                 self._running[key] = None
                 waited = asyncio.get_running_loop().time() - entry.since
                 failures = self._failures.get(key, _Failures())
-                return Request(key, entry.reason, failures.attempts, failures.runs, waited)
+                cause = entry.cause
+                return Request(key, cause.reason, cause.details, failures.attempts, failures.runs, waited)
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:
@@ -209,7 +234,7 @@ class WorkQueue:
         """Give `key` back; it is due again at once if something asked for it meanwhile."""
         again = self._running.pop(key, None)
         if again is not None:
-            self.add(key, again)
+            self._add(key, again)
 
     def close(self) -> None:
         """Hand out nothing any more."""
@@ -248,7 +273,3 @@ class WorkQueue:
             if not getter.done():
                 getter.set_result(None)
                 return
-
-
-def _more_urgent(one: Reason, other: Reason) -> Reason:
-    return one if HANDICAP[one] <= HANDICAP[other] else other

@@ -1,8 +1,9 @@
 """What a run receives: the extra vars made from an object and its watch.
 
 Pure; no I/O. Promises: later wins, in the contract's order (spec, `ansible_operator_meta`, `_<group>_<kind>`,
-`_<group>_<kind>_spec`, the watch's vars, the finalizer's vars); it says which top-level keys came from the object
-(so that their strings are never templated) and which keys of the spec fell together. Must not import any I/O.
+`_<group>_<kind>_spec`, the watch's vars, the finalizer's vars), all after why the run takes place; it says which
+top-level keys came from the object (so that their strings are never templated) and which keys of the spec fell
+together. Must not import any I/O.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from runner.errors import TerminalError
 from runner.objects import GVK, key_of
 from runner.watches import Watch
 
+CAUSE = "ansible_operator_run"
 _KNOWN_WORDS = ("HTTP", "URL", "IP")
 _KNOWN_WORD = {word: re.compile(f"{word}s?") for word in _KNOWN_WORDS}
 _KNOWN_FIRST_WORD = tuple(word.lower() for word in _KNOWN_WORDS)
@@ -85,8 +87,10 @@ def object_key(gvk: GVK) -> str:
     return re.sub(r"[.-]", "_", f"_{gvk.group}_{gvk.kind.lower()}")
 
 
-def build(obj: Mapping[str, Any], watch: Watch, *, finalizing: bool) -> Parameters:
+def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], finalizing: bool) -> Parameters:
     """Make the extra vars of a run for `obj`; a spec that is missing or no map counts as empty.
+
+    `cause`: why the run takes place; any field of the spec with that name wins over it.
 
     A `TerminalError` says that the spec nests deeper than can be converted.
     """
@@ -102,6 +106,7 @@ def build(obj: Mapping[str, Any], watch: Watch, *, finalizing: bool) -> Paramete
     key = key_of(obj)
     whole = object_key(watch.gvk)
     of_object: dict[str, Any] = {
+        CAUSE: dict(cause),
         **converted,
         "ansible_operator_meta": {"name": key.name, "namespace": key.namespace},
         whole: obj,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from runner.changes import changed_fields
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import (
     Object,
@@ -60,6 +61,8 @@ class Change:
     new: Summary | None
     initial: bool
     """Whether it belongs to the first list of its scope: it was there before we were."""
+    fields: tuple[str, ...] = ()
+    """Which fields of the object's content changed, as `spec.size`."""
 
 
 @dataclass(slots=True)
@@ -143,13 +146,22 @@ class Cache:
             key = ObjectKey(sys.intern(key.namespace), key.name)
             self._entries[key] = _Entry(new, text, scope, state.round)
             return [Change(key, None, new, initial)]
+        fields = _changed_fields(held, new, obj)
         old, held.summary, held.text = held.summary, new, text
-        return [Change(key, old, new, initial)]
+        return [Change(key, old, new, initial, fields)]
 
     def _synced(self, scope: str, state: _Scope) -> list[Change]:
         state.listing, state.synced = False, True
         gone = [key for key, entry in self._entries.items() if entry.scope == scope and entry.round != state.round]
         return [Change(key, self._entries.pop(key).summary, None, initial=False) for key in gone]
+
+
+def _changed_fields(held: _Entry, new: Summary, obj: Object) -> tuple[str, ...]:
+    """Compare contents where they can differ: a change of status alone, which is most, needs no parsing."""
+    old = held.summary
+    if old.uid != new.uid or (old.generation == new.generation and old.content_digest == new.content_digest):
+        return ()
+    return changed_fields(orjson.loads(held.text), obj)
 
 
 def _condense(obj: Object) -> tuple[Summary, bytes]:

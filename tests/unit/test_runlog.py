@@ -27,7 +27,7 @@ def ended(make_job: Callable[..., Job]) -> Callable[..., list[str]]:
         for kind in kinds:
             stats.lacks(MissingRight("me", "get", "", kind, "ns", "", ""))
         with capture_logs() as logs:
-            record = run_log.start(job, Request(job.key, Reason.CREATED, 0, 0, 0.0))
+            record = run_log.start(job, Request(job.key, Reason.CREATED, (), 0, 0, 0.0))
             record.end(RunResult(outcome, None, (), "", None, 1.0), stats)
         said = [line for line in logs if line["event"].startswith("A right is missing")]
         return [f"{line['log_level']} {line.get('error') or line['problem']}".split(" in ")[0] for line in said]

@@ -24,7 +24,9 @@ def _decide(result: RunResult, terms: Terms = TERMS, failed_runs: int = 0, sprea
 
 @pytest.mark.parametrize(("spread", "again"), [(-1, 90), (0, 100), (1, 110)])
 def test_after_a_success_the_periodic_run_comes_spread_around_its_period(spread: float, again: float) -> None:
-    assert _decide(GOOD, spread=spread) == Decision(Done(pytest.approx(again)))
+    verdict = _decide(GOOD, spread=spread).verdict
+    assert isinstance(verdict, Done)
+    assert verdict.again == pytest.approx(again)
 
 
 def test_without_a_period_nothing_comes_after_a_success() -> None:

@@ -67,6 +67,23 @@ def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtu
     virtually(scenario())
 
 
+def test_what_exactly_happened_is_gathered_for_the_most_urgent_reason(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = WorkQueue()
+        queue.add(A, Reason.RESYNC)
+        await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
+        for field in ("spec.a", "spec.b", "spec.a"):
+            queue.add(A, Reason.CHANGED, (field,))
+        queue.add(A, Reason.DEPENDENT, ("Deployment x was deleted",))
+        request = await _take(queue)
+        assert (request.reason, request.details) == (Reason.CHANGED, ("spec.a", "spec.b"))
+        queue.add(A, Reason.DEPENDENT, ("Deployment x was deleted",))
+        queue.done(A)
+        assert (await _take(queue)).details == ("Deployment x was deleted",)
+
+    virtually(scenario())
+
+
 def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_changed_meanwhile(
     virtually: Virtually,
 ) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
 
 TEMPLATE = "{{ 1000 + 1 }}"
+CAUSE = {"reason": "created", "details": [], "failures": 0}
 SPEC: dict[str, Any] = {
     "text": TEMPLATE,
     "halves": ["{", "{ 1000 + 1 }}"],
@@ -111,7 +112,7 @@ def memcached(spec: dict[str, Any]) -> dict[str, Any]:
 
 async def test_no_string_of_the_object_is_templated_anywhere(runs: Runs, tmp_path: Path) -> None:
     role = runs.role("memcached", {"tasks/main.yml": ROLE, "templates/seen.j2": "{{ text }} {{ nested[0][1].inner }}"})
-    made = params.build(memcached(SPEC), watch(role, mark_unsafe=True), finalizing=True)
+    made = params.build(memcached(SPEC), watch(role, mark_unsafe=True), cause=CAUSE, finalizing=True)
     out = tmp_path / "out.json"
 
     ran = await runs.run(
@@ -166,7 +167,7 @@ async def test_a_spec_of_200_kib_arrives_whole_and_templates_are_evaluated_when_
 """,
         },
     )
-    made = params.build(memcached(spec), watch(role, mark_unsafe=False), finalizing=False)
+    made = params.build(memcached(spec), watch(role, mark_unsafe=False), cause=CAUSE, finalizing=False)
     assert len(json.dumps(spec)) > 200 << 10
 
     ran = await runs.run(

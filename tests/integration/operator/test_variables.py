@@ -20,6 +20,7 @@ DUMP = """
           whole_name: "{{ _test_example_com_thing.metadata.name }}"
           as_written: "{{ _test_example_com_thing_spec }}"
           by_key: "{{ replica_count | default('unset') }}"
+          why: "{{ ansible_operator_run }}"
           nested: "{{ nested | default({}) }}"
           nothing: "{{ nothing is defined and nothing is none }}"
           empty: "{{ empty | default('unset') }}"
@@ -78,6 +79,10 @@ def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: 
     bare = _shown(project, "bare")
     assert bare["as_written"] == {}
     assert bare["by_key"] == "unset"
+    assert odd["why"] == {"reason": "created", "details": [], "failures": 0}
+    things.merge("odd", {"spec": {"nested": {"egressIPs": []}, "extra": "é"}})
+    things.await_success("odd")
+    assert _shown(project, "odd")["why"]["details"] == ["spec.extra", "spec.nested.egressIPs"]
     assert operator.await_line("Two keys of the spec become one variable", name="odd")
     hint = [line for line in operator.lines(name="odd") if "markUnsafe" in line["msg"]]
     assert [line["path"] for line in hint] == ["spec.greeting"]

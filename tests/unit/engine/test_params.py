@@ -21,6 +21,7 @@ PAIRS = [
     for line in Path(__file__).with_name("snake_case.tsv").read_text(encoding="utf-8").splitlines()
 ]
 ASCII_KEYS = st.text(alphabet=string.ascii_letters + string.digits + "_- .", max_size=40)
+CAUSE = {"reason": "changed", "details": ["spec.size"], "failures": 0}
 ROLE = Role("memcached", Path("/opt/ansible/roles/memcached"))
 
 MakeWatch = Callable[..., Watch]
@@ -70,7 +71,7 @@ class TestBuild:
     def test_a_spec_becomes_variables_in_snake_case_at_every_depth(self, make_watch: MakeWatch) -> None:
         spec = {"replicaCount": 3, "extraMap": {"someKey": [{"podIPs": 1}, [{"baseURLPath": 2}]]}}
 
-        made = params.build(memcached(spec), make_watch(), finalizing=False).extra_vars
+        made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False).extra_vars
 
         assert made["replica_count"] == 3
         assert made["extra_map"] == {"some_key": [{"pod_ips": 1}, [{"base_url_path": 2}]]}
@@ -78,25 +79,34 @@ class TestBuild:
     def test_the_object_and_its_spec_come_as_written(self, make_watch: MakeWatch) -> None:
         obj = memcached({"replicaCount": 3})
 
-        made = params.build(obj, make_watch(), finalizing=False).extra_vars
+        made = params.build(obj, make_watch(), cause=CAUSE, finalizing=False).extra_vars
 
         assert made["_cache_example_com_memcached"] == obj
         assert made["_cache_example_com_memcached_spec"] == {"replicaCount": 3}
         assert made["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
 
+    def test_why_the_run_takes_place_is_a_variable_that_gives_way_to_a_field_of_the_spec(
+        self, make_watch: MakeWatch
+    ) -> None:
+        for spec, value in (({}, CAUSE), ({"ansibleOperatorRun": 7}, 7)):
+            made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
+            assert made.extra_vars["ansible_operator_run"] == value
+            assert "ansible_operator_run" in made.unsafe_keys
+
     def test_keys_stay_as_written_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
         watch = make_watch(snake_case_parameters=False)
 
-        made = params.build(memcached({"replicaCount": {"podIPs": 1}}), watch, finalizing=False).extra_vars
+        made = params.build(memcached({"replicaCount": {"podIPs": 1}}), watch, cause=CAUSE, finalizing=False).extra_vars
 
         assert made["replicaCount"] == {"podIPs": 1}
         assert "replica_count" not in made
 
     @pytest.mark.parametrize("spec", [None, [], "text", 3, True])
     def test_a_spec_that_is_no_map_counts_as_empty(self, make_watch: MakeWatch, spec: Any) -> None:
-        made = params.build(memcached(spec), make_watch(), finalizing=False).extra_vars
+        made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False).extra_vars
 
         assert made.keys() == {
+            "ansible_operator_run",
             "ansible_operator_meta",
             "_cache_example_com_memcached",
             "_cache_example_com_memcached_spec",
@@ -106,9 +116,14 @@ class TestBuild:
     def test_an_object_without_spec_runs_with_an_empty_one(self, make_watch: MakeWatch) -> None:
         obj = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}, "data": {"k": "dg=="}}
 
-        made = params.build(obj, make_watch(gvk=GVK("", "v1", "Secret")), finalizing=False).extra_vars
+        made = params.build(obj, make_watch(gvk=GVK("", "v1", "Secret")), cause=CAUSE, finalizing=False).extra_vars
 
-        assert made == {"ansible_operator_meta": {"name": "s", "namespace": "n"}, "__secret": obj, "__secret_spec": {}}
+        assert made == {
+            "ansible_operator_run": CAUSE,
+            "ansible_operator_meta": {"name": "s", "namespace": "n"},
+            "__secret": obj,
+            "__secret_spec": {},
+        }
 
     def test_later_sources_win(self, make_watch: MakeWatch) -> None:
         watch = make_watch(
@@ -117,8 +132,8 @@ class TestBuild:
         )
         obj = memcached({"size": 1, "state": "odd", "ansibleOperatorMeta": "from spec"})
 
-        running = params.build(obj, watch, finalizing=False).extra_vars
-        finalizing = params.build(obj, watch, finalizing=True).extra_vars
+        running = params.build(obj, watch, cause=CAUSE, finalizing=False).extra_vars
+        finalizing = params.build(obj, watch, cause=CAUSE, finalizing=True).extra_vars
 
         assert (running["size"], running["state"]) == ("of watch", "present")
         assert (finalizing["size"], finalizing["state"]) == ("of watch", "absent")
@@ -127,24 +142,25 @@ class TestBuild:
     def test_what_came_from_the_object_is_unsafe_and_what_a_watch_says_is_not(self, make_watch: MakeWatch) -> None:
         watch = make_watch(vars={"size": "{{ other }}"}, finalizer=Finalizer("f", ROLE, {"state": "absent"}, None))
 
-        made = params.build(memcached({"size": 1, "other": 2, "state": 3}), watch, finalizing=True)
+        made = params.build(memcached({"size": 1, "other": 2, "state": 3}), watch, cause=CAUSE, finalizing=True)
 
         assert made.unsafe_keys == {
             "other",
+            "ansible_operator_run",
             "ansible_operator_meta",
             "_cache_example_com_memcached",
             "_cache_example_com_memcached_spec",
         }
 
     def test_nothing_is_unsafe_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
-        made = params.build(memcached({"a": "{{ b }}"}), make_watch(mark_unsafe=False), finalizing=False)
+        made = params.build(memcached({"a": "{{ b }}"}), make_watch(mark_unsafe=False), cause=CAUSE, finalizing=False)
 
         assert made.unsafe_keys == frozenset()
 
     def test_keys_that_fall_together_are_named_and_the_last_wins(self, make_watch: MakeWatch) -> None:
         spec = {"fooBar": 1, "foo_bar": 2, "list": [{"aKey": 1, "a-key": 2}]}
 
-        made = params.build(memcached(spec), make_watch(), finalizing=False)
+        made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
 
         assert made.extra_vars["foo_bar"] == 2
         assert [str(collision) for collision in made.collisions] == [
@@ -158,13 +174,13 @@ class TestBuild:
             spec = {"aB": spec}
 
         with pytest.raises(TerminalError, match=r"Memcached default/sample nests too deep"):
-            params.build(memcached(spec), make_watch(), finalizing=False)
+            params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
 
     def test_a_spec_of_200_kib_is_built_at_once(self, make_watch: MakeWatch) -> None:
         spec = {"items": [{f"fieldName{number}": "x" * 40} for number in range(4000)]}
         began = time.perf_counter()
 
-        params.build(memcached(spec), make_watch(), finalizing=False)
+        params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
 
         assert time.perf_counter() - began < 1
 
