@@ -114,10 +114,7 @@ class Reads:
 
     async def _show(self, call: Call, proceed: Proceed) -> Answer:
         """Pass a call on whose answer shows objects that nobody looks at here."""
-        place = self._shown(call.info)
-        if place is None:
-            return await proceed(call)
-        attempt = self._bodies.begin(place)
+        attempt = self._bodies.begin(self._shown(call.info))
         if call.info.verb == "watch":
             self._bodies.hold(attempt)
         try:
@@ -206,12 +203,10 @@ class Reads:
         shelf = self._bodies.shelf(info.group, info.resource)
         return shelf if shelf is not None and self._rights.caches(run.owner, shelf.resource) else None
 
-    def _shown(self, info: RequestInfo) -> Place | None:
-        """What an answer may show; None where nothing of the kind is kept."""
+    def _shown(self, info: RequestInfo) -> Place:
+        """What an answer may show."""
         place = _place(info)
         shelf = self._bodies.shelf(*place[:2])
-        if shelf is None and info.verb != "watch":
-            return None
         if not place.namespace and (shelf is None or shelf.resource.namespaced):
             # Of all namespaces, perhaps by one name.
             return place._replace(name="")
