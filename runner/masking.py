@@ -25,7 +25,7 @@ from runner.masking_forms import Form
 
 MASK = "********"
 
-_FEW = 32
+_FEW = 48
 """Forms up to which searching one by one is faster."""
 _WORD = 4
 _LEAST_INDEXED = 2 * _WORD - 1
@@ -96,10 +96,10 @@ class Masker:
             word = each.strip()
             if self._is_secret(word, spared):
                 data = word.encode("utf-8", "surrogatepass")
-                self._add_value(data, chain(masking_forms.written(word), masking_forms.encoded(data)))
+                self._add_value(data, chain(masking_forms.written(word, in_urls=True), masking_forms.encoded(data)))
         for line in masking_forms.lines(text):
             if self._is_secret(line, spared):
-                self._add_value(line.encode("utf-8", "surrogatepass"), masking_forms.written(line))
+                self._add_value(line.encode("utf-8", "surrogatepass"), masking_forms.written(line, in_urls=False))
 
     def _is_secret(self, word: str, spared: Collection[str]) -> bool:
         return not masking_forms.is_ordinary(word) and word not in self._spared and word not in spared

@@ -24,15 +24,17 @@ _LEAST_DIGITS = 8
 _LEAST_LINE = 8
 _LEAST_TOKEN = 16
 """The same for the value of a `key: value` line whose key does not tell that it is secret."""
+_LONG = 4096
+"""Characters from which on a value is expected as it is, in JSON and in base64 only."""
 _MOST_LOOKED_AT = 1 << 16
 """Characters of a value in which parts and lines are looked for."""
 
 _COMMON = """
-administrator always bearer changed cluster cluster.local config database default development disable disabled enable
-enabled failed global ignore ignored internal kubernetes localhost mariadb master message metadata mongodb namespace
-opaque operator password postgres postgresql present primary private production public rabbitmq readonly readwrite
-replica require required running secret secrets server service skipped staging standard status string success succeeded
-system testing unknown unreachable username verify-full warning http:// https:// /var/run /var/lib
+administrator always ansible bearer changed cluster cluster.local config database default development disable disabled
+enable enabled failed global ignore ignored internal kubernetes localhost mariadb master message metadata mongodb
+namespace opaque operator password postgres postgresql present primary private production public rabbitmq readonly
+readwrite replica require required running secret secrets server service skipped staging standard status string
+success succeeded system testing unknown unreachable username verify-full warning http:// https:// /var/run /var/lib
 """
 ORDINARY = frozenset(_COMMON.split())
 """Values that say nothing and stand everywhere. Whoever has `password` for a password has no secret."""
@@ -88,9 +90,14 @@ def is_ordinary(text: str) -> bool:
     return squeezed.isdigit() and len(squeezed) < _LEAST_DIGITS
 
 
-def written(text: str) -> Iterator[Form]:
-    """Yield the forms of a text that is written as such, without blanks around it."""
-    for spelling in _spellings(text.strip()):
+def written(text: str, *, in_urls: bool) -> Iterator[Form]:
+    """Yield the forms of a text that is written as such, perhaps in URLs too, without blanks around it."""
+    text = text.strip()
+    spellings = _spellings(text)
+    if in_urls and len(text) <= _LONG and _NOT_IN_URLS.search(text):
+        octets = text.encode("utf-8", "surrogatepass")
+        spellings |= {quote(octets, safe=""), quote(octets), quote_plus(octets)}
+    for spelling in spellings:
         yield Form(squeeze(spelling.encode("utf-8", "surrogatepass")))
 
 
@@ -106,6 +113,8 @@ def encoded(value: bytes) -> Iterator[Form]:
 def _spellings(text: str) -> set[str]:
     """How encoders write a text, as far as squeezing does not make it the same."""
     found = {text}
+    if len(text) > _LONG:
+        return found | ({json.dumps(text), json.dumps(text, ensure_ascii=False)} if _SPECIAL.search(text) else set())
     if _SPECIAL.search(text):
         octets = repr(text.encode("utf-8", "surrogatepass"))[2:-1]
         found |= {json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text), ascii(text), octets}
@@ -117,9 +126,6 @@ def _spellings(text: str) -> set[str]:
             found.add(_MARKUP.sub(lambda match: f"\\u{ord(match[0]):04x}", dumped))
             # As Go does, which leaves the apostrophe.
             found.add(re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", dumped))
-    if _NOT_IN_URLS.search(text):
-        octets_of = text.encode("utf-8", "surrogatepass")
-        found |= {quote(octets_of, safe=""), quote(octets_of), quote_plus(octets_of)}
     return found
 
 
