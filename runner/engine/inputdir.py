@@ -312,6 +312,8 @@ def unfinished(root: Path) -> list[tuple[Path, str]]:
 def abandon(path: Path) -> None:
     """Remove what must not stay of a run that nobody has ended: what was secret in it, nobody knows any more."""
     (path / KUBECONFIG).unlink(missing_ok=True)
+    _remove(path / TEMPORARY)
+    _remove(_short_temporary(path))
     with contextlib.suppress(FileNotFoundError):
         ident = (path / _UNMASKED).read_text(encoding="utf-8").strip()
         if ident and "/" not in ident and ident not in {".", "..", artifacts.LATEST}:
