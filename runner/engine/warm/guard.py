@@ -1,9 +1,9 @@
 """What a task that runs in the playbook's own process may touch: code that is known, and values that nobody else has.
 
 A worker's fork protects the playbook's process from plugins that block, leak or misbehave, and from templates that
-change the values they are given. Where there is no fork, whatever is not known to be harmless raises `NeedsFork` before
-it runs, and the task is begun again in a worker. Owns the list of what is known. Must be imported only where Ansible is
-loaded.
+change the values they are given. Where there is no fork, whatever is not known to be harmless asks for one before it
+runs: the task begins again in a worker, or, if a module of it has run already, goes on in one. Owns the list of what is
+known. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -15,36 +15,18 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ansible
 from ansible import constants
 from ansible.executor.task_executor import TaskExecutor
 from ansible.playbook.task import Task
-from ansible.plugins.loader import action_loader, connection_loader, filter_loader, lookup_loader, test_loader
+from ansible.plugins.loader import connection_loader, filter_loader, lookup_loader, test_loader
 
-from runner.engine.warm import versions
+from runner.engine.warm import actions, versions
+from runner.engine.warm.actions import Kind
 
-_CORE = f"{Path(ansible.__file__).parent}{os.sep}"
-_ACTIONS = frozenset(
-    {
-        "assert",
-        "debug",
-        "fail",
-        "import_playbook",
-        "import_role",
-        "import_tasks",
-        "include_role",
-        "include_tasks",
-        "include_vars",
-        "set_fact",
-        "set_stats",
-        "validate_argument_spec",
-    }
-)
-_ACTIONS_BEFORE_2_21 = frozenset({"add_host", "group_by"})
-"""They report to the playbook's process since, and wait for it."""
 _LOOKUPS = frozenset(
     {
         "config",
@@ -103,48 +85,80 @@ _CHANGEABLE = (MutableMapping, MutableSequence, MutableSet, deque)
 
 
 class NeedsFork(BaseException):
-    """A task has come to something that must not run in the playbook's process. Nothing of it has happened yet."""
+    """A task has come to something that must not run in the playbook's process, and can begin again in a worker."""
 
 
-_inside = threading.local()
+class HandedOver(BaseException):
+    """A task goes on in a worker; what is left of it in this process must do nothing more."""
+
+
+@dataclass
+class Inside:
+    """A task that runs without a fork."""
+
+    hand_over: Callable[[], None]
+    """Forks; returns in the worker, and raises `HandedOver` here."""
+    commit: Callable[[], None]
+    """Called before the first module runs: the task cannot begin again any more."""
+    with_modules: bool
+    """Whether it may run modules."""
+    committed: bool = False
+    left: bool = False
+    """Whether it goes on elsewhere."""
+
+
+_local = threading.local()
+
+
+def inside() -> Inside | None:
+    """Return the task that this thread runs without a fork."""
+    task: Inside | None = getattr(_local, "task", None)
+    return task
 
 
 def watching() -> bool:
     """Whether this thread runs a task without a fork."""
-    return bool(getattr(_inside, "depth", 0))
+    return inside() is not None
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
+def watched(task: Inside) -> Iterator[None]:
     """Run a task without a fork."""
-    _inside.depth = getattr(_inside, "depth", 0) + 1
+    _local.task = task
     try:
         yield
     finally:
-        _inside.depth -= 1
+        _local.task = None
+
+
+def leave() -> None:
+    """Stop watching: this process is a worker by now."""
+    _local.task = None
+
+
+def need_fork() -> None:
+    """Go on only in a worker."""
+    task = inside()
+    if task is None:
+        return
+    if task.left:
+        raise HandedOver
+    if not task.committed:
+        raise NeedsFork
+    task.hand_over()
+
+
+def about_to_run_a_module() -> None:
+    """Say that something will happen that must not happen twice."""
+    task = inside()
+    if task is not None and not task.committed:
+        task.commit()
+        task.committed = True
 
 
 def is_possible() -> bool:
     """Whether anything can be said about what templates run."""
     return not constants.DEFAULT_JINJA2_EXTENSIONS
-
-
-@functools.cache
-def is_known_action(action: str, collections: tuple[str, ...]) -> bool:
-    """Whether an action is one of those that never leave the controller, and Ansible's own."""
-    name = action.rpartition(".")[2]
-    if name not in _ACTIONS and not (name in _ACTIONS_BEFORE_2_21 and versions.CORE < (2, 21)):
-        return False
-    if action in constants._ACTION_ALL_INCLUDES:
-        return True
-    path = action_loader.find_plugin(action, collection_list=list(collections) or None)
-    return bool(path) and path == f"{_CORE}plugins{os.sep}action{os.sep}{name}.py"
-
-
-def knows_action(task: Any) -> bool:
-    """Whether a task's action is known."""
-    collections = tuple(task.collections or ())
-    return isinstance(task.action, str) and "{" not in task.action and is_known_action(task.action, collections)
 
 
 def install() -> None:
@@ -162,11 +176,21 @@ def _hook_actions() -> None:
     @functools.wraps(validate)
     def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Ansible comes here once a task is not skipped, and before anything of it happens.
-        if watching() and (not knows_action(self) or self.until or self.retries or self.become):
-            raise NeedsFork
+        task = inside()
+        if task is not None and not _may_run(self, task):
+            need_fork()
         return validate(self, *args, **kwargs)
 
     Task.post_validate = post_validate
+
+
+def _may_run(task: Any, inside_of: Inside) -> bool:
+    if task.become or task.async_val or task.timeout:
+        return False
+    kind = actions.kind_of(task)
+    if kind is Kind.ON_CONTROLLER:
+        return inside_of.with_modules or not (task.until or task.retries)
+    return kind is Kind.OF_MODULES and inside_of.with_modules
 
 
 def _hook_connections() -> None:
@@ -176,13 +200,12 @@ def _hook_connections() -> None:
     @functools.wraps(get)
     def get_connection(self: Any, cvars: Any, templar: Any, current_connection: str) -> Any:
         if watching() and not _is_core(connection_loader, current_connection, _CONNECTIONS):
-            raise NeedsFork
+            need_fork()
         return get(self, cvars, templar, current_connection)
 
     @functools.wraps(become)
     def get_become(self: Any, name: str) -> Any:
-        if watching():
-            raise NeedsFork
+        need_fork()
         return become(self, name)
 
     TaskExecutor._get_connection = get_connection
@@ -193,7 +216,7 @@ def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:
     if not isinstance(name, str):
         return False
     found = loader.find_plugin_with_context(name).plugin_resolved_path
-    return bool(found) and found.startswith(_CORE) and Path(found).stem in known
+    return bool(found) and found.startswith(actions.CORE) and Path(found).stem in known
 
 
 def _hook_lookups() -> None:
@@ -202,7 +225,7 @@ def _hook_lookups() -> None:
     @functools.wraps(get)
     def get_lookup(name: str, *args: Any, **kwargs: Any) -> Any:
         if watching() and not _is_core(lookup_loader, name, _LOOKUPS):
-            raise NeedsFork
+            need_fork()
         return get(name, *args, **kwargs)
 
     lookup_loader.get = get_lookup
@@ -229,6 +252,8 @@ def _hook_loader(loader: Any, known: _Known) -> None:
 
     @functools.wraps(get)
     def get_plugin(name: str, *args: Any, **kwargs: Any) -> Any:
+        if watching():
+            known.check(name)
         return known.get(name) if watching() else get(name, *args, **kwargs)
 
     loader.get = get_plugin
@@ -243,26 +268,27 @@ class _Known:
         self._foreign: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
 
     def check(self, name: str) -> None:
-        """Raise `NeedsFork` where a template would get anything but what is known."""
+        """Ask for a fork where a template would get anything but what is known."""
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
-        if short in _FILTERS_TO_FORK or name in self._names_of_project():
-            raise NeedsFork
-        if collection and collection not in _COLLECTIONS:
-            raise NeedsFork
+        if (
+            short in _FILTERS_TO_FORK
+            or name in self._names_of_project()
+            or (collection and collection not in _COLLECTIONS)
+        ):
+            need_fork()
 
     def get(self, name: str) -> Any:
         """Return one that `check` let pass, as its loader would."""
-        self.check(name)
         if self._core is None:
             self._core = _only_core(self._loader)
         plugin = self._core.get(name)
         origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
         if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
-            raise NeedsFork
+            need_fork()
         return plugin
 
     def _names_of_project(self) -> frozenset[str]:
-        files = tuple(sorted(path for path in _files(self._loader) if not path.startswith(_CORE)))
+        files = tuple(sorted(path for path in _files(self._loader) if not path.startswith(actions.CORE)))
         if files != self._foreign[0]:
             self._foreign = (files, _names_in_fork(self._loader))
         return self._foreign[1]
@@ -271,7 +297,7 @@ class _Known:
 def _files(loader: Any) -> Iterator[str]:
     folders = loader._get_paths()
     for folder in folders:
-        if not folder.startswith(_CORE):
+        if not folder.startswith(actions.CORE):
             with contextlib.suppress(OSError):
                 yield from (entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
 
@@ -312,12 +338,13 @@ def _names_in_fork(loader: Any) -> frozenset[str]:
         said = file.read()
     os.waitpid(pid, 0)
     if not said:
-        raise NeedsFork
+        need_fork()
+        return frozenset()
     return frozenset(json.loads(said))
 
 
 def _is_from_core(plugin: Any) -> bool:
-    return str(getattr(plugin, "_original_path", "")).startswith(_CORE)
+    return str(getattr(plugin, "_original_path", "")).startswith(actions.CORE)
 
 
 def _hook_values() -> None:
@@ -333,10 +360,10 @@ def _hook_access(environment: Any, method: str) -> None:
     @functools.wraps(access)
     def checked(self: Any, obj: Any, name: Any) -> Any:
         if watching() and isinstance(name, str):
-            if name in _CHANGING and isinstance(obj, _CHANGEABLE) and name not in obj:
-                raise NeedsFork
-            if name.startswith("set_") and type(obj).__module__.startswith("ansible."):
-                raise NeedsFork
+            if (name in _CHANGING and isinstance(obj, _CHANGEABLE) and name not in obj) or (
+                name.startswith("set_") and type(obj).__module__.startswith("ansible.")
+            ):
+                need_fork()
         return access(self, obj, name)
 
     setattr(environment, method, checked)

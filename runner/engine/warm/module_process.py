@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from runner.engine.warm import world as worlds
 from runner.engine.warm.payload import Payload
+from runner.engine.warm.session import Session
 from runner.engine.warm.world import World
 
 _STREAMS = 3
@@ -44,7 +45,7 @@ class Request:
     open_files: int
     environment: Mapping[bytes, bytes]
     umask: int
-    own_session: bool
+    session: Session
     learned: str
     """A file that takes what the module imported beyond what was there, or empty."""
 
@@ -94,8 +95,10 @@ def _arrive(descriptors: list[int]) -> Request:
 
 
 def _become(ground: Ground, request: Request) -> None:
-    if request.own_session:
+    if request.session is Session.OWN:
         os.setsid()
+    elif request.session is Session.OWN_GROUP:
+        os.setpgid(0, 0)
     os.umask(request.umask)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()

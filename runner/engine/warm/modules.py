@@ -8,8 +8,10 @@ own way, which is left as it is. Must be imported only where Ansible is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from typing import Any
 
 from ansible import constants
 from ansible.executor import module_common
+from ansible.executor.interpreter_discovery import InterpreterDiscoveryRequiredError
+from ansible.executor.process.worker import WorkerProcess
 from ansible.module_utils.common.text.converters import to_bytes
 from ansible.plugins import action as action_plugins
 from ansible.plugins.action import ActionBase
@@ -25,7 +29,7 @@ from ansible.plugins.connection import local
 from ansible.plugins.shell import sh
 from ansible.utils.display import Display
 
-from runner.engine.warm import module_process, shell, versions
+from runner.engine.warm import guard, module_process, shell, versions
 from runner.engine.warm.module_process import Ground, Request
 from runner.engine.warm.payload import Payload, Payloads
 from runner.engine.warm.zygote import Unavailable, Zygote
@@ -77,14 +81,14 @@ class Modules:
             payload = self.payloads.find(arguments["module_name"], arguments["module_path"], source, cache)
         except (Exception, SystemExit) as error:
             raise _OwnWay from error  # whatever it is, Ansible shall say it
-        if payload.respawns or payload.name in _OWN_WAYS:
+        if payload.starts_anew or payload.name in _OWN_WAYS:
             raise _OwnWay
         prepared = _Prepared(b"#")
         prepared.shells = _shells()
         call = versions.encode(arguments["module_args"], task_vars, templar)
         prepared.folder = action._loader.get_basedir()
         through = _through(prepared.shells, prepared.folder, environment)
-        prepared.request = self._request(payload, arguments["module_name"], call, through)
+        prepared.request = self._request(payload, arguments["module_name"], call, through, task_vars)
         return versions.built(prepared, shebang)
 
     def _may_change(self, environment: Mapping[str, Any]) -> bool:
@@ -102,6 +106,7 @@ class Modules:
         module_name: str,
         call: versions.Call,
         environment: Mapping[bytes, bytes],
+        task_vars: Mapping[str, Any],
     ) -> Request:
         key = (payload.name, payload.path)
         return Request(
@@ -112,13 +117,26 @@ class Modules:
             open_files=call.open_files,
             environment=environment,
             umask=_umask(),
-            own_session=os.getsid(0) != os.getsid(self.zygote.pid),
+            session=versions.worker_session(task_vars),
             learned=self.learned,
         )
 
     def run(self, prepared: _Prepared) -> shell.Output:
         """Run a module in a fork."""
-        return shell.ending(prepared.shells, self.zygote.run(prepared.request, prepared.folder))
+        guard.about_to_run_a_module()
+        try:
+            output = self.zygote.run(prepared.request, prepared.folder)
+        except (KeyboardInterrupt, SystemExit):
+            if guard.watching():  # there is no worker that Ansible could end, and what it started along with it
+                self.end_running(signal.SIGTERM)
+            raise
+        return shell.ending(prepared.shells, output)
+
+    def end_running(self, number: int) -> None:
+        """Send a signal to the modules that this process waits for."""
+        for pid in self.zygote.running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)
 
 
 def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Mapping[bytes, bytes]:
@@ -164,6 +182,7 @@ def install(modules: Modules) -> None:
     _hook_modify(modules, current)
     _hook_pipelining()
     _hook_connection(modules)
+    _hook_end_of_worker(modules)
 
 
 def _hook_execute(current: list[Any]) -> None:
@@ -220,7 +239,11 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
         try:
             built = modules.prepare(action, source, arguments)
         except _OwnWay:
+            guard.need_fork()
             return modify(*args, **kwargs)
+        except InterpreterDiscoveryRequiredError:
+            guard.need_fork()  # what is discovered is noted in the host's variables
+            raise
         action._warm = True
         return built
 
@@ -244,6 +267,7 @@ def _hook_connection(modules: Modules) -> None:
     @functools.wraps(execute)
     def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
         if not isinstance(in_data, _Prepared):
+            guard.need_fork()
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)
         if not self._connected:
             self._connect()
@@ -251,6 +275,20 @@ def _hook_connection(modules: Modules) -> None:
         return output.code, output.stdout, output.stderr
 
     local.Connection.exec_command = exec_command
+
+
+def _hook_end_of_worker(modules: Modules) -> None:
+    """Have a worker that is ended take its module along, as it does where that is in its group of processes."""
+    end: Callable[..., Any] | None = getattr(WorkerProcess, "_term", None)
+    if end is None:  # before ansible-core 2.19 a worker has no group of its own
+        return
+
+    @functools.wraps(end)
+    def term(self: Any, signum: int, frame: Any) -> Any:
+        modules.end_running(signum)
+        return end(self, signum, frame)
+
+    WorkerProcess._term = term
 
 
 def install_commands() -> None:

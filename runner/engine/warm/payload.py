@@ -20,6 +20,7 @@ from runner.engine.warm import versions
 
 _SYNTHETIC = "<payload>"
 _RESPAWN = "ansible.module_utils.common.respawn"
+_STARTS_ANEW = (b"multiprocessing", b"ProcessPoolExecutor")
 Stamp = tuple[str, int, int]
 """A path, its time of change in nanoseconds, and its size."""
 
@@ -58,10 +59,8 @@ class Payload:
     around: tuple[Stamp, ...]
     """What stands where overrides of `module_utils` are looked for."""
 
-    @property
-    def respawns(self) -> bool:
-        """Whether the module may want to start itself again from its payload, which is not there."""
-        return _RESPAWN in self.entries
+    starts_anew: bool
+    """Whether the module may want to start itself again from its payload, which is not there."""
 
     def stands(self, around: tuple[Stamp, ...]) -> bool:
         """Whether nothing that it was resolved from has changed."""
@@ -127,7 +126,10 @@ def resolve(module_name: str, path: str, source: bytes) -> Payload:
         entries[python_name.removesuffix(".__init__")] = _entry(file, python_name, content)
     entries[name] = Entry(path, _digest(source), is_package=False, source=None, is_builtin=False)
     stamps = {_stamp(entry.path) for entry in entries.values() if entry.source is None}
-    return Payload(name, path, entries, tuple(sorted(stamp for stamp in stamps if stamp)), around())
+    starts_anew = _RESPAWN in entries or any(
+        word in entry.read() for entry in entries.values() if not entry.is_builtin for word in _STARTS_ANEW
+    )
+    return Payload(name, path, entries, tuple(sorted(stamp for stamp in stamps if stamp)), around(), starts_anew)
 
 
 def _entry(file: str, python_name: str, content: bytes) -> Entry:

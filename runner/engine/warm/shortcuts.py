@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from runner.engine.warm import ahead, module_process, modules, tasks
+from runner.engine.warm import ahead, module_process, modules, tasks, waiting
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
 from runner.engine.warm.payload import Payloads
@@ -19,6 +19,8 @@ NAMES = {
     "modules": "Modules on local connections run in a fork, not in a new interpreter.",
     "commands": "Temporary folders are made and removed without a shell.",
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
+    "actions": "Where a play has one host, actions that run modules need no worker's process either.",
+    "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
 """What each shortcut does."""
 
@@ -38,7 +40,9 @@ def install(off: frozenset[str], made: Ahead) -> None:
     if "commands" not in off:
         modules.install_commands()
     if "tasks" not in off:
-        tasks.install()
+        tasks.install(with_modules=not off & {"actions", "commands", "modules"})
+    if "waiting" not in off:
+        waiting.install()
 
 
 def _install_modules(made: Ahead) -> None:

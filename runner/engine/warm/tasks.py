@@ -1,9 +1,11 @@
-"""Tasks without a worker's fork: those that never leave the controller, and those that are skipped.
+"""Tasks without a worker's fork: those that never leave the controller, those that are skipped, and, where a play has
+one host only, those whose modules are forked anyway.
 
 Hooks into Ansible where a worker would be started. The worker's own code then runs here, on copies of what a fork would
 have copied, and what it reports goes through the queue's own serialization and into the strategy's own handling, when a
 worker's results would be looked at. `guard` sees to it that nothing but known code runs; where it does not pass, the
-worker is started after all, and begins from the beginning. Must be imported only where Ansible is loaded.
+worker is started after all: before anything happened it begins from the beginning, after that it goes on from here. Must
+be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from ansible.plugins import strategy as strategies
 from ansible.plugins.strategy import StrategyBase
 from ansible.utils.display import Display
 
-from runner.engine.warm import guard, versions
+from runner.engine.warm import actions, guard, handover, versions
+from runner.engine.warm.actions import Kind
+from runner.engine.warm.guard import Inside
 
 _STRATEGIES = frozenset({"debug", "free", "host_pinned", "linear"})
 _STRATEGY_FOLDER = Path(ansible.__file__).parent / "plugins" / "strategy"
@@ -39,16 +43,26 @@ class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
     def __init__(self) -> None:
         self._items: list[Any] = []
         self._thread = threading.get_ident()
+        self._real: Any = None
 
     def __bool__(self) -> bool:
         # Ansible's display asks whether it has a queue; only this task's thread has one.
         return threading.get_ident() == self._thread
 
     def put(self, obj: Any) -> None:
-        self._items.append(ForkingPickler.loads(ForkingPickler.dumps(obj)))
+        if self._real is not None:
+            self._real.put(obj)
+        else:
+            self._items.append(ForkingPickler.loads(ForkingPickler.dumps(obj)))
 
     def get(self) -> Any:
         return self._items.pop(0) if self._items else strategies.StrategySentinel()
+
+    def pass_on(self, to: Any) -> None:
+        """Send what there is, and from now on whatever comes."""
+        self._real = to
+        while self._items:
+            to.put(self._items.pop(0))
 
 
 class _Reader:
@@ -76,14 +90,14 @@ class _Stream:
         return ""
 
 
-def install() -> None:
-    """Run tasks here where that is possible."""
+def install(*, with_modules: bool) -> None:
+    """Run tasks here where that is possible; those with modules need both shortcuts for these."""
     if not guard.is_possible():
         return
     guard.install()
     current: list[Any] = []
     _hook_queue(current)
-    _hook_start(current)
+    _hook_start(current, with_modules=with_modules)
     _hook_results()
 
 
@@ -101,35 +115,80 @@ def _hook_queue(current: list[Any]) -> None:
     StrategyBase._queue_task = queue_task
 
 
-def _hook_start(current: list[Any]) -> None:
+def _hook_start(current: list[Any], *, with_modules: bool) -> None:
     start: Callable[..., Any] = WorkerProcess.start
 
     @functools.wraps(start)
     def start_worker(self: Any) -> Any:
         strategy = current[-1] if current else None
-        if strategy is None or not _may_try(strategy, self._task):
+        if strategy is None or not _is_known(strategy):
             return start(self)
-        reports = _Reports()
-        try:
-            with guard.watched(), _as_worker(reports):
-                versions.run_worker(_stand_in(self, reports))
-        except guard.NeedsFork:
+        alone = with_modules and len(strategy._hosts_cache) == 1
+        if not _may_try(self._task, with_modules=alone):
             return start(self)
-        strategy.__dict__.setdefault("_warm_reports", []).append(reports)
+        reports = _Here(self, start, with_modules=alone).run()
+        if reports is not None:
+            strategy.__dict__.setdefault("_warm_reports", []).append(reports)
         return None
 
     WorkerProcess.start = start_worker
 
 
-def _may_try(strategy: Any, task: Any) -> bool:
-    """Whether it is worth beginning a task here."""
+class _Here:
+    """One task that runs here."""
+
+    def __init__(self, worker: Any, start: Callable[[Any], Any], *, with_modules: bool) -> None:
+        self._worker = worker
+        self._start = start
+        self._reports = _Reports()
+        self._inside = Inside(self._hand_over, self._commit, with_modules)
+
+    def run(self) -> _Reports | None:
+        """Run it; returns what it reported, or nothing where that arrives like a worker's."""
+        process = os.getpid()
+        try:
+            with guard.watched(self._inside), _as_worker(self._reports):
+                try:
+                    versions.run_worker(_stand_in(self._worker, self._reports))
+                finally:
+                    if os.getpid() != process:
+                        handover.end()
+        except guard.NeedsFork:
+            self._start(self._worker)
+        except guard.HandedOver:
+            pass
+        else:
+            return None if self._inside.committed else self._reports
+        return None
+
+    def _commit(self) -> None:
+        self._reports.pass_on(self._worker._final_q)
+
+    def _hand_over(self) -> None:
+        if handover.fork(self._worker, self._start):
+            guard.leave()
+            return
+        self._inside.left = True
+        raise guard.HandedOver
+
+
+def _is_known(strategy: Any) -> bool:
+    """Whether a strategy is Ansible's own."""
     module = sys.modules[type(strategy).__module__]
     file = Path(getattr(module, "__file__", None) or os.sep)
-    if file.parent != _STRATEGY_FOLDER or file.stem not in _STRATEGIES:
+    return file.parent == _STRATEGY_FOLDER and file.stem in _STRATEGIES
+
+
+def _may_try(task: Any, *, with_modules: bool) -> bool:
+    """Whether it is worth beginning a task here."""
+    if task.timeout or task.async_val:
         return False
-    if task.timeout or task.async_val or (task.loop_control and task.loop_control.pause):
+    if task.loop_control and task.loop_control.pause and not with_modules:
         return False
-    return bool(task.when or task.loop is not None or guard.knows_action(task))
+    kind = actions.kind_of(task)
+    if kind is Kind.ON_CONTROLLER or (kind is Kind.OF_MODULES and with_modules):
+        return True
+    return bool(task.when or task.loop is not None)
 
 
 def _stand_in(worker: Any, reports: _Reports) -> Any:

@@ -22,6 +22,8 @@ from ansible.executor import module_common
 from ansible.plugins.loader import module_utils_loader
 from ansible.release import __version__
 
+from runner.engine.warm.session import Session
+
 CORE: tuple[int, int] = tuple(int(part) for part in __version__.split(".")[:2])  # type: ignore[assignment]
 TAGGED = CORE >= (2, 19)
 """Values carry tags, and results are made with a serialization profile."""
@@ -129,6 +131,15 @@ def built(data: bytes, shebang: str) -> Any:
     return module_common._BuiltModule(
         b_module_data=data, module_style="new", shebang=shebang, serialization_profile=_PROFILE
     )
+
+
+def worker_session(task_vars: Mapping[str, Any]) -> Session:
+    """Return how a worker's processes, its modules among them, stand apart."""
+    if not TAGGED:
+        return Session.SHARED
+    if CORE < (2, 21) or constants.config.get_config_value("WORKER_SESSION_ISOLATION", variables=task_vars):
+        return Session.OWN
+    return Session.OWN_GROUP
 
 
 def plugin_intercept() -> Any:
