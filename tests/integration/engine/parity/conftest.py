@@ -1,0 +1,228 @@
+"""Runs one project with both engines, one after the other in the same folders, and compares everything they show.
+
+As the folders are the same, no path may differ; what may stands in `differences.py`. The engine under test runs
+twice: what it kept of its first run must not show in its second. `PARITY_ENGINE=exec` compares the cold engine with
+itself, which tests the list; `PARITY_KEEP=FOLDER` keeps what was seen where it differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from runner.engine.engines import EngineSettings
+from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.engine.run_engine import RunEngine
+from runner.engine_names import EngineName
+from runner.objects import GVK, ObjectKey
+from runner.watches import Content, Playbook, Role
+from tests.integration.engine.parity.differences import differences
+from tests.integration.engine.parity.observe import Observation, files, remains
+
+PROJECT = Path(__file__).with_name("project")
+KIND = GVK("cache.example.com", "v1alpha1", "Memcached")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where all runs take place."""
+
+    project: Path
+    root: Path
+    work: Path
+    """What roles write."""
+    http: str
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / KIND.group / KIND.version / KIND.kind / "default" / "sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A run of `hanging.yml` that hangs."""
+
+    pid: int
+    """The process that hangs."""
+    events: list[Event]
+    cancel: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """An engine, the name that it knows the engine under test by, and where runs take place."""
+
+    engine: RunEngine
+    name: EngineName
+    place: Place
+    processes_of: Callable[[Path], list[int]]
+    keep: Path | None
+    """Where pairs that differ are kept, as JSON."""
+
+    async def __call__(
+        self,
+        content: Content | str,
+        expected: Outcome = Outcome.SUCCEEDED,
+        *,
+        any_order: bool = False,
+        **changes: Any,
+    ) -> Observation:
+        """Run with both, compare, and return what the cold run showed. `content` may name a playbook of the project."""
+        cold = await self.observe(content, "exec", **changes)
+        assert cold.result.outcome is expected, f"{cold.result}\n{cold.stdout()[-3000:]}"
+        for which in ("first", "second") if self.name != "exec" else ("only",):
+            other = await self.observe(content, self.name, **changes)
+            self._compare(cold, other, f"{content}, {which} run:", any_order=any_order)
+        return cold
+
+    def _compare(self, cold: Observation, other: Observation, what: str, *, any_order: bool) -> None:
+        found = differences(cold.value(), other.value(), any_order=any_order)
+        if found and self.keep:
+            number = len(list(self.keep.iterdir())) + 1
+            kept = json.dumps([what, cold.value(), other.value(), any_order], default=str)
+            (self.keep / f"{number}.json").write_text(kept, encoding="utf-8")
+        assert not found, f"{what}\n{found}"
+
+    async def under_test(self, content: Content | str, **changes: Any) -> Observation:
+        """Run with the engine under test alone."""
+        return await self.observe(content, self.name, **changes)
+
+    async def interrupted(
+        self,
+        where: str,
+        expected: Outcome,
+        act: Callable[[Hanging], object],
+        *,
+        how: str = "",
+        broken_off: bool = False,
+        **changes: Any,
+    ) -> Observation:
+        """Run `hanging.yml` with both, `act` once it hangs, compare, and return what the cold run showed.
+
+        With `broken_off` the run's own files may end anywhere.
+        """
+        seen = []
+        for engine in ("exec", self.name):
+            extra_vars = {"where": where, "how": how}
+            one = await self.observe("hanging.yml", engine, act, extra_vars=extra_vars, **changes)
+            assert one.result.outcome is expected, f"{one.result}\n{one.stdout()[-3000:]}"
+            seen.append(one.without_files() if broken_off else one)
+        self._compare(seen[0], seen[1], f"{where} {how}:", any_order=False)
+        return seen[0]
+
+    async def observe(
+        self, content: Content | str, engine: EngineName, act: Callable[[Hanging], object] | None = None, **changes: Any
+    ) -> Observation:
+        """Run once, in folders made anew."""
+        place = self.place
+        content = Playbook(place.project / content) if isinstance(content, str) else content
+        for folder in (place.root / KIND.group, place.work):  # beside it stands what the engine keeps
+            shutil.rmtree(folder, ignore_errors=True)
+        place.work.mkdir()
+        events: list[Event] = []
+        running = asyncio.create_task(self.engine.run(self.job(content, engine=engine, **changes), events.append))
+        if act:
+            await until((place.work / "begun").exists, running)
+            pid = int((place.work / "begun").read_text(encoding="ascii"))
+            act(Hanging(pid, events, running.cancel))
+        try:
+            result = await running
+        except asyncio.CancelledError:
+            result = RunResult(Outcome.CANCELED, None, (), "", None, 0.0)
+        looked = await asyncio.to_thread(files, place.run_dir, place.work)
+        return Observation(result, events, looked, remains(self.processes_of, place.root))
+
+    def job(self, content: Content, **changes: Any) -> Job:
+        """Describe a run; `extra_vars` and `environment` are added to what every run is given."""
+        place = self.place
+        given = {
+            "work": str(place.work),
+            "http": place.http,
+            "bare_python": sys._base_executable,  # type: ignore[attr-defined]  # as `venv` finds it
+        }
+        fields: dict[str, Any] = {
+            "ident": "run-1",
+            "gvk": KIND,
+            "key": ObjectKey("default", "sample"),
+            "content": content,
+            "run_dir": place.run_dir,
+            "unsafe_keys": frozenset(),
+            "verbosity": 0,
+            "ansible_args": "",
+            "max_artifacts": 20,
+            "kubeconfig": "apiVersion: v1\nkind: Config\n",
+            "deadline": 280.0,
+        }
+        extra_vars = {**given, **changes.pop("extra_vars", {})}
+        environment = {"ANSIBLE_GATHERING": "explicit", **changes.pop("environment", {})}
+        return Job(**{**fields, **changes, "extra_vars": extra_vars, "environment": environment})
+
+    def role(self, name: str) -> Role:
+        """Return a role of the project."""
+        return Role(name, self.place.project / "roles" / name)
+
+
+async def until(condition: Callable[[], bool], running: asyncio.Task[Any], within: float = 90.0) -> None:
+    """Wait for a condition while something goes on."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert not running.done(), running.result()
+        assert time.monotonic() < deadline, f"not within {within} s"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A copy of the project, with the file that a binary module is, and a web server."""
+    folder = tmp_path_factory.mktemp("parity")
+    project = folder / "project"
+    shutil.copytree(PROJECT, project)
+    # Any program that prints its argument's content is a module: the arguments come back as its result.
+    shutil.copy(shutil.which("cat") or "/bin/cat", project / "library" / "binary_module")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield Place(project, folder / "runner", folder / "work", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+        serving.join()
+
+
+class _Echo(http.server.BaseHTTPRequestHandler):
+    """Answers with what it was asked."""
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        text = f"{self.command} {self.path}\n{self.rfile.read(length).decode()}".encode()
+        self.send_response(404 if self.path == "/missing" else 200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_POST = do_GET  # noqa: N815 - the name that the server looks for
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class' name
+        """Say nothing."""
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def parity(place: Place, processes_of: Callable[[Path], list[int]]) -> AsyncIterator[Parity]:
+    engine = RunEngine(place.root, EngineSettings("exec", frozenset(), 0))
+    name: EngineName = "exec" if os.environ.get("PARITY_ENGINE") == "exec" else "warm"
+    engine.check(name, "PARITY_ENGINE")
+    keep = os.environ.get("PARITY_KEEP")
+    yield Parity(engine, name, place, processes_of, Path(keep) if keep else None)
+    await engine.close(0)

@@ -1,0 +1,200 @@
+"""What may differ between two runs of the same role, and how anything else that differs is shown.
+
+`MAY_DIFFER` is the one list. A field on it must still have its shape on both sides, and what is only a name (a uuid, a
+process id) is given a number by its first appearance: the same name in the same places stays the same. Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+_NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"
+_SPAN = r"[0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+_SHOWN_AROUND = 60
+_SHOWN_DIFFERENCES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field that may differ wherever it stands, as long as all of its value, as JSON, has this shape.
+
+    With `numbered`, equal values stay equal.
+    """
+
+    name: str
+    shape: str
+    why: str
+    numbered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text that may differ wherever it stands in a string or a name. With `numbered`, equal ones stay equal."""
+
+    pattern: str
+    shown: str
+    why: str
+    numbered: bool = False
+
+
+MAY_DIFFER: tuple[Field | Text, ...] = (
+    # Times
+    Field("duration", _NUMBER, "seconds"),
+    Field("delta", f'"{_SPAN}"', "time that a command took"),
+    Field("elapsed", "[0-9]+", "seconds that wait_for and uri took"),
+    Field("(mtime|ctime|atime|birthtime)", _NUMBER, "times of a file that the role made"),
+    Field("inode", "[0-9]+", "a file that the role made"),
+    Text(_TIME, "time", "moments: created, start, end, completion, and those in messages"),
+    Text(r"\b[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT", "time", "HTTP's moments"),
+    Text(r"(?<=Paused for )[0-9.]+(?= seconds)", "span", "time that pause took"),
+    Text(rf"(?<=[\" ]){_SPAN}(?=[\" ])", "span", "time that a command took, as -v shows it"),
+    # Names
+    Text(
+        r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+        "uuid",
+        "names of events, plays and tasks",
+        numbered=True,
+    ),
+    Field("p?pid", "[0-9]+", "process ids", numbered=True),
+    Text(r"(?<=ansible-tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+", "temporary", "folder of a module, by time and process"),
+    Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
+    Text(r"zip_data='[^']*'", "payload", "a module's payload, which holds when it was made, in a traceback"),
+    Text(r"(?<=j)[0-9]+\.[0-9]+(?=\b)", "async", "job of an async task"),
+)
+
+
+class _Same:
+    """Turns what one run showed into what both must show."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+
+    def of(self, value: Any, name: str = "") -> Any:
+        text = None
+        for rule in _fields(name):
+            text = text if text is not None else json.dumps(value, default=str)
+            if re.fullmatch(rule.shape, text):
+                return f"<{rule.name}{self._number(rule.name, text) if rule.numbered else ''}>"
+        if isinstance(value, Mapping):
+            return {self._text(key): self.of(value[key], key) for key in sorted(value, key=_natural)}
+        if isinstance(value, list | tuple):
+            return [self.of(item, name) for item in value]
+        return self._text(value) if isinstance(value, str) else value
+
+    def _text(self, text: str) -> str:
+        for each in _TEXTS:
+            text = each.compiled.sub(partial(self._shown, each.rule), text)
+        return text
+
+    def _shown(self, rule: Text, found: re.Match[str]) -> str:
+        return f"<{rule.shown}{self._number(rule.shown, found[0]) if rule.numbered else ''}>"
+
+    def _number(self, kind: str, text: str) -> str:
+        count = sum(known == kind for known, _ in self._names)
+        return self._names.setdefault((kind, text), f" {count + 1}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    rule: Text
+    compiled: re.Pattern[str]
+
+
+_TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER if isinstance(rule, Text))
+
+
+def _fields(name: str) -> Iterator[Field]:
+    return (rule for rule in MAY_DIFFER if isinstance(rule, Field) and re.fullmatch(rule.name, name))
+
+
+def _natural(text: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text))
+
+
+def differences(cold: Mapping[str, Any], other: Mapping[str, Any], *, any_order: bool) -> str:
+    """Compare two observations; return what must not differ and does, readably, empty when nothing does.
+
+    With `any_order` the tasks of several hosts may interleave in any way: each host's own events keep their order.
+    """
+    sides = [_Same().of(_by_host(value) if any_order else value) for value in (cold, other)]
+    first, second = sides
+    streams = [[_label(event) for event in side["events"]] for side in sides]
+    if streams[0] != streams[1]:
+        stream = difflib.unified_diff(streams[0], streams[1], "cold", "other", lineterm="", n=2)
+        ends = _differing(first["result"], second["result"], "result")
+        return "\n".join(["The event streams differ:", *stream, *ends])
+    return "\n".join(_limited(list(_differing(first, second, ""))))
+
+
+def _by_host(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Group events by host, and take out what numbers them across hosts."""
+    numbering = {"counter", "start_line", "end_line", "uuid", "parent_uuid"}
+    events = [{key: item for key, item in event.items() if key not in numbering} for event in value["events"]]
+    events.sort(key=lambda event: str(event.get("event_data", {}).get("host", "")))
+    kept = {path: look for path, look in value["files"].items() if "/job_events/" not in path}
+    for path, look in kept.items():
+        if path.endswith("/stdout"):
+            look["content"] = sorted(look["content"])
+    return {**value, "events": events, "files": kept}
+
+
+def _label(event: Mapping[str, Any]) -> str:
+    data = event.get("event_data") or {}
+    res = data.get("res") or {}
+    parts = [str(data[key]) for key in ("play", "task", "host") if data.get(key)]
+    if "item" in res and event["event"].startswith("runner_item"):
+        parts.append(json.dumps(res["item"], default=str)[:_SHOWN_AROUND])
+    if not parts:
+        parts.append((event.get("stdout") or "")[:_SHOWN_AROUND])
+    return f"{event['event']} {' / '.join(parts)}"
+
+
+def _differing(first: Any, second: Any, path: str) -> Iterator[str]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in [*first, *(key for key in second if key not in first)]:
+            yield from _differing(first.get(key, _ABSENT), second.get(key, _ABSENT), f"{path}.{key}" if path else key)
+    elif isinstance(first, list) and isinstance(second, list) and _are_lines(first) and _are_lines(second):
+        if first != second:
+            yield "\n".join([path, *difflib.unified_diff(first, second, "cold", "other", lineterm="", n=1)])
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for number, (one, two) in enumerate(zip(first, second, strict=True)):
+            yield from _differing(one, two, f"{path}[{number}]")
+    elif first != second or type(first) is not type(second):
+        yield f"{path}\n  cold:  {_shown(first, second)}\n  other: {_shown(second, first)}"
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+_ABSENT = _Absent()
+
+
+def _are_lines(value: Sequence[Any]) -> bool:
+    return len(value) > 1 and all(isinstance(item, str) for item in value)
+
+
+def _shown(value: Any, against: Any) -> str:
+    """Return a value, or where it is long what stands around its first difference."""
+    text, other = (
+        item if isinstance(item, str) else repr(item) if item is _ABSENT else json.dumps(item, default=str)
+        for item in (value, against)
+    )
+    if len(text) <= 4 * _SHOWN_AROUND:
+        return text
+    at = next((i for i, (one, two) in enumerate(zip(text, other, strict=False)) if one != two), len(other))
+    return f"[{len(text)} characters, from {at}:] …{text[max(at - _SHOWN_AROUND, 0) : at + 3 * _SHOWN_AROUND]}…"
+
+
+def _limited(lines: list[str]) -> list[str]:
+    if len(lines) > _SHOWN_DIFFERENCES:
+        return [*lines[:_SHOWN_DIFFERENCES], f"… and {len(lines) - _SHOWN_DIFFERENCES} more"]
+    return lines

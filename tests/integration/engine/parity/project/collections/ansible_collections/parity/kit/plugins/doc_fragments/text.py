@@ -1,0 +1,5 @@
+class ModuleDocFragment:
+    DOCUMENTATION = """
+options:
+  text: {description: [text], type: str}
+"""

@@ -1,0 +1,3 @@
+from ..helpers import help_out
+
+DEEP = help_out("deep")

@@ -1,0 +1,3 @@
+class TestModule:
+    def tests(self):
+        return {"of_kit": lambda value: str(value).startswith("kit(")}

@@ -1,0 +1,3 @@
+class TestModule:
+    def tests(self):
+        return {"odd": lambda value: int(value) % 2 == 1}

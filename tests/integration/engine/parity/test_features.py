@@ -1,0 +1,120 @@
+"""What roles are made of shows the same with both engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.engine.job import Outcome
+
+if TYPE_CHECKING:
+    from tests.integration.engine.parity.conftest import Parity
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
+    cold = await parity("controller.yml", Outcome.FAILED)
+
+    assert cold.result.failures[-1].message == "the end"
+    assert cold.task("deprecated")["msg"] == "['localhost'] []"
+
+
+async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
+    cold = await parity("library.yml")
+
+    assert cold.task("binary module")["text"] == "some words"
+    assert cold.task("other interpreter")["params"]["text"] == "other"
+    assert cold.task("shadowed utils")["who"] == "the role's"
+    assert cold.task("so do utils")["who"] == "the project's"
+
+
+async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -> None:
+    cold = await parity("modules.yml")
+
+    assert cold.task("uri posting")["content"].startswith("POST /post")
+    assert cold.task("args")["stdout"] == "args"
+
+
+async def test_plugins_of_every_type(parity: Parity) -> None:
+    cold = await parity("plugins.yml", Outcome.FAILED)
+
+    assert cold.task("connection")["stderr"] == "by own_local"
+    assert "dead state" in cold.stdout()
+
+
+async def test_collections_with_their_redirects_groups_and_roles(parity: Parity) -> None:
+    cold = await parity("collections.yml", Outcome.FAILED)
+
+    assert cold.task("moved and deprecated")["far"] == "shared"
+    assert "it is gone" in cold.result.failures[-1].message
+
+
+async def test_settings_vault_and_callbacks_of_an_ansible_cfg(parity: Parity) -> None:
+    folder = parity.place.project / "cfg"
+
+    cold = await parity(
+        "cfg/configured.yml",
+        environment={"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "PARITY_WORK": str(parity.place.work)},
+    )
+
+    assert cold.task("decrypted")["msg"] == "hidden behind vault inline secret"
+    assert "own: decrypted is well" in cold.stdout()
+    assert '["by-cfg", "start", "configured.yml"]' in cold.files["work/notes"]["content"]
+
+
+async def test_vault_passwords_by_arguments_and_none_at_all(parity: Parity) -> None:
+    password = parity.place.project / "cfg" / "password"
+
+    cold = await parity("cfg/decrypted.yml", ansible_args=f"--vault-password-file {password}")
+    without = await parity("cfg/decrypted.yml", Outcome.FAILED)
+
+    assert cold.task("decrypted")["msg"] == "hidden behind vault"
+    assert "no vault secrets found" in without.result.message
+
+
+async def test_several_hosts_strategies_batches_and_delegation(parity: Parity) -> None:
+    cold = await parity("hosts.yml", Outcome.FAILED, any_order=True)
+
+    assert cold.task("facts of all")["msg"] == "['h1', 'h2', 'h3', 'h4'] h3"
+    assert len(cold.of("playbook_on_stats")) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--tags one --check --diff -e extra=two", "--skip-tags two,rare --start-at-task template -e @vars/other.yml"],
+    ids=["check", "start"],
+)
+async def test_tags_modes_and_other_arguments(parity: Parity, arguments: str) -> None:
+    arguments = arguments.replace("@", f"@{parity.place.project}/")
+
+    cold = await parity("modes.yml", ansible_args=arguments, verbosity=1)
+
+    assert cold.of("playbook_on_stats")
+
+
+async def test_a_role_with_facts(parity: Parity) -> None:
+    cold = await parity(parity.role("gathered"), environment={"ANSIBLE_GATHERING": "implicit"})
+
+    assert "distribution" in cold.task("gathered")["msg"]
+
+
+async def test_what_ansible_tells_of_its_doings(parity: Parity) -> None:
+    cold = await parity("verbose.yml", verbosity=4)
+
+    assert "EXEC" in cold.stdout()
+
+
+@pytest.mark.parametrize(
+    ("playbook", "said"),
+    [
+        ("broken_yaml.yml", "quoted scalar"),
+        ("broken_module.yml", "couldn't resolve module"),
+        ("missing.yml", "missing"),
+    ],
+)
+async def test_what_ansible_refuses_to_start(parity: Parity, playbook: str, said: str) -> None:
+    cold = await parity(playbook, Outcome.FAILED)
+
+    assert said in cold.result.message.replace("\n", " ")
