@@ -1,12 +1,18 @@
-"""Children of kinds that others define, of a watched kind that has no status."""
+"""Children that others define: of kinds that are installed later, and of a Helm chart."""
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from runner.devcluster.cluster import get_helm
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
 
 ROLE = """
 - name: Make a part
@@ -84,3 +90,50 @@ def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edi
     assert not [line for line in operator.lines(level="warning") if "status" in line["msg"]]
     assert operator.stop() == 0
     api.call("DELETE", crd)
+
+
+RELEASE = """
+- name: Install the chart
+  kubernetes.core.helm:
+    name: "{{ ansible_operator_meta.name }}"
+    release_namespace: "{{ ansible_operator_meta.namespace }}"
+    chart_ref: "CHART"
+    values: {size: "{{ size }}"}
+"""
+
+
+@pytest.mark.full
+def test_a_release_of_helm_causes_no_runs_and_is_collected_with_its_records(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    project.write("chart/Chart.yaml", "{apiVersion: v2, name: shop, version: 1.0.0}")
+    metadata = "metadata: {name: {{ .Release.Name }}}"
+    config = "apiVersion: v1\nkind: ConfigMap\n" + metadata + "\ndata: {size: '{{ .Values.size }}'}\n"
+    project.write("chart/templates/config.yaml", config)
+    project.role("shop", RELEASE.replace("CHART", str(project.folder / "chart")))
+    project.watch("shop")
+    allow(project, [""], ["configmaps", "secrets"])
+    helm = get_helm(os.environ, sys.stderr)
+    operator = project.start(environment={"PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}"})
+    base = f"/api/v1/namespaces/{things.namespace}"
+
+    def made() -> dict[str, Any]:
+        found = [api.call("GET", f"{base}/configmaps/one")]
+        found += [api.call("GET", f"{base}/secrets/sh.helm.release.v1.one.v{revision}") for revision in (1, 2)]
+        return {obj["metadata"]["name"]: obj for obj in found if obj}
+
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    things.merge("one", {"spec": {"size": 2}})
+    things.await_success("one")
+    # Whatever these writes would have started is served before this one.
+    things.create("two", {"size": 1})
+    things.await_success("two")
+    assert [run["reason"] for run in operator.runs("one")] == ["created", "changed"]
+    children = made()
+    assert len(children) == 3
+    assert {obj["metadata"]["ownerReferences"][0]["name"] for obj in children.values()} == {"one"}
+    assert children["one"]["data"] == {"size": "2"}
+    things.delete("one")
+    eventually(lambda: not made(), "the release and its records to be collected")
+    assert operator.stop() == 0
