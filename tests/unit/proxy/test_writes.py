@@ -18,6 +18,7 @@ from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
 from runner.ownership import Owner
+from runner.proxy import protobuf_owners
 from runner.proxy.calls import Handler
 from runner.proxy.owners import ADOPT
 from runner.proxy.served import Served
@@ -159,6 +160,25 @@ async def test_a_merge_patch_adopts_when_it_says_so(
         assert orjson.loads(plain.body) == {"data": {"x": "y"}}
         adopting = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {ADOPT: "true"}}}, header)
         assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
+
+
+async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
+    staged: Staged, writes: Writes, around: Surroundings
+) -> None:
+    content = b"k8s\0\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x05\n\x03\n\x01a"
+    other = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other", "controller": True}
+    around.existing[ObjectKey("ns", "a")] = config_map(ownerReferences=[other, REFERENCE])
+    header = "Content-Type: application/vnd.kubernetes.protobuf"
+    async with staged(writes) as stage:
+        created = protobuf_owners.read((await send(stage, f"POST {PATH}", content, header)).body)
+        replaced = protobuf_owners.read((await send(stage, f"PUT {PATH}/a", content, header)).body)
+    assert created == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "ownerReferences": [REFERENCE]},
+    }
+    assert replaced is not None
+    assert replaced["metadata"]["ownerReferences"] == [other, REFERENCE]
 
 
 async def test_a_json_patch_passes_as_it_is(staged: Staged, writes: Writes) -> None:
