@@ -23,6 +23,8 @@ from runner.shelf import Shelf
 
 _PAUSE = 0.02
 """Seconds between two reads."""
+_SOON = 0.001
+"""Seconds that are not worth waiting for: timers may end by a trifle early."""
 _log = log.get(__name__)
 
 
@@ -56,7 +58,7 @@ class Rereads:
             self._asked.clear()
             if not self._due:
                 await self._asked.wait()
-            elif (wait := self._due[0][0] - time()) > 0:
+            elif (wait := self._due[0][0] - time()) > _SOON:
                 await _first(self._asked, wait)
             else:
                 _, _, shelf, key = heapq.heappop(self._due)
