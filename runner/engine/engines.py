@@ -69,6 +69,10 @@ class Starters:
         self._warm.load_ahead(environment, Load(modules=names))
         await self._warm.warm_up(environment)
 
+    async def settle(self) -> None:
+        """Wait until what runs have shown so far is made ready for the next."""
+        await self._warm.settle()
+
     @property
     def problem(self) -> str | None:
         """Why runs that should be warm are not; None when they are."""

@@ -71,6 +71,12 @@ class RunEngine:
         self._expecting.add(task)
         task.add_done_callback(self._expecting.discard)
 
+    async def settle(self) -> None:
+        """Wait until all is made ready that was asked for, and what runs have shown that the next ones will need."""
+        if self._expecting:
+            await asyncio.wait(self._expecting)
+        await self._starters.settle()
+
     async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
         shared = inputdir.shared_environment(os.environ, environment)
         await self._starters.expect(contents, shared)

@@ -66,7 +66,7 @@ class Server:
         except OSError as error:
             raise ServerError(f"no fork server can be started: {error}") from error
         try:
-            await server.load(wanted)
+            await server._load(wanted)  # noqa: SLF001 - our own
         except BaseException:
             await server.close()
             raise
@@ -109,7 +109,7 @@ class Server:
         pipes = [os.pipe() for _ in range(messages.STREAMS)]
         (theirs, control), (events, theirs_too), (complaints, theirs_as_well) = pipes
         try:
-            answer = await self._ask(b"{}", (theirs, theirs_too, theirs_as_well), _ANSWER_WITHIN)
+            answer = await self._ask(messages.RUN, (theirs, theirs_too, theirs_as_well), _ANSWER_WITHIN)
         except BaseException:
             _close(control, events, complaints)
             raise
@@ -131,14 +131,6 @@ class Server:
                 writer.close()
 
         return Started(answer.pid, writer, events_in, complaints_in, wait)
-
-    async def load(self, wanted: Load) -> None:
-        """Have all of this loaded ahead."""
-        answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
-        if answer.problem:
-            raise ServerError(answer.problem)
-        self._stamps = await asyncio.to_thread(_stamps, answer.watched)
-        self._looked_at = time.monotonic()
 
     async def is_current(self) -> bool:
         """Whether it lives, and has loaded what a new one would load. Looks at most once a second."""
@@ -164,7 +156,8 @@ class Server:
     async def close(self) -> None:
         """End it. Runs that it started go on."""
         self._closed = True
-        self._connection.close()
+        async with self._turn:  # who waits for an answer gets it
+            self._connection.close()
         try:
             await asyncio.wait_for(self._process.wait(), _ANSWER_WITHIN)
         except TimeoutError:
@@ -172,6 +165,13 @@ class Server:
             await self._process.wait()
         await self._listening
         await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+
+    async def _load(self, wanted: Load) -> None:
+        answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
+        if answer.problem:
+            raise ServerError(answer.problem)
+        self._stamps = await asyncio.to_thread(_stamps, answer.watched)
+        self._looked_at = time.monotonic()
 
     async def _ask(self, message: bytes, descriptors: Sequence[int], within: float) -> Answer:
         async with self._turn:

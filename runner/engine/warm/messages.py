@@ -1,7 +1,7 @@
 """What the operator and a fork server say to each other. Imports nothing heavy: both ends need it.
 
-Over a socket that keeps messages apart, each a JSON object. To the server: `Load` first; then a run is asked for by a
-message with three descriptors (control, events, complaints), or `Load` comes again. From it, one answer for each.
+Over a socket that keeps messages apart, each a JSON object. To the server: `Load` first; then `RUN` for each run, with
+three descriptors (control, events, complaints). From it, one answer for each.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+RUN = b"{}"
 LONGEST = 1 << 20
 """Bytes of a message."""
 STREAMS = 3

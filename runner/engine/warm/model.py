@@ -82,12 +82,6 @@ def load(scratch: Path, learned: frozenset[str]) -> Model:
     return Model(environment, str(scratch), module_path, streams, bytes(said), cold)
 
 
-def load_more(model: Model, learned: frozenset[str]) -> None:
-    """Import Python modules that runs have asked for since."""
-    with _terminal(model.streams):
-        _ahead(learned)
-
-
 def _ahead(learned: frozenset[str]) -> None:
     from ansible import constants  # noqa: PLC0415 - not before the environment is right
     from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - as above

@@ -9,7 +9,6 @@ for each reason, and another attempt is made later. Servers are few, and those t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,8 @@ _IDLE = 600.0
 _NEEDED = 192 << 20
 """Bytes of memory that must be free for one more server than one."""
 _RETRY_FIRST, _RETRY_LAST = 1.0, 300.0
+_RENEW_FIRST, _RENEW_LAST = 10.0, 1800.0
+"""Seconds between servers that differ only in what was learned."""
 _ATTEMPTS = 3
 """Servers that an order is given to before it goes the cold way."""
 _TOO_SHORT = 10.0
@@ -44,6 +45,9 @@ class _Slot:
     starting: asyncio.Task[Server] | None = None
     learned: Load = field(default_factory=Load)
     learns: bool = True
+    renewing: asyncio.Task[None] | None = None
+    renew_at: float = 0.0
+    renewals: int = 0
     failures: int = 0
     retry_at: float = 0.0
     problem: str = ""
@@ -92,13 +96,18 @@ class Pool:
         self.load_ahead(environment, Load.of_lines(lines))
 
     def load_ahead(self, environment: Mapping[str, str], wanted: Load) -> None:
-        """Have the server for an environment load this ahead."""
+        """Have this loaded ahead for an environment, by another server if there is one already."""
         slot = self._slot(environment)
         if not slot.learns or slot.learned | wanted == slot.learned:
             return
         slot.learned |= wanted
-        if slot.server and not slot.starting:
-            self._do(self._teach(slot, slot.server))
+        if slot.server and slot.renewing is None and not self._closed:
+            slot.renewing = self._do(self._renew(slot))
+
+    async def settle(self) -> None:
+        """Wait until what runs have shown so far is loaded ahead."""
+        while waiting := [slot.renewing for slot in self._slots.values() if slot.renewing]:
+            await asyncio.wait(waiting)
 
     async def warm_up(self, environment: Mapping[str, str]) -> None:
         """Start the server for an environment before it is needed."""
@@ -114,11 +123,10 @@ class Pool:
         if self._idle:
             self._idle.cancel()
         slots = list(self._slots.values())
-        for slot in slots:
-            if slot.starting:
-                slot.starting.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ServerError):
-                    await slot.starting
+        begun = [task for slot in slots for task in (slot.renewing, slot.starting) if task]
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
         await asyncio.gather(*(slot.server.close() for slot in slots if slot.server))
         if self._background:
             await asyncio.wait(self._background)
@@ -166,7 +174,7 @@ class Pool:
     async def _start(self, slot: _Slot) -> Server:
         try:
             await self._make_room(slot)
-            server = await Server.start(slot.environment, self._folder, slot.learned)
+            server = await self._launch(slot)
         finally:
             slot.starting = None
         old, slot.server = slot.server, server
@@ -176,6 +184,17 @@ class Pool:
         self._do(self._watch(slot, server))
         self._log.debug("Fork server is ready", pid=server.pid)
         return server
+
+    async def _launch(self, slot: _Slot) -> Server:
+        try:
+            return await Server.start(slot.environment, self._folder, slot.learned)
+        except ServerError as error:
+            if slot.learned == Load():
+                raise
+            # Which one of them cannot be loaded ahead is not known, so none is.
+            self._log.warning("What runs needed cannot be loaded ahead", reason=str(error))
+            slot.learned, slot.learns = Load(), False
+        return await Server.start(slot.environment, self._folder, slot.learned)
 
     async def _watch(self, slot: _Slot, server: Server) -> None:
         """Replace a server that dies, so that the next run need not wait for it."""
@@ -191,15 +210,17 @@ class Pool:
         else:
             await self.warm_up(slot.environment)
 
-    async def _teach(self, slot: _Slot, server: Server) -> None:
+    async def _renew(self, slot: _Slot) -> None:
+        """Replace a server by one that has loaded what was learned; ever more seldom, as runs differ for ever."""
         try:
-            await server.load(slot.learned)
-        except ServerDiedError:
-            return  # the one that replaces it loads the same
+            await asyncio.sleep(slot.renew_at - time.monotonic())
+            slot.renew_at = time.monotonic() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
+            slot.renewals += 1
+            await self._replace(slot)
         except ServerError as error:
-            # Which one of them cannot be loaded ahead is not known, so none is.
-            self._log.warning("What runs needed cannot be loaded ahead", reason=str(error))
-            slot.learned, slot.learns = Load(), False
+            self._failed(slot, str(error))
+        finally:
+            slot.renewing = None
 
     async def _make_room(self, slot: _Slot) -> None:
         """Keep servers few: more than one only while there is memory for it."""
@@ -224,10 +245,11 @@ class Pool:
             self._told.add(reason)
             self._log.warning("Runs are started the slow way, without a fork server", reason=reason)
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
 def _last_use(slot: _Slot) -> float:

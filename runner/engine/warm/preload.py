@@ -138,7 +138,9 @@ def _plugin(kind: str, name: str) -> None:
         return
     loader.get(name, class_only=True)
     if kind == "vars":
-        loader._plugin_instance_cache = {}  # noqa: SLF001 - of instances, and this was a class
+        # Ansible looks at these to know whether it has been here before, and at the class as if it were an instance.
+        loader._clear_caches()  # noqa: SLF001 - there is no public name
+        loader._paths, loader._plugin_instance_cache = None, {}  # noqa: SLF001 - as above
 
 
 def _loader(kind: str) -> Any:

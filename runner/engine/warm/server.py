@@ -12,7 +12,6 @@ import os
 import socket
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,8 +33,10 @@ def main() -> None:
     if not data:
         return
     added = {name: value for name, value in os.environ.items() if name not in before}
+    umask = os.umask(0o077)  # what is written meanwhile is nobody else's business
     try:
         base = _load(shown, added, Path(sys.argv[2]), messages.unpack_load(data))
+        os.umask(umask)
         _ready(server)
     except Exception as error:  # noqa: BLE001 - whatever Ansible raises when it is imported, the operator must be told
         _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
@@ -78,13 +79,9 @@ def _ready(server: socket.socket) -> None:
 
 def _serve(server: socket.socket, base: Base) -> None:
     while True:
-        message, descriptors, _, _ = socket.recv_fds(server, messages.LONGEST, messages.STREAMS)
-        if not message:
-            return  # the operator is gone
+        _, descriptors, _, _ = socket.recv_fds(server, messages.LONGEST, messages.STREAMS)
         if len(descriptors) != messages.STREAMS:
-            base = _load_more(base, messages.unpack_load(message))
-            _ready(server)
-            continue
+            return  # the operator is gone
         try:
             answer = Answer(pid=_fork(server, descriptors, base))
         except OSError as error:
@@ -92,15 +89,6 @@ def _serve(server: socket.socket, base: Base) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         _answer(server, answer)
-
-
-def _load_more(base: Base, wanted: Load) -> Base:
-    from runner.engine.warm import model, playbook  # noqa: PLC0415 - as above
-    from runner.engine.warm.refresh import Refresh  # noqa: PLC0415 - as above
-
-    loaded = base.refresh.model
-    model.load_more(loaded, wanted.plugins | wanted.imports)
-    return replace(base, made=playbook.prepare(loaded, wanted.modules), refresh=Refresh.of(loaded))
 
 
 def _fork(server: socket.socket, descriptors: list[int], base: Base) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
@@ -21,6 +22,8 @@ from runner.watches import Content, Playbook, Role
 
 ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto")
 """`exec` tests the other engine; also what the operators that tests start are told."""
+WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT", "").split(",")))
+"""Shortcuts that are not taken."""
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
@@ -48,11 +51,12 @@ class Runs:
     engine: RunEngine
     root: Path
     content: Path
+    namespace: str
     idents: Any = field(default_factory=itertools.count)
 
     @property
     def run_dir(self) -> Path:
-        return self.root / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample"
+        return self.root / "cache.example.com" / "v1alpha1" / "Memcached" / self.namespace / "sample"
 
     def playbook(self, text: str, name: str = "playbook.yml") -> Playbook:
         path = self.content / name
@@ -76,7 +80,7 @@ class Runs:
         fields: dict[str, Any] = {
             "ident": f"run-{next(self.idents)}",
             "gvk": MEMCACHED,
-            "key": ObjectKey("default", "sample"),
+            "key": ObjectKey(self.namespace, "sample"),
             "content": content,
             "run_dir": self.run_dir,
             "extra_vars": {},
@@ -101,11 +105,27 @@ class Runs:
         return Ran(await self.engine.run(self.job(content, **changes), keep), events)
 
 
-@pytest.fixture
-async def runs(tmp_path: Path) -> AsyncIterator[Runs]:
-    engine = RunEngine(tmp_path / "runner", EngineSettings(ENGINE, frozenset(), 0))
-    yield Runs(engine, tmp_path / "runner", tmp_path / "operator")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RunEngine, Path]]:
+    root = tmp_path_factory.mktemp("engine") / "runner"
+    engine = RunEngine(root, EngineSettings(ENGINE, WITHOUT, 0))
+    yield engine, root
     await engine.close(0)
+
+
+@pytest.fixture
+def runs(engine: tuple[RunEngine, Path], tmp_path: Path) -> Runs:
+    return Runs(*engine, tmp_path / "operator", tmp_path.name)
+
+
+@pytest.fixture
+def runs_of() -> Callable[[RunEngine, Path, Path], Runs]:
+    """Starts runs with an engine of the test's own."""
+
+    def make(engine: RunEngine, root: Path, content: Path) -> Runs:
+        return Runs(engine, root, content, "default")
+
+    return make
 
 
 @pytest.fixture(scope="session")

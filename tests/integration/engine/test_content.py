@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from runner.engine.job import Outcome
 from runner.watches import Role
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
 
     MakeJob = Callable[..., Any]
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_a_role_runs_with_the_roles_beside_it_and_without_facts_when_gathering_is_explicit(runs: Runs) -> None:

@@ -11,6 +11,8 @@ from runner.engine.job import Outcome, TaskFailure
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 async def test_only_what_nobody_rescued_or_ignored_is_a_failure(runs: Runs) -> None:
     playbook = runs.tasks("""

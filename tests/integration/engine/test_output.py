@@ -6,12 +6,16 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from runner.engine import blocks
 from runner.engine.job import Event, Outcome
 from runner.objects import GVK, ObjectKey
 
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 GVK_ = GVK("cache.example.com", "v1alpha1", "Memcached")
 KEY = ObjectKey("default", "sample")

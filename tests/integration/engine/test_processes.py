@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.engine import processes
+from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Outcome
+from runner.engine.run_engine import RunEngine
 
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto")
 ProcessesOf = Callable[[Path], list[int]]
 Eventually = Callable[..., None]
 
@@ -165,10 +170,13 @@ async def test_what_a_successful_run_left_in_the_background_ends_with_it(
 
 
 async def test_closing_waits_for_runs_then_ends_them_and_starts_no_more(
-    runs: Runs,
+    runs_of: Callable[[RunEngine, Path, Path], Runs],
+    tmp_path: Path,
     marks: Path,
     processes_of: ProcessesOf,
 ) -> None:
+    root = tmp_path / "runner"
+    runs = runs_of(RunEngine(root, EngineSettings(ENGINE, frozenset(), 0)), root, tmp_path)
     hanging = asyncio.create_task(runs.run(lingering(runs, marks)))
     short = asyncio.create_task(
         runs.run(

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from runner.engine import params
 from runner.engine.job import Outcome
 from runner.watches import Finalizer, Role, Watch
@@ -13,6 +15,8 @@ from tests.watch_values import watch_value
 
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TEMPLATE = "{{ 1000 + 1 }}"
 CAUSE = {"reason": "created", "details": [], "failures": 0}
