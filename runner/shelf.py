@@ -19,6 +19,7 @@ from runner.objects import Object, ObjectKey, metadata, uid_of
 FIRST_WAIT = 0.5
 """Seconds after which an object that changed is read again."""
 _MOST_UNSEEN = 1024
+_MOST_ERAS = 1024
 
 
 class Version(NamedTuple):
@@ -123,6 +124,8 @@ class Shelf:
     def age(self, namespace: str) -> None:
         """What was read so far in a namespace (`""`: in all) proves nothing any more."""
         self._eras[namespace] = self._eras.get(namespace, 0) + 1
+        if len(self._eras) > _MOST_ERAS:
+            self._eras = {"": self._eras.get("", 0) + 1}
 
     def is_fresh(self, key: ObjectKey, kept: Kept) -> bool:
         """Whether what is kept still holds."""

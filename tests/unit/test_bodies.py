@@ -179,6 +179,20 @@ def test_what_was_read_and_is_never_told_has_a_bound(kept: Kept) -> None:
     assert len(kept.shelf.kept) <= 1024
 
 
+def test_namespaces_of_which_more_was_shown_than_is_known_have_a_bound(kept: Kept) -> None:
+    kept.seen("a")
+    kept.read(widget("a"))
+    other = place("")._replace(namespace="n0")
+    kept.bodies.passed(kept.bodies.begin(other))
+    assert kept.has("a")
+    for number in range(2000):
+        kept.bodies.passed(kept.bodies.begin(other._replace(namespace=f"n{number}")))
+    assert len(kept.shelf._eras) <= 1024
+    assert not kept.has("a")
+    kept.read(widget("a"))
+    assert kept.has("a")
+
+
 def test_after_a_gap_nothing_holds_until_it_is_read_again(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
