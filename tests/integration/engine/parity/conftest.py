@@ -42,13 +42,23 @@ class Place:
 
     project: Path
     root: Path
-    work: Path
-    """What roles write."""
     http: str
 
     @property
-    def run_dir(self) -> Path:
-        return self.root / KIND.group / KIND.version / KIND.kind / "default" / "sample"
+    def runs(self) -> Path:
+        """What runs leave; what stands beside it is the engine's."""
+        return self.root / KIND.group
+
+    @property
+    def works(self) -> Path:
+        """What roles write."""
+        return self.project.with_name("work")
+
+    def run_dir(self, name: str = "sample") -> Path:
+        return self.runs / KIND.version / KIND.kind / "default" / name
+
+    def work(self, name: str = "sample") -> Path:
+        return self.works / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ class Hanging:
     pid: int
     """The process that hangs."""
     events: list[Event]
+    work: Path
     cancel: Callable[[], object]
 
 
@@ -123,42 +134,71 @@ class Parity:
         self._compare(seen[0], seen[1], f"{where} {how}:", any_order=False)
         return seen[0]
 
+    async def together(self, content: str, expected: Outcome, count: int) -> None:
+        """Run as many at once, with both engines; compare each with the one of the same name."""
+        sides = []
+        for engine in ("exec", self.name):
+            self._clear()
+            sides.append(await asyncio.gather(*(self._of_many(content, engine, f"run-{n}") for n in range(count))))
+        for number, (cold, other) in enumerate(zip(*sides, strict=True)):
+            assert cold.result.outcome is expected, f"{cold.result}\n{cold.stdout()[-3000:]}"
+            self._compare(cold, other, f"{content}, {number} of {count}:", any_order=False)
+
+    async def _of_many(self, content: str, engine: EngineName, name: str) -> Observation:
+        return await self._observe(
+            content, engine, None, name=name, extra_vars={"own": name}, environment={"OF_RUN": name}
+        )
+
     async def observe(
         self, content: Content | str, engine: EngineName, act: Callable[[Hanging], object] | None = None, **changes: Any
     ) -> Observation:
         """Run once, in folders made anew."""
-        place = self.place
-        content = Playbook(place.project / content) if isinstance(content, str) else content
-        for folder in (place.root / KIND.group, place.work):  # beside it stands what the engine keeps
+        self._clear()
+        return await self._observe(content, engine, act, name="sample", **changes)
+
+    def _clear(self) -> None:
+        for folder in (self.place.runs, self.place.works):
             shutil.rmtree(folder, ignore_errors=True)
-        place.work.mkdir()
+
+    async def _observe(
+        self,
+        content: Content | str,
+        engine: EngineName,
+        act: Callable[[Hanging], object] | None,
+        *,
+        name: str,
+        **changes: Any,
+    ) -> Observation:
+        place, work = self.place, self.place.work(name)
+        content = Playbook(place.project / content) if isinstance(content, str) else content
+        work.mkdir(parents=True)
         events: list[Event] = []
-        running = asyncio.create_task(self.engine.run(self.job(content, engine=engine, **changes), events.append))
+        running = asyncio.create_task(self.engine.run(self.job(content, name, engine=engine, **changes), events.append))
         if act:
-            await until((place.work / "begun").exists, running)
-            pid = int((place.work / "begun").read_text(encoding="ascii"))
-            act(Hanging(pid, events, running.cancel))
+            await until((work / "begun").exists, running)
+            pid = int((work / "begun").read_text(encoding="ascii"))
+            act(Hanging(pid, events, work, running.cancel))
         try:
             result = await running
         except asyncio.CancelledError:
             result = RunResult(Outcome.CANCELED, None, (), "", None, 0.0)
-        looked = await asyncio.to_thread(files, place.run_dir, place.work)
-        return Observation(result, events, looked, remains(self.processes_of, place.root))
+        looked = await asyncio.to_thread(files, run=place.run_dir(name), work=work)
+        return Observation(result, events, looked, remains(self.processes_of, place.root) if name == "sample" else [])
 
-    def job(self, content: Content, **changes: Any) -> Job:
+    def job(self, content: Content, name: str = "sample", **changes: Any) -> Job:
         """Describe a run; `extra_vars` and `environment` are added to what every run is given."""
         place = self.place
         given = {
-            "work": str(place.work),
+            "work": str(place.work(name)),
             "http": place.http,
             "bare_python": sys._base_executable,  # type: ignore[attr-defined]  # as `venv` finds it
         }
         fields: dict[str, Any] = {
             "ident": "run-1",
             "gvk": KIND,
-            "key": ObjectKey("default", "sample"),
+            "key": ObjectKey("default", name),
             "content": content,
-            "run_dir": place.run_dir,
+            "run_dir": place.run_dir(name),
             "unsafe_keys": frozenset(),
             "verbosity": 0,
             "ansible_args": "",
@@ -195,7 +235,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
-        yield Place(project, folder / "runner", folder / "work", f"http://127.0.0.1:{server.server_port}")
+        yield Place(project, folder / "runner", f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
         serving.join()
 

@@ -57,12 +57,12 @@ class Observation:
         return "\n".join(text for event in self.events if (text := event.get("stdout")))
 
 
-def files(*folders: Path) -> dict[str, Any]:
-    """Look at every file, link and folder below `folders`, in the natural order of their names."""
+def files(**folders: Path) -> dict[str, Any]:
+    """Look at every file, link and folder below folders, in the natural order of their names."""
     found = {}
-    for folder in folders:
+    for name, folder in folders.items():
         paths = sorted(folder.rglob("*"), key=lambda path: _natural(str(path)))
-        found.update({str(path.relative_to(folder.parent)): _look(path) for path in paths})
+        found.update({f"{name}/{path.relative_to(folder)}": _look(path) for path in paths})
     return found
 
 

@@ -1,4 +1,4 @@
-"""However a run is ended from outside, both engines show the same, and nothing of it stays."""
+"""However a run is ended from outside, and whatever else runs, both engines show the same, and nothing stays."""
 
 from __future__ import annotations
 
@@ -74,6 +74,29 @@ async def test_a_playbook_that_is_killed_ends_the_run(parity: Parity, where: str
 
 async def test_a_playbook_that_is_terminated_ends_the_run(parity: Parity) -> None:
     await parity.interrupted("module", Outcome.DIED, kill(signal.SIGTERM, playbook))
+
+
+async def test_a_run_goes_on_without_its_fork_server_and_the_next_one_gets_another(parity: Parity) -> None:
+    before = []
+
+    def act(hanging: Hanging) -> None:
+        before.extend(parity.engine.servers)
+        for pid in parity.engine.servers:
+            os.kill(pid, signal.SIGKILL)
+        (hanging.work / "go").touch()
+
+    cold = await parity.interrupted("module", Outcome.SUCCEEDED, act, how="patient")
+    following = await parity.under_test("hanging.yml", extra_vars={"where": "nowhere", "how": ""})
+
+    assert cold.task("another module")["stdout"] == "after"
+    assert following.result.outcome is Outcome.SUCCEEDED
+    assert parity.engine.problem is None
+    assert before or parity.name == "exec"
+    assert not set(before) & set(parity.engine.servers)
+
+
+async def test_runs_at_once_see_nothing_of_each_other(parity: Parity) -> None:
+    await parity.together("together.yml", Outcome.FAILED, 3)
 
 
 async def test_a_supervisor_that_is_killed_ends_the_run(parity: Parity) -> None:

@@ -56,7 +56,7 @@ async def test_settings_vault_and_callbacks_of_an_ansible_cfg(parity: Parity) ->
 
     cold = await parity(
         "cfg/configured.yml",
-        environment={"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "PARITY_WORK": str(parity.place.work)},
+        environment={"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "PARITY_WORK": str(parity.place.work())},
     )
 
     assert cold.task("decrypted")["msg"] == "hidden behind vault inline secret"

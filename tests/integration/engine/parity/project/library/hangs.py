@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Says that it has begun, and never ends."""
+"""Says that it has begun, and never ends, or not before it is told to."""
 import os
 import signal
 import time
@@ -13,5 +13,6 @@ if module.params["how"] == "stubborn":
 with open(module.params["work"] + "/begun.new", "w") as file:
     file.write(str(os.getpid()))
 os.rename(module.params["work"] + "/begun.new", module.params["work"] + "/begun")
-while True:
-    time.sleep(60)
+while module.params["how"] != "patient" or not os.path.exists(module.params["work"] + "/go"):
+    time.sleep(0.05 if module.params["how"] == "patient" else 60)
+module.exit_json(how="told to")
