@@ -29,6 +29,7 @@ from runner.engine.run_engine import RunEngine
 from runner.engine_names import EngineName
 from runner.objects import GVK, ObjectKey
 from runner.watches import Content, Playbook, Role
+from tests.integration.engine.conftest import WITHOUT
 from tests.integration.engine.parity.differences import differences
 from tests.integration.engine.parity.observe import Observation, files, remains
 
@@ -88,13 +89,19 @@ class Parity:
         content: Content | str,
         expected: Outcome = Outcome.SUCCEEDED,
         *,
+        before: Callable[[], object] = lambda: None,
         any_order: bool = False,
         **changes: Any,
     ) -> Observation:
-        """Run with both, compare, and return what the cold run showed. `content` may name a playbook of the project."""
+        """Run with both, compare, and return what the cold run showed. `content` may name a playbook of the project.
+
+        `before` makes each run find the same.
+        """
+        before()
         cold = await self.observe(content, "exec", **changes)
         assert cold.result.outcome is expected, f"{cold.result}\n{cold.stdout()[-3000:]}"
         for which in ("first", "second") if self.name != "exec" else ("only",):
+            before()
             other = await self.observe(content, self.name, **changes)
             self._compare(cold, other, f"{content}, {which} run:", any_order=any_order)
         return cold
@@ -260,7 +267,7 @@ class _Echo(http.server.BaseHTTPRequestHandler):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def parity(place: Place, processes_of: Callable[[Path], list[int]]) -> AsyncIterator[Parity]:
-    engine = RunEngine(place.root, EngineSettings("exec", frozenset(), 0))
+    engine = RunEngine(place.root, EngineSettings("exec", WITHOUT, 0))
     name: EngineName = "exec" if os.environ.get("PARITY_ENGINE") == "exec" else "warm"
     engine.check(name, "PARITY_ENGINE")
     keep = os.environ.get("PARITY_KEEP")

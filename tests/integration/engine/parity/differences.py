@@ -63,6 +63,7 @@ MAY_DIFFER: tuple[Field | Text, ...] = (
         numbered=True,
     ),
     Field("p?pid", "[0-9]+", "process ids", numbered=True),
+    Field("resourceVersion", '"[0-9]+"', "an object of the API server"),
     Text(r"(?<=ansible-tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+", "temporary", "folder of a module, by time and process"),
     Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
     Text(r"zip_data='[^']*'", "payload", "a module's payload, which holds when it was made, in a traceback"),

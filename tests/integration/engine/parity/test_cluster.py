@@ -1,0 +1,72 @@
+"""Roles that work with a real API server do the same there with both engines."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from runner.watches import Role
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.engine.parity.conftest import Parity
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def kubectl(devcluster: DevCluster) -> Any:
+    def run(*arguments: str, stdin: str = "") -> str:
+        command = [str(devcluster.kubectl), "--kubeconfig", str(devcluster.kubeconfig), *arguments]
+        return subprocess.run(command, input=stdin, check=True, capture_output=True, text=True).stdout
+
+    return run
+
+
+@pytest.fixture
+def way(kubeconfig: Path) -> str:
+    """The kubeconfig of a run: the administrator's."""
+    return kubeconfig.read_text(encoding="utf-8")
+
+
+async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, way: str, namespace: str) -> None:
+    cold = await parity("cluster.yml", extra_vars={"namespace": namespace}, kubeconfig=way)
+
+    assert cold.task("labelled are")["msg"] == "['applied', 'one', 'served', 'three', 'two']"
+    assert cold.result.requeue_after == 45
+
+
+async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, namespace: str, kubectl: Any) -> None:
+    kubectl("apply", "-k", str(ROOT / "config/crd"))
+    kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", "--timeout=60s")
+    resource = {
+        "apiVersion": "cache.example.com/v1alpha1",
+        "kind": "Memcached",
+        "metadata": {"name": "sample", "namespace": namespace},
+        "spec": {"size": 1},
+    }
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump(resource))
+    given: dict[str, Any] = {
+        "extra_vars": {"size": 1, "ansible_operator_meta": {"name": "sample", "namespace": namespace}},
+        "kubeconfig": way,
+    }
+    role = Role("memcached", ROOT / "roles" / "memcached")
+    await parity.under_test(role, **given)  # makes what takes a moment to settle
+    kubectl("wait", "--for=condition=Available", "deployment/sample-memcached", "-n", namespace, "--timeout=60s")
+
+    def forget_entry() -> None:
+        kubectl("delete", "configmap", f"memcached.{namespace}.sample", "-n", "default")
+
+    cold = await parity(role, before=forget_entry, **given)
+    quiet = await parity(role, **given)
+
+    assert cold.result.recap is not None
+    assert quiet.result.recap is not None
+    assert (cold.result.recap.ok, cold.result.recap.changed) == (3, 1)
+    assert (quiet.result.recap.ok, quiet.result.recap.changed) == (3, 0)
