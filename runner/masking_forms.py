@@ -19,6 +19,8 @@ import yaml
 
 LEAST = 6
 """Characters, squeezed, from which on a value is masked: shorter ones stand in too much that is no secret."""
+_LEAST_VARIETY = 3
+"""Different characters: `----------` is no secret."""
 _LEAST_DIGITS = 8
 """The same for what is only digits: ports, sizes and dates are shorter."""
 _LEAST_LINE = 8
@@ -85,7 +87,7 @@ def squeeze(data: bytes) -> bytes:
 def is_ordinary(text: str) -> bool:
     """Whether a value is too short or too common to be masked."""
     squeezed = squeeze(text.encode("utf-8", "surrogatepass"))
-    if len(squeezed) < LEAST or text.strip().lower() in ORDINARY:
+    if len(squeezed) < LEAST or len(set(squeezed)) < _LEAST_VARIETY or text.strip().lower() in ORDINARY:
         return True
     return squeezed.isdigit() and len(squeezed) < _LEAST_DIGITS
 

@@ -22,7 +22,17 @@ from runner.engine.run_secrets import WITHHELD, RunSecrets
 _LARGE = 1 << 16
 """Bytes of an event from which on it is searched in a thread."""
 _FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
-_ERROR = re.compile(r"^\[ERROR\]: (?:Task failed: )?(.+?)(?=\nOrigin: |\n\n|\n<<< |\nfatal: |\nfailed: |\Z)", re.DOTALL)
+_RESULTS = _FAILURES | {"runner_on_ok", "runner_item_on_ok", "runner_retry"}
+_ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
+_TELLING = (b"pass", b"pwd", b"secret", b"token", b"credential", b"_key", b"apikey")
+_TOLD_WITHIN = 1.0
+"""Seconds that a result waits at most, so that long loops are seen to go on."""
+_ERROR = re.compile(
+    r"^\[ERROR\]: (?P<whole>(?:Task failed: )?(?P<message>.+?)(?=\nOrigin: |\n\n|\n<<< |\nfatal: |\nfailed: |\Z)"
+    r".*?)(?=^fatal: |^failed: |\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""What ansible-core 2.19 and later show beside the result of a task that failed, whatever its `no_log`."""
 _COUNTERS = frozenset({"changed", "dark", "failures", "ignored", "ok", "processed", "rescued", "skipped"})
 _NAMES = _COUNTERS | {
     *("host", "remote_addr", "task_action", "resolved_action", "ignore_errors"),
@@ -38,19 +48,23 @@ _LONGEST_PERIOD = 32
 async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGenerator[Event]:
     """Pass events on without secrets.
 
-    The failure of a task with `no_log` waits for the next event: its arguments are told behind it.
+    The result of a task that may show secret arguments waits for the next event: they are told right behind it.
     """
-    held: Event | None = None
-    async for event in shown:
-        if held is not None:
-            yield await _redacted(_opened(held, secrets), secrets)
-            held = None
-        if _is_censored_failure(event):
-            held = event
-        else:
-            yield await _redacted(event, secrets)
-    if held is not None:
-        yield await _redacted(_opened(held, secrets), secrets)
+    upcoming: asyncio.Future[Event | None] | None = None
+    try:
+        event = await anext(shown, None)
+        while event is not None:
+            following = None
+            dumped = _dump(event)
+            if _may_show_arguments(event, dumped):
+                following = upcoming = asyncio.ensure_future(anext(shown, None))
+                await asyncio.wait({upcoming}, timeout=_TOLD_WITHIN)
+                event = _opened(event, secrets)
+            yield await _redacted(event, dumped, secrets)
+            event = await (following or anext(shown, None))
+    finally:
+        if upcoming is not None:
+            upcoming.cancel()
 
 
 def result(found: RunResult, secrets: RunSecrets) -> RunResult:
@@ -86,9 +100,18 @@ def json_file(data: bytes, secrets: RunSecrets) -> bytes:
         return secrets.masker.data(data)
 
 
-def _is_censored_failure(event: Event) -> bool:
-    if event.get("event") not in _FAILURES:
+def _may_show_arguments(event: Event, dumped: bytes) -> bool:
+    """Whether a result was censored, or shows an item or something whose name tells that it is secret."""
+    name = event.get("event")
+    if name not in _RESULTS:
         return False
+    if name in _ITEMS or _is_censored(event):
+        return True
+    lower = dumped.lower()
+    return any(word in lower for word in _TELLING)
+
+
+def _is_censored(event: Event) -> bool:
     data = event.get("event_data")
     res = data.get("res") if isinstance(data, dict) else None
     return isinstance(res, dict) and "censored" in res
@@ -96,20 +119,22 @@ def _is_censored_failure(event: Event) -> bool:
 
 def _opened(event: Event, secrets: RunSecrets) -> Event:
     """Give a censored failure the message that Ansible shows beside it, or keep that from being shown."""
+    if event["event"] not in _FAILURES or not _is_censored(event):
+        return event
     found = _ERROR.search(str(event.get("stdout", "")))
     if found is None:
         return event
     data = event["event_data"]
     if not secrets.is_cleared(data.get("task_uuid")):
-        secrets.learn([found[1]])
+        secrets.learn([found["message"], found["whole"]])
         return event
-    return {**event, "event_data": {**data, "res": {**data["res"], "msg": found[1]}}}
+    # The message is part of what is shown, so that whoever searches that has searched it.
+    return {**event, "event_data": {**data, "res": {**data["res"], "msg": found["message"]}}}
 
 
-async def _redacted(event: Event, secrets: RunSecrets) -> Event:
+async def _redacted(event: Event, dumped: bytes, secrets: RunSecrets) -> Event:
     if not secrets.masker:
         return event
-    dumped = _dump(event)
     if len(dumped) > _LARGE:
         return await asyncio.to_thread(_searched, event, dumped, secrets)
     return _searched(event, dumped, secrets)
