@@ -270,11 +270,8 @@ class _Known:
     def check(self, name: str) -> None:
         """Ask for a fork where a template would get anything but what is known."""
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
-        if (
-            short in _FILTERS_TO_FORK
-            or name in self._names_of_project()
-            or (collection and collection not in _COLLECTIONS)
-        ):
+        known = not collection or collection in _COLLECTIONS
+        if not known or short in _FILTERS_TO_FORK or name in self._names_of_project():
             need_fork()
 
     def get(self, name: str) -> Any:
@@ -359,11 +356,15 @@ def _hook_access(environment: Any, method: str) -> None:
 
     @functools.wraps(access)
     def checked(self: Any, obj: Any, name: Any) -> Any:
-        if watching() and isinstance(name, str):
-            if (name in _CHANGING and isinstance(obj, _CHANGEABLE) and name not in obj) or (
-                name.startswith("set_") and type(obj).__module__.startswith("ansible.")
-            ):
-                need_fork()
+        if watching() and isinstance(name, str) and _changes(obj, name):
+            need_fork()
         return access(self, obj, name)
 
     setattr(environment, method, checked)
+
+
+def _changes(obj: Any, name: str) -> bool:
+    """Whether this is a method that changes a value."""
+    if name in _CHANGING:
+        return isinstance(obj, _CHANGEABLE) and name not in obj
+    return name.startswith("set_") and type(obj).__module__.startswith("ansible.")

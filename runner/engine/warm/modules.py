@@ -31,7 +31,7 @@ from ansible.utils.display import Display
 
 from runner.engine.warm import guard, module_process, shell, versions
 from runner.engine.warm.module_process import Ground, Request
-from runner.engine.warm.payload import Payload, Payloads
+from runner.engine.warm.payload import Payload, Payloads, encoded, plain
 from runner.engine.warm.zygote import Unavailable, Zygote
 
 SPEAKING = 3
@@ -70,7 +70,10 @@ class Modules:
         if not _is_python(source) or versions.is_instrumented(task_vars) or arguments["async_timeout"]:
             raise _OwnWay
         remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))
-        shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
+        try:
+            shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
+        except InterpreterDiscoveryRequiredError as error:
+            raise _OwnWay from error  # Ansible will ask for the discovery
         if shebang != f"#!{sys.executable}":
             raise _OwnWay
         environment = arguments["environment"]
@@ -111,7 +114,7 @@ class Modules:
         key = (payload.name, payload.path)
         return Request(
             payload=key if key in self.ahead and not payload.around else payload,
-            module_name=module_name,
+            module_name=plain(module_name),
             parameters=call.parameters,
             profile=call.profile,
             open_files=call.open_files,
@@ -141,7 +144,7 @@ class Modules:
 
 def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Mapping[bytes, bytes]:
     given = dict(os.environb)
-    given.update({os.fsencode(name): os.fsencode(str(value)) for name, value in added.items()})
+    given.update({encoded(str(name)): encoded(str(value)) for name, value in added.items()})
     try:
         return shell.environment(shells, sys.executable, folder, given)
     except shell.Unlike as error:
@@ -192,13 +195,12 @@ def _hook_execute(current: list[Any]) -> None:
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
         self._warm = None
         self._warm_may = not wrap_async and _is_plain(self)
-        try:
-            return execute(self, *args, wrap_async=wrap_async, **kwargs)
-        except Unavailable:  # before anything ran
-            self._warm, self._warm_may = None, False
-            return execute(self, *args, wrap_async=wrap_async, **kwargs)
-        finally:
-            self._warm = None
+        with contextlib.suppress(Unavailable):  # which comes before anything has run
+            try:
+                return execute(self, *args, wrap_async=wrap_async, **kwargs)
+            finally:
+                self._warm, self._warm_may = None, False
+        return execute(self, *args, wrap_async=wrap_async, **kwargs)
 
     @functools.wraps(configure)
     def configure_module(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -236,16 +238,13 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
             return modify(*args, **kwargs)
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         source = Path(arguments["module_path"]).read_bytes()
-        try:
+        with contextlib.suppress(_OwnWay):
             built = modules.prepare(action, source, arguments)
-        except _OwnWay:
-            guard.need_fork()
-            return modify(*args, **kwargs)
-        except InterpreterDiscoveryRequiredError:
-            guard.need_fork()  # what is discovered is noted in the host's variables
-            raise
-        action._warm = True
-        return built
+            action._warm = True
+            return built
+        # Not while that is being handled: whatever goes wrong now would be said to have happened meanwhile.
+        guard.need_fork()
+        return modify(*args, **kwargs)
 
     action_plugins.modify_module = modify_module
 

@@ -67,6 +67,16 @@ class Payload:
         return around == self.around and all(_stamp(path) == (path, *rest) for path, *rest in self.stamps)
 
 
+def plain(text: str) -> str:
+    """Return a string that is nothing but that: Ansible's own kinds of strings would bring Ansible along."""
+    return bytes.decode(encoded(text), "utf-8", "surrogateescape")
+
+
+def encoded(text: str) -> bytes:
+    """Return a string's bytes, and nothing but these."""
+    return str.encode(text, "utf-8", "surrogateescape")
+
+
 class NotPlain(Exception):  # noqa: N818 - not an error: the module is then run the cold way
     """A module's payload is more than Python modules from files."""
 
@@ -94,7 +104,7 @@ def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
 
 def around() -> tuple[Stamp, ...]:
     """Describe what could override Ansible's own `module_utils` in this process."""
-    return overrides(versions.module_utils_folders(), versions.BUILTIN_MODULE_UTILS)
+    return overrides(map(plain, versions.module_utils_folders()), versions.BUILTIN_MODULE_UTILS)
 
 
 class _Zip:
@@ -106,7 +116,7 @@ class _Zip:
         self.files: dict[str, bytes] = {}
 
     def writestr(self, info: Any, data: bytes) -> None:
-        self.files[info.filename] = bytes(data)
+        self.files[plain(info.filename)] = memoryview(data).tobytes()
 
     def namelist(self) -> list[str]:
         return list(self.files)
@@ -114,7 +124,8 @@ class _Zip:
 
 def resolve(module_name: str, path: str, source: bytes) -> Payload:
     """Let Ansible say what the module needs. Raises whatever Ansible raises, or `NotPlain`."""
-    name = versions.python_name(module_name, path)
+    module_name, path = plain(module_name), plain(path)
+    name = plain(versions.python_name(module_name, path))
     archive = _Zip()
     versions.collect(archive, module_name, name, path, source)
     entries = {}
@@ -150,7 +161,7 @@ def _places(file: str) -> Iterable[str]:
     """Return where a file of a payload may have been read from."""
     parts = file.split("/")
     if parts[:2] == ["ansible", "module_utils"]:
-        for folder in (*versions.module_utils_folders(), versions.BUILTIN_MODULE_UTILS):
+        for folder in (*map(plain, versions.module_utils_folders()), versions.BUILTIN_MODULE_UTILS):
             yield os.path.join(folder, *parts[2:])  # noqa: PTH118 - strings on both sides
     elif parts[0] == "ansible_collections" and len(parts) > 3:  # noqa: PLR2004 - namespace, collection, file
         package = versions.collection_folder(".".join(parts[:3]))
@@ -173,7 +184,7 @@ class Payloads:
 
     def find(self, module_name: str, path: str, source: bytes, cache: Path) -> Payload:
         """Return a module's payload; `cache` is a folder of this run, for what was not made ahead."""
-        key = (versions.python_name(module_name, path), path)
+        key = (plain(versions.python_name(module_name, path)), plain(path))
         now = around()
         known = self._known.get(key)
         if known and known.stands(now):

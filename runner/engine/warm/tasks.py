@@ -1,11 +1,11 @@
-"""Tasks without a worker's fork: those that never leave the controller, those that are skipped, and, where a play has
-one host only, those whose modules are forked anyway.
+"""Tasks without a worker's fork.
 
-Hooks into Ansible where a worker would be started. The worker's own code then runs here, on copies of what a fork would
-have copied, and what it reports goes through the queue's own serialization and into the strategy's own handling, when a
-worker's results would be looked at. `guard` sees to it that nothing but known code runs; where it does not pass, the
-worker is started after all: before anything happened it begins from the beginning, after that it goes on from here. Must
-be imported only where Ansible is loaded.
+These are tasks that never leave the controller, those that are skipped, and, where a play has one host only, those
+whose modules are forked anyway. Hooks into Ansible where a worker would be started. The worker's own code then runs
+here, on copies of what a fork would have copied, and what it reports goes through the queue's own serialization and
+into the strategy's own handling, when a worker's results would be looked at. `guard` sees to it that nothing but known
+code runs; where it does not pass, the worker is started after all: before anything happened it begins from the
+beginning, after that it goes on from here. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -154,11 +154,13 @@ class _Here:
                     if os.getpid() != process:
                         handover.end()
         except guard.NeedsFork:
-            self._start(self._worker)
-        except guard.HandedOver:
             pass
+        except guard.HandedOver:
+            return None
         else:
             return None if self._inside.committed else self._reports
+        # Not while that is being handled: whatever goes wrong in the worker would be said to have happened meanwhile.
+        self._start(self._worker)
         return None
 
     def _commit(self) -> None:

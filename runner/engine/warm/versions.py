@@ -112,7 +112,8 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
         text = json.dumps(parameters, cls=get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE))
         if not isinstance(limit, int):
             limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
-    return Call(text.encode(), _PROFILE if TAGGED else "", limit)
+    # Sums and bytes carry no tags: a tag would bring Ansible along to where the module runs.
+    return Call(str.encode(text, "utf-8", "surrogateescape"), _PROFILE if TAGGED else "", int.__add__(limit, 0))
 
 
 def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
