@@ -19,6 +19,8 @@ _SPAN = r"[0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
 _SHOWN_AROUND = 60
 _SHOWN_DIFFERENCES = 40
+_FOLLOWS = re.compile(r"\.(start_line|end_line)$|^files\.run/artifacts/[^/]+/(job_events/|stdout)")
+"""Where lines stand, and what events say again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,9 @@ def _shown(value: Any, against: Any) -> str:
     return f"[{len(text)} characters, from {at}:] …{text[max(at - _SHOWN_AROUND, 0) : at + 3 * _SHOWN_AROUND]}…"
 
 
-def _limited(lines: list[str]) -> list[str]:
-    if len(lines) > _SHOWN_DIFFERENCES:
-        return [*lines[:_SHOWN_DIFFERENCES], f"… and {len(lines) - _SHOWN_DIFFERENCES} more"]
-    return lines
+def _limited(found: list[str]) -> list[str]:
+    """Show the first differences; those that only follow from others come last."""
+    found.sort(key=lambda text: bool(_FOLLOWS.search(text.partition("\n")[0])))
+    if len(found) > _SHOWN_DIFFERENCES:
+        return [*found[:_SHOWN_DIFFERENCES], f"… and {len(found) - _SHOWN_DIFFERENCES} more"]
+    return found
