@@ -102,6 +102,8 @@ class Runs:
             if sink:
                 sink(event)
 
+        # The name of the test is no reason for another fork server.
+        os.environ.pop("PYTEST_CURRENT_TEST", None)
         return Ran(await self.engine.run(self.job(content, **changes), keep), events)
 
 

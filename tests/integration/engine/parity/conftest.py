@@ -180,6 +180,7 @@ class Parity:
         content = Playbook(place.project / content) if isinstance(content, str) else content
         work.mkdir(parents=True)
         events: list[Event] = []
+        os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server
         running = asyncio.create_task(self.engine.run(self.job(content, name, engine=engine, **changes), events.append))
         if act:
             await until((work / "begun").exists, running)
