@@ -14,6 +14,11 @@ def test_without_an_http_proxy_nothing_is_added() -> None:
     assert access.environment({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
 
 
+def test_what_the_operators_environment_says_is_secret_by_its_name() -> None:
+    environ = {"DB_PASSWORD": "a", "API_TOKEN": "b", "PASSWORD_FILE": "c", "TOKEN_URL": "d", "HOME": "e", "PATH": "f"}
+    assert access.secrets_in(environ) == ["a", "b"]
+
+
 def test_a_service_account_without_namespace_is_one_of_the_operators_own() -> None:
     assert access.account("narrow", "tools") == "tools/narrow"
     assert access.account("other/narrow", "tools") == "other/narrow"

@@ -141,6 +141,17 @@ async def test_impersonation_is_passed_on(write_kubeconfig: KubeConfigFile, tmp_
     assert headers["Impersonate-Extra-team"] == "x"
 
 
+async def test_what_of_them_must_not_be_shown_is_known(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    user = {"token": "t0ken", "client-key-data": encoded(b"the key"), "username": "u", "password": "passw0rd"}
+    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    assert sorted(found.secret_values()) == ["passw0rd", "t0ken", "the key"]
+    (tmp_path / "token").write_text("from the file\n")
+    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+    assert found.secret_values() == []
+    await found.headers()
+    assert found.secret_values() == ["from the file"]
+
+
 async def test_a_token_file_that_vanished_leaves_its_last_content_in_use(
     write_kubeconfig: KubeConfigFile, tmp_path: Path
 ) -> None:
@@ -298,6 +309,7 @@ async def test_a_good_id_token_is_used_as_it_is(api: Api, write_kubeconfig: Kube
     token = id_token(time.time() + 3600)
     found = await load(write_kubeconfig("http://x", user=login(api, token)), tmp_path)
     assert (await found.headers())["Authorization"] == f"Bearer {token}"
+    assert {token, "r1", "s"} <= set(found.secret_values())
     assert not api.seen
 
 
