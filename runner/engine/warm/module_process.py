@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
+from runner.engine.warm import tracebacks
 from runner.engine.warm import world as worlds
 from runner.engine.warm.payload import Payload
 from runner.engine.warm.session import Session
@@ -39,6 +40,10 @@ class Request:
     payload: Payload | tuple[str, str]
     """Or the name and path of one that was made ahead."""
     module_name: str
+    script: str
+    """Where Ansible would have put the module."""
+    wrapper: str
+    """What Ansible would have put there, without the payload."""
     parameters: bytes
     profile: str
     """How the answer is serialized; empty before ansible-core 2.19."""
@@ -146,11 +151,10 @@ def _mend() -> None:
 
 def _run(request: Request, payload: Payload) -> int:
     """Run the module as AnsiballZ does; returns the exit code that an interpreter would have."""
-    script = f"AnsiballZ_{os.path.basename(payload.path)}"  # noqa: PTH119 - a string
-    sys.argv = [script]
-    sys.orig_argv = [sys.executable, script]
+    sys.argv = [request.script]
+    sys.orig_argv = [sys.executable, request.script]
     main = ModuleType("__main__")
-    main.__file__ = script
+    main.__file__ = request.script
     sys.modules["__main__"] = main
     library = f"ansible_{request.module_name}_payload.zip"
     try:
@@ -160,14 +164,13 @@ def _run(request: Request, payload: Payload) -> int:
             _run_before_2_19(request, payload.name, library)
     except SystemExit as end:
         return _exit_code(end.code)
-    except KeyboardInterrupt:
-        sys.excepthook(*sys.exc_info())
-        _flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-        return 1
-    except BaseException:  # noqa: BLE001 - as an interpreter does
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:  # noqa: BLE001 - as an interpreter does
+        with contextlib.suppress(Exception):
+            tracebacks.show(error, payload, request.wrapper, request.script)
+        if isinstance(error, KeyboardInterrupt):
+            _flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         return 1
     return 0
 

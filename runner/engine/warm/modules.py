@@ -91,7 +91,15 @@ class Modules:
         call = versions.encode(arguments["module_args"], task_vars, templar)
         prepared.folder = action._loader.get_basedir()
         through = _through(prepared.shells, prepared.folder, environment)
-        prepared.request = self._request(payload, arguments["module_name"], call, through, task_vars)
+        prepared.request = self._request(
+            payload=payload,
+            module_name=plain(arguments["module_name"]),
+            call=call,
+            environment=through,
+            session=versions.worker_session(task_vars),
+            shebang=shebang,
+            script=_script(action, payload),
+        )
         return versions.built(prepared, shebang)
 
     def _may_change(self, environment: Mapping[str, Any]) -> bool:
@@ -103,25 +111,17 @@ class Modules:
                 return False
         return True
 
-    def _request(
-        self,
-        payload: Payload,
-        module_name: str,
-        call: versions.Call,
-        environment: Mapping[bytes, bytes],
-        task_vars: Mapping[str, Any],
-    ) -> Request:
+    def _request(self, *, payload: Payload, call: versions.Call, shebang: str, **fields: Any) -> Request:
         key = (payload.name, payload.path)
         return Request(
             payload=key if key in self.ahead and not payload.around else payload,
-            module_name=plain(module_name),
+            wrapper=versions.wrapper(fields["module_name"], payload.name, call, shebang),
             parameters=call.parameters,
             profile=call.profile,
             open_files=call.open_files,
-            environment=environment,
             umask=_umask(),
-            session=versions.worker_session(task_vars),
             learned=self.learned,
+            **fields,
         )
 
     def run(self, prepared: _Prepared) -> shell.Output:
@@ -140,6 +140,12 @@ class Modules:
         for pid in self.zygote.running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)
+
+
+def _script(action: Any, payload: Payload) -> str:
+    """Return where Ansible would put the module."""
+    folder = plain(str(action._connection._shell.tmpdir or ""))
+    return os.path.join(folder, f"AnsiballZ_{Path(payload.path).name}")  # noqa: PTH118 - as Ansible joins them
 
 
 def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Mapping[bytes, bytes]:

@@ -6,6 +6,7 @@ and new classes of results. Must be imported only where Ansible is loaded.
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import functools
 import importlib
@@ -31,6 +32,7 @@ BUILTIN_MODULE_UTILS = os.path.realpath(Path(module_common.__file__).parent.pare
 SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
 """What Ansible puts behind each command that it gives to a shell."""
 _PROFILE = "legacy"
+_EMPTY_ARCHIVE = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
 _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
 
 
@@ -114,6 +116,36 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
             limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
     # Sums and bytes carry no tags: a tag would bring Ansible along to where the module runs.
     return Call(str.encode(text, "utf-8", "surrogateescape"), _PROFILE if TAGGED else "", int.__add__(limit, 0))
+
+
+def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
+    """Return the text that Ansible would execute to run a module, without the module."""
+    if not TAGGED:
+        text: str = module_common.ACTIVE_ANSIBALLZ_TEMPLATE % {
+            "zipdata": _EMPTY_ARCHIVE,
+            "ansible_module": module_name,
+            "module_fqn": name,
+            "params": repr(call.parameters.decode()),
+            "shebang": shebang,
+            "coding": module_common.ENCODING_STRING,
+            "date_time": time.gmtime()[:6],
+            "coverage": "",
+            "rlimit": "",
+        }
+        return text
+    arguments = {
+        "ansible_module": module_name,
+        "module_fqn": name,
+        "profile": call.profile,
+        "date_time": dt.datetime.now(dt.UTC),
+        "rlimit_nofile": 0,
+        "params": call.parameters.decode(),
+        "extensions": {},
+        "zip_data": _EMPTY_ARCHIVE,
+    }
+    given = "\n".join(f"{key}={value!r}," for key, value in arguments.items())
+    code = module_common._get_ansiballz_code(shebang)
+    return f'{code}\n\n\nif __name__ == "__main__":\n    _ansiballz_main(\n{given}\n)\n'
 
 
 def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
