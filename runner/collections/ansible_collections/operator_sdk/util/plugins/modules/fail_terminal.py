@@ -8,8 +8,8 @@ short_description: Fails, and asks the operator not to try again until the objec
 version_added: "1.1.0"
 author: "Contributors to ansible-operator-runner"
 description:
-  - Fails like M(ansible.builtin.fail). The operator, which otherwise tries again and again, leaves the object alone until
-    somebody changes it.
+  - Fails like M(ansible.builtin.fail). The operator, which otherwise tries again and again, leaves the object alone
+    until somebody changes it.
   - Meant for what only the object's author can mend, such as a spec that contradicts itself.
   - Rescued, ignored, or in a finalizer, it is a failure like any other. Outside of an operator it is one too.
 options:
