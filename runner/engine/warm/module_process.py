@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from runner.engine.warm import tracebacks
@@ -29,6 +29,8 @@ from runner.engine.warm.session import Session
 from runner.engine.warm.world import World
 
 _STREAMS = 3
+_COLD_DEPTH = 4
+"""The place, from 1, of the function that AnsiballZ runs a module with on its stack."""
 _UNRAISABLE = 120
 """The exit code of an interpreter that could not flush its streams."""
 
@@ -157,6 +159,7 @@ def _run(request: Request, payload: Payload) -> int:
     main.__file__ = request.script
     sys.modules["__main__"] = main
     library = f"ansible_{request.module_name}_payload.zip"
+    _hide_frames()
     try:
         if request.profile:
             _run_since_2_19(request, payload.name, library)
@@ -173,6 +176,19 @@ def _run(request: Request, payload: Payload) -> int:
             os.kill(os.getpid(), signal.SIGINT)
         return 1
     return 0
+
+
+def _hide_frames() -> None:
+    """Let a module recurse as deeply as in an interpreter that has nothing but AnsiballZ above it."""
+    depth = 0
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to know
+    while frame:
+        depth, frame = depth + 1, frame.f_back
+    hidden = max(0, depth + 2 - _COLD_DEPTH)
+    get, put = sys.getrecursionlimit, sys.setrecursionlimit
+    put(get() + hidden)
+    sys.getrecursionlimit = lambda: get() - hidden
+    sys.setrecursionlimit = lambda limit, /: put(limit + hidden)
 
 
 def _run_since_2_19(request: Request, name: str, library: str) -> None:
