@@ -53,6 +53,9 @@ MAY_DIFFER: tuple[Field | Text, ...] = (
     Field("elapsed", "[0-9]+", "seconds that wait_for and uri took"),
     Field("(mtime|ctime|atime|birthtime)", _NUMBER, "times of a file that the role made"),
     Field("inode", "[0-9]+", "a file that the role made"),
+    Field("version", '"[0-9]{5,}"', "a file that the role made, as stat counts its generations"),
+    Field("epoch(_int)?|(hour|minute|second)", '"[0-9]+"', "fact date_time"),
+    Field("time|iso8601_basic(_short)?", '"[0-9T:]+"', "fact date_time"),
     Text(_TIME, "time", "moments: created, start, end, completion, and those in messages"),
     Text(r"\b[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT", "time", "HTTP's moments"),
     Text(r"(?<=Paused for )[0-9.]+(?= seconds)", "span", "time that pause took"),
@@ -68,7 +71,11 @@ MAY_DIFFER: tuple[Field | Text, ...] = (
     Field("resourceVersion", '"[0-9]+"', "an object of the API server"),
     Text(r"(?<=ansible-tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+", "temporary", "folder of a module, by time and process"),
     Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
+    Field(
+        "file_is_archive", "true|false", "whether a module's own code stands in an archive: cold it does, for a moment"
+    ),
     Text(r"zip_data='[^']*'", "payload", "a module's payload, which holds when it was made, in a traceback"),
+    Text(r"(?<=/)tmp[0-9a-z_]{8}\b", "temporary", "name that tempfile chose"),
     Text(r"(?<=j)[0-9]+\.[0-9]+(?=\b)", "async", "job of an async task"),
 )
 
