@@ -17,6 +17,7 @@ from typing import Any
 _NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"
 _SPAN = r"[0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+_NUMBERING = frozenset({"counter", "start_line", "end_line", "uuid", "parent_uuid"})
 _SHOWN_AROUND = 60
 _SHOWN_DIFFERENCES = 40
 _FOLLOWS = re.compile(r"\.(start_line|end_line)$|^files\.run/artifacts/[^/]+/(job_events/|stdout)")
@@ -62,7 +63,7 @@ MAY_DIFFER: tuple[Field | Text, ...] = (
     Text(rf"(?<=[\" ]){_SPAN}(?=[\" ])", "span", "time that a command took, as -v shows it"),
     # Names
     Text(
-        r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+        r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f])",
         "uuid",
         "names of events, plays and tasks",
         numbered=True,
@@ -144,15 +145,31 @@ def differences(cold: Mapping[str, Any], other: Mapping[str, Any], *, any_order:
 
 
 def _by_host(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Group events by host, and take out what numbers them across hosts."""
-    numbering = {"counter", "start_line", "end_line", "uuid", "parent_uuid"}
-    events = [{key: item for key, item in event.items() if key not in numbering} for event in value["events"]]
-    events.sort(key=lambda event: str(event.get("event_data", {}).get("host", "")))
-    kept = {path: look for path, look in value["files"].items() if "/job_events/" not in path}
+    """Group events by host; take out what numbers them across hosts, and what says which task was begun last."""
+    events = [_of_host(event) for event in value["events"]]
+    hostless = [event for event in events if "host" not in event["event_data"]]
+    of_hosts = [event for event in events if "host" in event["event_data"]]
+    ordered = sorted(hostless, key=lambda event: (_label(event), event["stdout"])) + sorted(
+        of_hosts, key=lambda event: str(event["event_data"]["host"])
+    )
+    kept = {path: dict(look) for path, look in value["files"].items() if "/job_events/" not in path}
     for path, look in kept.items():
         if path.endswith("/stdout"):
-            look["content"] = sorted(look["content"])
-    return {**value, "events": events, "files": kept}
+            look["content"] = sorted(_without_banners(look["content"]))
+    return {**value, "events": ordered, "files": kept}
+
+
+def _of_host(event: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: item for key, item in event.items() if key not in _NUMBERING}
+    kept["stdout"] = "\n".join(_without_banners((event.get("stdout") or "").splitlines()))
+    data = {key: item for key, item in (event.get("event_data") or {}).items() if key not in {"uuid", "task_uuid"}}
+    if event["event"] in {"playbook_on_include", "playbook_on_notify"}:
+        data = {key: item for key, item in data.items() if key in {"host", "handler", "included_file"}}
+    return {**kept, "event_data": data}
+
+
+def _without_banners(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.strip() and not line.startswith(("TASK [", "RUNNING HANDLER ["))]
 
 
 def _label(event: Mapping[str, Any]) -> str:
