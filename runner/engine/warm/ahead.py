@@ -64,7 +64,7 @@ class _Trial:
 
 
 def make(
-    names: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...], imports: Iterable[str] = ()
+    names: Iterable[str], imports: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...]
 ) -> Ahead:
     """Resolve these modules and import what they need; `imports` names what else they were seen to import.
 
@@ -80,7 +80,7 @@ def make(
         if trial.harmful <= skip:
             return Ahead(found, worlds.build(found, skip, path, imports), read, encodings)
         skip |= trial.harmful
-    return Ahead(found, worlds.build((), skip, path), {}, encodings)
+    return Ahead(found, worlds.build((), skip, path, ()), {}, encodings)
 
 
 def _resolve(names: Iterable[str]) -> Iterator[Payload]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.machinery
 import json
 import os
 import pickle
@@ -75,7 +76,7 @@ def runner(ground: Ground) -> Callable[[list[int]], NoReturn]:
         _become(ground, request)
         before = frozenset(sys.modules)
         code = _run(request, _payload(ground, request))
-        _learn(request, before)
+        _learn(ground, request, before)
         _end(code)
 
     return run
@@ -227,19 +228,29 @@ def _exit_code(code: object) -> int:
     return 1
 
 
-def _learn(request: Request, before: frozenset[str]) -> None:
+def _learn(ground: Ground, request: Request, before: frozenset[str]) -> None:
     """Note what was imported, so that it is there the next time."""
     if not request.learned:
         return
-    fresh = sorted(
-        name for name in sys.modules if name not in before and not worlds.is_ours(name) and name != "__main__"
-    )
+    fresh = sorted(name for name in sys.modules if name not in before and _is_of(ground.world.path, name))
     if fresh or not isinstance(request.payload, tuple):
         line = json.dumps({"module": request.module_name, "imports": fresh}) + "\n"
         with contextlib.suppress(OSError):
             descriptor = os.open(request.learned, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.write(descriptor, line.encode())  # one call: lines of two modules do not mix
             os.close(descriptor)
+
+
+def _is_of(path: tuple[str, ...], name: str) -> bool:
+    """Whether whoever imports this by its name gets what the module got, which may have looked elsewhere."""
+    top, _, rest = name.partition(".")
+    if rest:
+        return _is_of(path, top)
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if spec is None or worlds.is_ours(name) or name == "__main__":
+        return False
+    found = importlib.machinery.PathFinder.find_spec(name, list(path))
+    return found is not None and found.origin == spec.origin
 
 
 def _end(code: int) -> NoReturn:

@@ -14,12 +14,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ansible.cli.playbook import main
 
 from runner.engine.warm import model, preload, shortcuts
+from runner.engine.warm.messages import Load
 from runner.engine.warm.model import Model
 from runner.engine.warm.refresh import Refresh
 from runner.engine.wire import LEARNED
@@ -28,10 +29,10 @@ _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
 
 
-def prepare(loaded: Model, modules: Iterable[str]) -> Any:
-    """Make ready in the server what shortcuts need of it; `modules` are Ansible's modules that runs use."""
+def prepare(loaded: Model, wanted: Load) -> Any:
+    """Make ready in the server what shortcuts need of it: for Ansible's modules that runs use."""
     encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
-    return shortcuts.prepare(modules, loaded.module_path, encodings)
+    return shortcuts.prepare(wanted.modules, wanted.imports, loaded.module_path, encodings)
 
 
 def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[str]) -> int:

@@ -56,11 +56,11 @@ def _given() -> set[str]:
 def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Load) -> Base:
     from runner.engine.warm import model  # noqa: PLC0415 - now that the environment is settled
 
-    loaded = model.load(scratch, wanted.plugins | wanted.imports)
+    loaded = model.load(scratch, wanted.plugins)
     from runner.engine.warm import playbook, run  # noqa: PLC0415 - they import what was loaded
     from runner.engine.warm.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = playbook.prepare(loaded, wanted.modules)
+    made = playbook.prepare(loaded, wanted)
     return run.Base(Refresh.of(loaded), made, shown, added)
 
 

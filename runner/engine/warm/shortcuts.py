@@ -28,9 +28,11 @@ LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
 
 
-def prepare(names: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...]) -> Ahead:
-    """Make ready what modules with these names need; see `ahead.make`."""
-    return ahead.make(names, path, encodings)
+def prepare(
+    names: Iterable[str], imports: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...]
+) -> Ahead:
+    """Make ready what modules with these names need, and what modules were seen to import; see `ahead.make`."""
+    return ahead.make(names, imports, path, encodings)
 
 
 def install(off: frozenset[str], made: Ahead) -> None:

@@ -64,7 +64,7 @@ class World:
         )
 
 
-def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str], imports: Iterable[str] = ()) -> World:
+def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str], imports: Iterable[str]) -> World:
     """Import what these payloads hold, apart from the modules themselves; `skip` names what must not be.
 
     What cannot be imported is left out: a module that needs it fails by itself, as it does cold. Of two payloads that
