@@ -23,6 +23,7 @@ from ansible.plugins.loader import module_loader
 
 from runner.engine.warm import payload as payloads
 from runner.engine.warm import world as worlds
+from runner.engine.warm.interpreter import Interpreter
 from runner.engine.warm.payload import Payload
 from runner.engine.warm.world import World
 
@@ -54,7 +55,7 @@ class Ahead:
     world: World
     read: Mapping[str, str | None]
     """Variables of the environment that were read by what was imported, and their values."""
-    encodings: tuple[tuple[str, str], ...]
+    interpreter: Interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +64,20 @@ class _Trial:
     read: Mapping[str, str | None]
 
 
-def make(
-    names: Iterable[str], imports: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...]
-) -> Ahead:
+def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Ahead:
     """Resolve these modules and import what they need; `imports` names what else they were seen to import.
 
     Needs a process with a single thread, where Ansible's plugin loader is set up.
     """
     found = tuple(_resolve({*ALWAYS, *names}))
-    imports, path = tuple(imports), tuple(path)
+    imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
-    read: Mapping[str, str | None] = {}
     for _ in range(_ROUNDS):
         trial = _try(found, skip, path, imports)
-        read = trial.read
         if trial.harmful <= skip:
-            return Ahead(found, worlds.build(found, skip, path, imports), read, encodings)
+            return Ahead(found, worlds.build(found, skip, path, imports), trial.read, interpreter)
         skip |= trial.harmful
-    return Ahead(found, worlds.build((), skip, path, ()), {}, encodings)
+    return Ahead(found, worlds.build((), skip, path, ()), {}, interpreter)
 
 
 def _resolve(names: Iterable[str]) -> Iterator[Payload]:

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from runner.engine.warm import tracebacks
+from runner.engine.warm import procfs, tracebacks
 from runner.engine.warm import world as worlds
+from runner.engine.warm.interpreter import Interpreter
 from runner.engine.warm.payload import Payload
-from runner.engine.warm.session import Session
 from runner.engine.warm.world import World
 
 _STREAMS = 3
@@ -53,7 +53,6 @@ class Request:
     open_files: int
     environment: Mapping[bytes, bytes]
     umask: int
-    session: Session
     learned: str
     """A file that takes what the module imported beyond what was there, or empty."""
 
@@ -64,8 +63,7 @@ class Ground:
 
     world: World
     payloads: Mapping[tuple[str, str], Payload]
-    encodings: tuple[tuple[str, str], ...]
-    """Encoding and errors of each standard stream."""
+    interpreter: Interpreter
 
 
 def runner(ground: Ground) -> Callable[[list[int]], NoReturn]:
@@ -113,14 +111,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _become(ground: Ground, request: Request) -> None:
-    if request.session is Session.OWN:
-        os.setsid()
-    elif request.session is Session.OWN_GROUP:
-        os.setpgid(0, 0)
     os.umask(request.umask)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environb.update(request.environment)
+    ground.interpreter.show([sys.executable, request.script], os.environ)
+    procfs.name(os.path.basename(sys.executable))  # noqa: PTH119 - a string
     time.tzset()
     try:
         os.getcwd()  # noqa: PTH109 - AnsiballZ's own test
@@ -128,7 +124,7 @@ def _become(ground: Ground, request: Request) -> None:
         os.chdir(os.path.expanduser("~"))  # noqa: PTH111 - as AnsiballZ does
     if request.open_files:
         _limit_open_files(request.open_files)
-    worlds.open_streams(ground.encodings)
+    worlds.open_streams(ground.interpreter.encodings)
     _mend()
     worlds.take(ground.world, _payload(ground, request))
 

@@ -30,8 +30,9 @@ from ansible.plugins.shell import sh
 from ansible.utils.display import Display
 
 from runner.engine.warm import guard, module_process, shell, versions
-from runner.engine.warm.module_process import Ground, Request
+from runner.engine.warm.module_process import Request
 from runner.engine.warm.payload import Payload, Payloads, encoded, plain
+from runner.engine.warm.session import Session
 from runner.engine.warm.zygote import Unavailable, Zygote
 
 SPEAKING = 3
@@ -58,6 +59,7 @@ class Modules:
     """What this run's modules start from."""
 
     zygote: Zygote
+    session: Session
     payloads: Payloads
     ahead: frozenset[tuple[str, str]]
     sensitive: Mapping[str, str | None]
@@ -68,6 +70,8 @@ class Modules:
         """Return what `modify_module` would return of a module that can be forked, else raise `_OwnWay`."""
         task_vars, templar = arguments["task_vars"], arguments["templar"]
         if not _is_python(source) or versions.is_instrumented(task_vars) or arguments["async_timeout"]:
+            raise _OwnWay
+        if versions.worker_session(task_vars) is not self.session:
             raise _OwnWay
         remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))
         try:
@@ -96,7 +100,6 @@ class Modules:
             module_name=plain(arguments["module_name"]),
             call=call,
             environment=through,
-            session=versions.worker_session(task_vars),
             shebang=shebang,
             script=_script(action, payload),
         )
@@ -137,9 +140,8 @@ class Modules:
 
     def end_running(self, number: int) -> None:
         """Send a signal to the modules that this process waits for."""
-        for pid in self.zygote.running:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)
+        if self.zygote.running:
+            self.session.end(self.zygote.pid, self.zygote.running, number)
 
 
 def _script(action: Any, payload: Payload) -> str:
@@ -349,8 +351,3 @@ def _plan_folder(
     if system or not basefile or not tmpdir or not mode:
         return None
     return shell.make_folder(tmpdir, basefile, mode)
-
-
-def ground(payloads: Payloads, world: Any, encodings: tuple[tuple[str, str], ...]) -> Ground:
-    """Return what each module's process starts from."""
-    return Ground(world, {(payload.name, payload.path): payload for payload in payloads}, encodings)

@@ -15,11 +15,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ansible.cli.playbook import main
 
-from runner.engine.warm import model, preload, shortcuts
+from runner.engine.warm import model, preload, procfs, shortcuts
+from runner.engine.warm.interpreter import Interpreter
 from runner.engine.warm.messages import Load
 from runner.engine.warm.model import Model
 from runner.engine.warm.refresh import Refresh
@@ -29,10 +31,11 @@ _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
 
 
-def prepare(loaded: Model, wanted: Load) -> Any:
+def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Any:
     """Make ready in the server what shortcuts need of it: for Ansible's modules that runs use."""
     encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
-    return shortcuts.prepare(wanted.modules, wanted.imports, loaded.module_path, encodings)
+    interpreter = Interpreter(loaded.module_path, encodings, partial(procfs.show, shown))
+    return shortcuts.prepare(wanted.modules, wanted.imports, interpreter)
 
 
 def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[str]) -> int:

@@ -60,7 +60,7 @@ def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Loa
     from runner.engine.warm import playbook, run  # noqa: PLC0415 - they import what was loaded
     from runner.engine.warm.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = playbook.prepare(loaded, wanted)
+    made = playbook.prepare(loaded, wanted, shown)
     return run.Base(Refresh.of(loaded), made, shown, added)
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from runner.engine.warm import ahead, module_process, modules, tasks, waiting
+from runner.engine.warm import ahead, module_process, modules, tasks, versions, waiting
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
+from runner.engine.warm.interpreter import Interpreter
+from runner.engine.warm.module_process import Ground
 from runner.engine.warm.payload import Payloads
 from runner.engine.warm.zygote import Zygote
 
@@ -28,11 +30,9 @@ LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
 
 
-def prepare(
-    names: Iterable[str], imports: Iterable[str], path: Iterable[str], encodings: tuple[tuple[str, str], ...]
-) -> Ahead:
+def prepare(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Ahead:
     """Make ready what modules with these names need, and what modules were seen to import; see `ahead.make`."""
-    return ahead.make(names, imports, path, encodings)
+    return ahead.make(names, imports, interpreter)
 
 
 def install(off: frozenset[str], made: Ahead) -> None:
@@ -49,7 +49,13 @@ def install(off: frozenset[str], made: Ahead) -> None:
 
 def _install_modules(made: Ahead) -> None:
     payloads = Payloads(made.payloads)
-    ground = modules.ground(payloads, made.world, made.encodings)
-    zygote = Zygote.start(lambda: worlds.enter(made.world), module_process.runner(ground))
+    ground = Ground(made.world, {(each.name, each.path): each for each in payloads}, made.interpreter)
+    session = versions.worker_session({})
+
+    def enter() -> None:
+        session.begin()
+        worlds.enter(made.world)
+
+    zygote = Zygote.start(enter, module_process.runner(ground))
     learned = os.environ.get(LEARNED, "")
-    modules.install(modules.Modules(zygote, payloads, frozenset(ground.payloads), made.read, learned))
+    modules.install(modules.Modules(zygote, session, payloads, frozenset(ground.payloads), made.read, learned))

@@ -27,6 +27,8 @@ _ASK = b"module"
 _DESCRIPTORS = 6
 _STATUS = struct.Struct("=q")
 _CHUNK = 1 << 16
+_SURVIVED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Signals to a group of processes that mean its modules."""
 
 Run = Callable[[list[int]], NoReturn]
 
@@ -140,7 +142,8 @@ class _Pipes:
 
 def _serve(requests: socket.socket, run: Run) -> None:
     gc.freeze()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the playbook's process decides what an interrupt means
+    for number in _SURVIVED:
+        signal.signal(number, signal.SIG_IGN)
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ, None)
         while True:
@@ -164,6 +167,8 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, run: Run)
         _tell(status, -(error.errno or 1))
         pid = -1
     if pid == 0:
+        for number in _SURVIVED:
+            signal.signal(number, signal.SIG_DFL)
         _be_module(descriptors, run)
     for descriptor in descriptors:
         if descriptor != status or pid < 0:
