@@ -142,8 +142,8 @@ def _decided_by_folder(definitions: Mapping[str, Any], scratch: Path) -> set[str
     folder = Path.cwd()
     seen = []
     try:
-        for place in ("here", "there"):
-            (scratch / place).mkdir(exist_ok=True)
+        for place in ("here", "there/deeper"):
+            (scratch / place).mkdir(parents=True, exist_ok=True)
             os.chdir(scratch / place)
             seen.append({name: constants.config.get_config_value(name, variables=vars(constants)) for name in paths})
     finally:
@@ -239,3 +239,7 @@ def _forget_collections() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "ansible_collections"]:
         del sys.modules[name]
     importlib.invalidate_caches()
+    # What it keeps would keep Ansible from loading its own collection where a run without us does, which -vvv shows.
+    kept = getattr(PluginLoader, "_get_builtin_routing_metadata", None)
+    if kept is not None:
+        kept.cache_clear()
