@@ -134,7 +134,7 @@ def _terminal(streams: Mapping[str, Stream]) -> Iterator[bytearray]:
     for number in range(3):
         os.dup2(other, number)
     os.close(other)
-    reader = threading.Thread(target=_read, args=(main, said))
+    reader = threading.Thread(target=_read, args=(main, said), name="terminal")  # unnamed ones are counted
     reader.start()
     standard = {name: getattr(sys, name) for name in streams}
     open_streams(streams)
@@ -179,7 +179,7 @@ def _open(number: int, name: str, stream: Stream) -> io.TextIOWrapper:
         encoding=stream.encoding,
         errors=stream.errors,
         newline=None if reading else "\n",
-        line_buffering=not reading and (raw.isatty() or name == "stderr"),
+        line_buffering=not reading and not unbuffered and (raw.isatty() or name == "stderr"),
         write_through=unbuffered,
     )
     text.mode = "r" if reading else "w"  # type: ignore[misc]  # as the interpreter says

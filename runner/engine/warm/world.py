@@ -239,7 +239,7 @@ def open_streams(encodings: Iterable[tuple[str, str]]) -> None:
             encoding=encoding,
             errors=errors,
             newline="\n" if number else None,
-            line_buffering=name == "stderr",
+            line_buffering=not unbuffered and name == "stderr",
             write_through=unbuffered,
         )
         raw.name = f"<{name}>"
