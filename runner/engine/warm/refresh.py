@@ -25,7 +25,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.config.manager import find_ini_config_file
-from ansible.plugins.loader import PluginLoader
+from ansible.plugins.loader import PluginLoader, get_all_plugin_loaders
 from ansible.utils import vars as ansible_vars
 from ansible.utils.collection_loader import AnsibleCollectionConfig, _collection_finder
 from ansible.utils.display import Display
@@ -66,6 +66,8 @@ class Refresh:
     model: Model
     settings: tuple[str, ...]
     captures: tuple[Capture, ...]
+    searching: tuple[Any, ...]
+    """Loaders of plugins that have noted our working folder as a place to look."""
     ahead: frozenset[str]
     """Plugins, by the names of their Python modules, that a process which has only just begun has not loaded."""
     sources: Mapping[str, CodeType]
@@ -84,6 +86,7 @@ class Refresh:
             model=model,
             settings=_settings(Path(model.scratch)),
             captures=_captures(model),
+            searching=_searching(model.scratch),
             ahead=frozenset(name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))),
             sources=sources,
         )
@@ -101,6 +104,8 @@ class Refresh:
         for capture in self.captures:
             value = os.environ.get(capture.variable) if capture.variable else str(Path.cwd())
             setattr(sys.modules[capture.module], capture.name, value)
+        for loader in self.searching:
+            loader._paths = None  # noqa: SLF001 - there is no public way to have it look anew
         Display().__init__()  # there is one, and everybody holds it
         ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
         ansible_vars.cur_id = 0
@@ -164,6 +169,15 @@ def _captures(model: Model) -> tuple[Capture, ...]:
                 raise UnfitError(f"{module.__name__}.{name} keeps what it made of a run's own variables: {value}")
             found.append(Capture(module.__name__, name, stand_ins[value]))
     return tuple(found)
+
+
+def _searching(scratch: str) -> tuple[Any, ...]:
+    """Find the loaders that would look for plugins where the server stands, in place of the run's folder."""
+    return tuple(
+        loader
+        for _, loader in get_all_plugin_loaders()
+        if any(str(place.path).startswith(scratch) for place in loader._paths or ())  # noqa: SLF001 - as above
+    )
 
 
 def _load_as_if_anew(ahead: set[str], sources: Mapping[str, CodeType]) -> None:
