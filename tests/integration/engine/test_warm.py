@@ -1,0 +1,216 @@
+"""Fork servers: when there is one, when another takes its place, and that no run is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from runner.engine import processes
+from runner.engine.engines import EngineSettings
+from runner.engine.job import Outcome
+from runner.engine.run_engine import RunEngine
+
+if TYPE_CHECKING:
+    from tests.integration.engine.conftest import Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+RunsOf = Callable[[RunEngine, Path, Path], Any]
+HELLO = "- {name: hello, debug: {msg: hi}}"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def warm(runs_of: RunsOf, tmp_path: Path) -> AsyncIterator[Any]:
+    """Runs with fork servers of the test's own, of which one is ready."""
+    root = tmp_path / "runner"
+    engine = RunEngine(root, EngineSettings("warm", frozenset(), 0))
+    runs = runs_of(engine, root, tmp_path / "operator")
+    assert (await runs.run(runs.tasks(HELLO))).result.outcome is Outcome.SUCCEEDED
+    await engine.settle()
+    yield runs
+    await engine.close(0)
+
+
+async def until(condition: Callable[[], object], within: float = 90.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within} s"
+        await asyncio.sleep(0.05)
+
+
+def server(runs: Runs) -> int:
+    (pid,) = runs.engine.servers
+    return pid
+
+
+def lives(pid: int) -> bool:
+    process = processes.read(pid)
+    return process is not None and not process.zombie
+
+
+async def test_a_server_that_dies_is_replaced_before_it_is_needed(warm: Runs) -> None:
+    first = server(warm)
+    await asyncio.sleep(0)
+
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: warm.engine.servers not in ([], [first]))
+    ran = await warm.run(warm.tasks(HELLO))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert warm.engine.problem is None
+
+
+async def test_an_order_that_a_dying_server_has_not_answered_goes_to_the_next(warm: Runs) -> None:
+    first = server(warm)
+    os.kill(first, signal.SIGSTOP)
+    orders = [
+        asyncio.create_task(warm.run(warm.tasks(HELLO), run_dir=warm.run_dir.with_name(name))) for name in ("a", "b")
+    ]
+    await until(lambda: all((warm.run_dir.with_name(name) / "env" / "kubeconfig").exists() for name in ("a", "b")))
+    assert not any(order.done() for order in orders)
+
+    os.kill(first, signal.SIGKILL)
+
+    assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 2
+    assert warm.engine.servers != [first]
+    assert warm.engine.problem is None
+
+
+async def test_what_is_installed_and_configured_later_is_seen_by_the_next_run(
+    runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections, config = tmp_path / "collections", tmp_path / "ansible.cfg"
+    plugin = collections / "ansible_collections" / "own" / "kit" / "plugins" / "filter" / "said.py"
+    plugin.parent.mkdir(parents=True)
+    config.write_text("[defaults]\ndisplay_skipped_hosts = true\n")
+    text = 'class FilterModule:\n    def filters(self):\n        return {"said": lambda value: "%s"}\n'
+    plugin.write_text(text % "before")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(collections))
+    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
+    playbook = runs.tasks(
+        "- {name: said, debug: {msg: \"{{ '' | own.kit.said }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
+    )
+    try:
+        before = await runs.run(playbook)
+        await engine.settle()  # by now the filter is loaded ahead
+        again = await runs.run(playbook)
+        first = server(runs)
+        plugin.write_text(text % "afterwards")
+        config.write_text("[defaults]\nforks = 17\n")
+        await asyncio.sleep(1.1)  # a server is looked at no more than once a second
+
+        afterwards = await runs.run(playbook)
+
+        assert before.said("said") == again.said("said") == "before 5"
+        assert afterwards.said("said") == "afterwards 17"
+        assert server(runs) != first
+    finally:
+        await engine.close(0)
+
+
+async def test_where_nothing_can_be_loaded_ahead_runs_go_the_slow_way_and_the_reason_is_known(
+    runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSIBLE_FILTER_PLUGINS", "../relative")
+    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
+    try:
+        ran = await runs.run(runs.tasks(HELLO))
+
+        assert ran.result.outcome is Outcome.SUCCEEDED
+        assert engine.servers == []
+        assert engine.problem is not None
+        assert "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder" in engine.problem
+    finally:
+        await engine.close(0)
+
+
+async def test_what_a_run_loaded_is_loaded_ahead_by_a_server_that_takes_the_place_of_the_first(warm: Runs) -> None:
+    first = server(warm)
+    playbook = warm.tasks(
+        "- {name: said, debug: {msg: \"{{ '1.2' is version('1.1', '>') }} {{ lookup('sequence', 'end=2') }}\"}}"
+    )
+
+    before = await warm.run(playbook)
+    await warm.engine.settle()
+    afterwards = await warm.run(playbook)
+
+    assert server(warm) != first
+    assert not lives(first)
+    assert afterwards.said("said") == before.said("said")
+
+
+async def test_each_environment_has_a_server_of_its_own(warm: Runs) -> None:
+    playbook = warm.tasks(
+        "- {name: said, debug: {msg: \"{{ lookup('env', 'OWN') }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
+    )
+
+    said = [
+        (await warm.run(playbook, environment=environment)).said("said")
+        for environment in ({"OWN": "a"}, {"OWN": "b", "ANSIBLE_FORKS": "3"}, {"OWN": "a"})
+    ]
+
+    assert said == ["a 5", "b 3", "a 5"]
+    assert len(warm.engine.servers) == 3
+
+
+async def test_a_run_that_uses_too_much_memory_is_ended_and_says_so(
+    runs_of: RunsOf, tmp_path: Path, processes_of: Callable[[Path], list[int]]
+) -> None:
+    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 300 << 20))
+    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
+    hungry = "import time; kept = bytearray(400 << 20); kept[::4096] = b'x' * len(kept[::4096]); time.sleep(600)"
+    playbook = runs.tasks(f'- {{name: hungry, command: {{argv: ["{sys.executable}", -c, "{hungry}"]}}}}')
+    try:
+        ran = await runs.run(playbook)
+
+        assert ran.result.outcome is Outcome.DIED
+        assert ran.result.message.startswith("the run was ended because its processes used ")
+        assert "more than --run-memory-limit allows (300 MiB), during task 'hungry'" in ran.result.message
+        assert processes_of(runs.root) == []
+        assert (await runs.run(runs.tasks(HELLO))).result.outcome is Outcome.SUCCEEDED
+    finally:
+        await engine.close(0)
+
+
+OPERATOR = textwrap.dedent("""
+    import asyncio, sys
+    from pathlib import Path
+    from runner.engine.engines import EngineSettings
+    from runner.engine.run_engine import RunEngine
+
+    async def main():
+        engine = RunEngine(Path(sys.argv[1]), EngineSettings("warm", frozenset(), 0))
+        engine.expect([], {})
+        await engine.settle()
+        print(*engine.servers, flush=True)
+        await asyncio.sleep(600)
+
+    asyncio.run(main())
+""")
+
+
+async def test_no_server_outlives_its_operator(tmp_path: Path) -> None:
+    operator = subprocess.Popen([sys.executable, "-c", OPERATOR, str(tmp_path)], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - it starts at once
+    assert operator.stdout is not None
+    with operator.stdout as said:
+        pid = int(await asyncio.to_thread(lambda: next(line for line in said if line.strip().isdigit())))
+    assert lives(pid)
+
+    operator.kill()
+    operator.wait()
+
+    await until(lambda: not lives(pid), within=10)
