@@ -39,6 +39,7 @@ class Upstream:
         self._credentials = credentials
         self._idle: list[tuple[float, ServerConnection]] = []
         self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def acquire(self, *, fresh: bool) -> ServerConnection:
         """Return a connection for one call; a `fresh` one was not used before."""
@@ -53,7 +54,7 @@ class Upstream:
 
     def release(self, connection: ServerConnection) -> None:
         """Keep a connection for the next call."""
-        if not connection.is_quiet or len(self._idle) >= _MOST_IDLE:
+        if self._is_closed or not connection.is_quiet or len(self._idle) >= _MOST_IDLE:
             connection.abort()
             return
         loop = asyncio.get_running_loop()
@@ -64,7 +65,8 @@ class Upstream:
             self._sweep = loop.call_later(_IDLE, self._drop_old)
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close what is idle, and what becomes so: a write may end after the proxy, since its client did not wait."""
+        self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

@@ -385,6 +385,7 @@ def delay_watches(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
                 yield event
         finally:
             listening.cancel()
+            await asyncio.wait({listening})
 
     monkeypatch.setattr(Watcher, "events", late)
 
