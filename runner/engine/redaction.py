@@ -55,7 +55,11 @@ async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGener
         event = await anext(shown, None)
         while event is not None:
             following = None
-            dumped = _dump(event)
+            try:
+                dumped = _dump(event)
+            except RecursionError:
+                event = _withheld(event, secrets)
+                dumped = _dump(event)
             if _may_show_arguments(event, dumped):
                 following = upcoming = asyncio.ensure_future(anext(shown, None))
                 await asyncio.wait({upcoming}, timeout=_TOLD_WITHIN)
