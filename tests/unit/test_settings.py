@@ -40,6 +40,7 @@ def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
     assert found.ansible_verbosity == 2
     assert (found.ansible_roles_path, found.ansible_collections_path, found.ansible_args) == ("", "", "")
     assert found.ansible_log_events == "tasks"
+    assert found.run_memory_limit >= 0
     assert (found.kubeconfig, found.context) == (None, None)
     assert (found.proxy_port, found.user_metrics_port) == (8888, None)
     assert (found.health_probe_bind_address, found.metrics_bind_address) == (":6789", ":8443")
@@ -142,6 +143,23 @@ class TestValues:
 
     def test_a_negative_grace_period_is_refused(self) -> None:
         assert "negative" in refused(graceful_shutdown_timeout="-1s")[0]
+
+    @pytest.mark.parametrize(
+        ("text", "size"),
+        [("0", 0), ("1000", 1000), ("300k", 300_000), ("512Mi", 512 << 20), ("2Gi", 2 << 30), ("1T", 10**12)],
+    )
+    def test_amounts_of_memory_are_written_as_kubernetes_does(self, text: str, size: int) -> None:
+        assert told(run_memory_limit=text).settings.run_memory_limit == size
+
+    @pytest.mark.parametrize("text", ["", "-1", "1.5Gi", "2GB", "lots", "512mi"])
+    def test_what_is_no_amount_of_memory_is_refused(self, text: str) -> None:
+        assert refused(run_memory_limit=text) == [
+            f"--run-memory-limit: {text!r} is no amount of memory; write one like 512Mi, 2Gi, or 0 for no limit"
+        ]
+
+    def test_shortcuts_that_are_not_taken_are_a_list(self) -> None:
+        assert told(warm_without="modules, tasks,").settings.warm_without == {"modules", "tasks"}
+        assert told().settings.warm_without == frozenset()
 
     def test_the_run_folders_root_is_absolute(self) -> None:
         assert told(runner_dir="runs").settings.runner_dir == Path.cwd() / "runs"

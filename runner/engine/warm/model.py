@@ -10,11 +10,13 @@ what it shall be.
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import io
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +66,12 @@ class Model:
     """What importing Ansible printed."""
     cold: frozenset[str]
     """The Python modules that a process has which has only just begun."""
+    filters: tuple[Any, ...]
+    """Its filters of warnings; what is imported ahead may add some."""
+    told: Mapping[str, Any]
+    """By the names of `Display`'s attributes, what Ansible has said already and does not say again."""
+    to_tell: tuple[frozenset[str], tuple[Any, ...]]
+    """Warnings and deprecations of settings that are still to be said."""
 
 
 def load(scratch: Path, learned: frozenset[str]) -> Model:
@@ -76,10 +84,11 @@ def load(scratch: Path, learned: frozenset[str]) -> Model:
     with _terminal(streams) as said:
         for name in _FIRST:
             importlib.import_module(name)
-        cold = frozenset(sys.modules)
+        cold, filters = frozenset(sys.modules), tuple(warnings.filters)
+        told, to_tell = _told()
     with _terminal(streams):
         _ahead(learned)
-    return Model(environment, str(scratch), module_path, streams, bytes(said), cold)
+    return Model(environment, str(scratch), module_path, streams, bytes(said), cold, filters, told, to_tell)
 
 
 def _ahead(learned: frozenset[str]) -> None:
@@ -97,6 +106,15 @@ def _ahead(learned: frozenset[str]) -> None:
     preload = importlib.import_module("runner.engine.warm.preload")
     preload.needed()
     preload.again((*_IF_THERE, *sorted(learned)))
+
+
+def _told() -> tuple[dict[str, Any], tuple[frozenset[str], tuple[Any, ...]]]:
+    from ansible import constants  # noqa: PLC0415 - as above
+    from ansible.utils.display import Display  # noqa: PLC0415 - as above
+
+    display, config = Display(), constants.config
+    told = {name: copy.copy(getattr(display, name)) for name in ("_deprecations", "_warns", "_errors")}
+    return told, (frozenset(config.WARNINGS), tuple(config.DEPRECATED))
 
 
 def _streams() -> dict[str, Stream]:

@@ -10,6 +10,7 @@ Ansible: import it where `model` has loaded that.
 from __future__ import annotations
 
 import atexit
+import copy
 import importlib.util
 import inspect
 import logging
@@ -17,6 +18,7 @@ import os
 import secrets
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,11 +108,24 @@ class Refresh:
             setattr(sys.modules[capture.module], capture.name, value)
         for loader in self.searching:
             loader._paths = None  # noqa: SLF001 - there is no public way to have it look anew
+        warnings.resetwarnings()
+        warnings.filters.extend(self.model.filters)  # type: ignore[attr-defined]  # a list, whatever its stub says
         Display().__init__()  # there is one, and everybody holds it
+        self._say_what_is_to_say()
         ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
         ansible_vars.cur_id = 0
         _load_as_if_anew(set(self.ahead), self.sources)
         _find_collections_anew()
+
+    def _say_what_is_to_say(self) -> None:
+        """Have Ansible say what it would still say, and no more: loading ahead came across settings, too."""
+        display, config = Display(), constants.config
+        for name, said in self.model.told.items():
+            setattr(display, name, copy.copy(said))
+        pending, deprecated = self.model.to_tell
+        config.WARNINGS.clear()
+        config.WARNINGS.update(pending)
+        config.DEPRECATED[:] = deprecated
 
 
 def _settings(scratch: Path) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ async def test_a_playbook_runs_from_where_it_lies_in_any_locale_without_a_home(r
     assert int(ran.said("fünd")["facts"]) == sys.version_info.major
     command = json.loads((runs.run_dir / "artifacts" / "latest" / "command").read_text(encoding="utf-8"))
     assert command["cwd"] == str(runs.run_dir / "project")
-    assert others_may_read(runs.root) == []
+    assert others_may_read(runs.run_dir.parent) == []
 
 
 def others_may_read(root: Path) -> list[str]:

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from runner.engine.warm import messages
+from runner.engine.warm.messages import Answer, Load
+
+
+def test_what_is_packed_is_unpacked() -> None:
+    wanted = Load(plugins=frozenset({"a", "b"}), modules=frozenset({"c.d.e"}), imports=frozenset({"kubernetes"}))
+    answer = Answer(pid=7, problem="", watched=("/etc/ansible/ansible.cfg",))
+
+    assert messages.unpack_load(messages.pack(wanted)) == wanted
+    assert messages.unpack_answer(messages.pack(answer)) == answer
+
+
+def test_what_runs_noted_is_joined_and_lines_that_were_cut_short_are_skipped() -> None:
+    lines = (
+        '{"plugins": ["ansible.plugins.lookup.sequence"]}\n'
+        '{"module": "kubernetes.core.k8s", "imports": ["kubernetes", "jsonpatch"]}\n'
+        '{"module": "", "imports": ["yaml"]}\n'
+        '[1]\n{"plugins": 3}\n{"module": "cut'
+    )
+
+    assert Load.of_lines(lines) == Load(
+        plugins=frozenset({"ansible.plugins.lookup.sequence"}),
+        modules=frozenset({"kubernetes.core.k8s"}),
+        imports=frozenset({"kubernetes", "jsonpatch", "yaml"}),
+    )
+
+
+def test_joining_keeps_everything_and_what_is_known_adds_nothing() -> None:
+    known, fresh = Load(modules=frozenset({"a"})), Load(modules=frozenset({"b"}), imports=frozenset({"c"}))
+
+    assert known | fresh == Load(modules=frozenset({"a", "b"}), imports=frozenset({"c"}))
+    assert (known | fresh) | known == known | fresh
