@@ -99,7 +99,7 @@ class Inside:
     hand_over: Callable[[], None]
     """Forks; returns in the worker, and raises `HandedOver` here."""
     commit: Callable[[], None]
-    """Called before the first module runs: the task cannot begin again any more."""
+    """Called when the first module runs: the task cannot begin again any more."""
     with_modules: bool
     """Whether it may run modules."""
     committed: bool = False
@@ -136,20 +136,26 @@ def leave() -> None:
     _local.task = None
 
 
+def stop_if_left() -> None:
+    """Do no more where the task goes on elsewhere, not even clean up: what is there is the worker's."""
+    task = inside()
+    if task is not None and task.left:
+        raise HandedOver
+
+
 def need_fork() -> None:
     """Go on only in a worker."""
+    stop_if_left()
     task = inside()
     if task is None:
         return
-    if task.left:
-        raise HandedOver
     if not task.committed:
         raise NeedsFork
     task.hand_over()
 
 
-def about_to_run_a_module() -> None:
-    """Say that something will happen that must not happen twice."""
+def a_module_runs() -> None:
+    """Say that something happens that must not happen twice."""
     task = inside()
     if task is not None and not task.committed:
         task.commit()

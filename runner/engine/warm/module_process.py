@@ -14,8 +14,10 @@ import os
 import pickle
 import resource
 import runpy
+import secrets
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +32,8 @@ from runner.engine.warm.payload import Payload
 from runner.engine.warm.world import World
 
 _STREAMS = 3
+_OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_"
+"""What temporary names are made of."""
 _COLD_DEPTH = 4
 """The place, from 1, of the function that AnsiballZ runs a module with on its stack."""
 _UNRAISABLE = 120
@@ -112,7 +116,6 @@ class _Unpickler(pickle.Unpickler):
 
 def _become(ground: Ground, request: Request) -> None:
     os.umask(request.umask)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environb.update(request.environment)
     ground.interpreter.show([sys.executable, request.script], os.environ)
@@ -126,7 +129,15 @@ def _become(ground: Ground, request: Request) -> None:
         _limit_open_files(request.open_files)
     worlds.open_streams(ground.interpreter.encodings)
     _mend()
-    worlds.take(ground.world, _payload(ground, request))
+    worlds.take(ground.world, _payload(ground, request), _archive(request))
+
+
+def _archive(request: Request) -> str:
+    """Return where a payload would stand: in a temporary folder of its own, which is not there."""
+    name = f"ansible_{request.module_name}_payload"
+    chance = "".join(secrets.choice(_OF_NAMES) for _ in range(8))
+    folder = os.path.join(tempfile.gettempdir(), f"{name}_{chance}")  # noqa: PTH118 - a string
+    return os.path.join(os.path.realpath(folder) if request.profile else folder, f"{name}.zip")  # noqa: PTH118
 
 
 def _limit_open_files(wanted: int) -> None:
@@ -155,7 +166,7 @@ def _run(request: Request, payload: Payload) -> int:
     main = ModuleType("__main__")
     main.__file__ = request.script
     sys.modules["__main__"] = main
-    library = f"ansible_{request.module_name}_payload.zip"
+    library = sys.path[0]
     _hide_frames()
     try:
         if request.profile:

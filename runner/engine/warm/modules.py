@@ -129,9 +129,8 @@ class Modules:
 
     def run(self, prepared: _Prepared) -> shell.Output:
         """Run a module in a fork."""
-        guard.about_to_run_a_module()
         try:
-            output = self.zygote.run(prepared.request, prepared.folder)
+            output = self.zygote.run(prepared.request, prepared.folder, guard.a_module_runs)
         except (KeyboardInterrupt, SystemExit):
             if guard.watching():  # there is no worker that Ansible could end, and what it started along with it
                 self.end_running(signal.SIGTERM)
@@ -305,6 +304,7 @@ def install_commands() -> None:
 
     @functools.wraps(execute)
     def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
+        guard.stop_if_left()
         noted = getattr(self._shell, "_noted", None)
         if noted is None or in_data is not None or self.become or Display().verbosity >= SPEAKING:
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)

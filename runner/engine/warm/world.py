@@ -81,7 +81,7 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
     mains = {payload.name for payload in payloads}
     with _aside(path):
         before = list(sys.meta_path)
-        ours = Finder(entries, codes)
+        ours = Finder(entries, codes, {})
         sys.meta_path.insert(0, ours)
         for name in (*imports, *(name for name in entries if name not in mains)):
             if name not in skip:
@@ -128,9 +128,13 @@ def _home(thing: Any) -> str:
 class Finder:
     """Finds what a payload holds, and of our packages nothing else, as if the payload were all that there is."""
 
-    def __init__(self, entries: Mapping[str, Entry], codes: Mapping[str, CodeType]) -> None:
+    def __init__(
+        self, entries: Mapping[str, Entry], codes: Mapping[str, CodeType], archives: Mapping[str, str]
+    ) -> None:
+        """`archives` names, for modules that shall seem to, where the archive stands that they are read from."""
         self._entries = entries
         self._codes = codes
+        self._archives = archives
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         """Return how to load a module (`importlib.abc.MetaPathFinder`)."""
@@ -140,7 +144,9 @@ class Finder:
             if name.startswith("ansible_collections."):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
             return None
-        spec = importlib.machinery.ModuleSpec(name, _Loader(name, entry, self._codes), origin=entry.path)
+        archive = self._archives.get(name)
+        origin = f"{archive}/{name.replace('.', '/')}.py" if archive else entry.path
+        spec = importlib.machinery.ModuleSpec(name, _Loader(name, entry, self._codes), origin=origin)
         spec.has_location = True
         if entry.is_package:
             spec.submodule_search_locations = list(entry.folders)
@@ -210,13 +216,17 @@ def _forget_handlers() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def take(world: World, payload: Payload) -> None:
-    """Give this process, which `enter`ed, what the payload holds; what differs from the world is loaded anew."""
+def take(world: World, payload: Payload, archive: str) -> None:
+    """Give this process, which `enter`ed, what the payload holds; what differs from the world is loaded anew.
+
+    `archive` is where the payload would stand.
+    """
     entries = payload.entries
     if world.covers(payload):
         gone = [name for name, entry in world.entries.items() if name not in entries and not entry.is_builtin]
@@ -225,7 +235,8 @@ def take(world: World, payload: Payload) -> None:
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in world.finders]
     for name in gone:
         sys.modules.pop(name, None)
-    sys.meta_path.insert(0, Finder(entries, world.codes))
+    sys.path.insert(0, archive)
+    sys.meta_path.insert(0, Finder(entries, world.codes, {payload.name: archive}))
 
 
 def open_streams(encodings: Iterable[tuple[str, str]]) -> None:

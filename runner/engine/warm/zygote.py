@@ -64,10 +64,10 @@ class Zygote:
         """The modules that this process waits for."""
         return frozenset(self._running)
 
-    def run(self, request: Request, folder: str) -> Output:
+    def run(self, request: Request, folder: str, begun: Callable[[], None]) -> Output:
         """Run a module in a folder to its end; whoever holds its output open is waited for too.
 
-        Raises `Unavailable`, when nothing has run.
+        Calls `begun` once it runs; raises `Unavailable`, when nothing has run.
         """
         with _Pipes() as pipes:
             try:
@@ -76,6 +76,7 @@ class Zygote:
             except OSError as error:
                 raise Unavailable(str(error)) from error
             self._running.add(pid)
+            begun()
             try:
                 return pipes.finish()
             finally:
@@ -124,7 +125,7 @@ class _Pipes:
 
     def finish(self) -> Output:
         parts: dict[str, list[bytes]] = {name: [] for name in self._ours}
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # as subprocess has it: a task's timeout tells where it struck
             for name, descriptor in self._ours.items():
                 selector.register(descriptor, selectors.EVENT_READ, name)
             while selector.get_map():
@@ -142,8 +143,13 @@ class _Pipes:
 
 def _serve(requests: socket.socket, run: Run) -> None:
     gc.freeze()
-    for number in _SURVIVED:
-        signal.signal(number, signal.SIG_IGN)
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _SURVIVED}
+
+    def begin(descriptors: list[int]) -> NoReturn:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        run(descriptors)
+
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ, None)
         while True:
@@ -151,7 +157,7 @@ def _serve(requests: socket.socket, run: Run) -> None:
                 if key.data is not None:
                     selector.unregister(key.fd)
                     _reap(key.fd, *key.data)
-                elif not _answer(requests, selector, run):
+                elif not _answer(requests, selector, begin):
                     return
 
 
@@ -167,8 +173,6 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, run: Run)
         _tell(status, -(error.errno or 1))
         pid = -1
     if pid == 0:
-        for number in _SURVIVED:
-            signal.signal(number, signal.SIG_DFL)
         _be_module(descriptors, run)
     for descriptor in descriptors:
         if descriptor != status or pid < 0:

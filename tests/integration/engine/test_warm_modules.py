@@ -1,0 +1,117 @@
+"""Modules of the warm engine run without a new interpreter where that is possible, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from runner.engine.engines import EngineSettings
+from runner.engine.job import Outcome
+from runner.engine.run_engine import RunEngine
+
+if TYPE_CHECKING:
+    from tests.integration.engine.conftest import Runs
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+WHENCE = """
+#!/usr/bin/python
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+module = AnsibleModule(argument_spec={"end_parent": {"type": "bool"}})
+with open(f"/proc/{os.getppid()}/comm") as file:
+    parent = file.read().strip()
+if module.params["end_parent"]:
+    os.kill(os.getppid(), 9)
+module.exit_json(parent=parent, hash_seed=os.environ.get("PYTHONHASHSEED"), there=os.environ.get("THERE"))
+""".lstrip()
+ZYGOTE, SHELL = "ansible-playboo", "sh"
+"""The names of the processes that start a module, as the kernel cuts them."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RunEngine, Path]]:
+    root = tmp_path_factory.mktemp("warm") / "runner"
+    engine = RunEngine(root, EngineSettings("warm", frozenset(), 0))
+    yield engine, root
+    await engine.close(0)
+
+
+@pytest.fixture
+def modules(warm: tuple[RunEngine, Path], tmp_path: Path, runs_of: Callable[[RunEngine, Path, Path], Runs]) -> Runs:
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "whence.py").write_text(WHENCE, encoding="utf-8")
+    return runs_of(*warm, tmp_path)
+
+
+async def said(runs: Runs, tasks: str, **changes: Any) -> list[Any]:
+    """Run tasks; return what the debug tasks among them say."""
+    ran = await runs.run(runs.tasks(tasks), **changes)
+    assert ran.result.outcome is Outcome.SUCCEEDED, ran.result
+    results = [event["event_data"] for event in ran.of("runner_on_ok")]
+    return [result["res"]["msg"] for result in results if result["task_action"].endswith("debug")]
+
+
+async def test_a_module_is_forked_from_the_zygote_of_its_run(modules: Runs) -> None:
+    seen = await said(
+        modules,
+        """
+- {whence: , environment: {THERE: "ü"}, register: it}
+- debug: {msg: "{{ [it.parent, it.there] }}"}
+""",
+    )
+
+    assert seen == [[ZYGOTE, "ü"]]
+
+
+async def test_what_a_running_interpreter_cannot_take_on_gets_a_new_one(modules: Runs) -> None:
+    seen = await said(
+        modules,
+        """
+- {whence: , register: plain}
+- {whence: , environment: {PYTHONHASHSEED: "7"}, register: seeded}
+- {whence: , async: 20, poll: 1, register: waited}
+- debug: {msg: "{{ [plain.parent, seeded.parent, seeded.hash_seed, waited.parent] }}"}
+""",
+    )
+
+    plain, seeded, seed, waited = seen[0]
+    assert (plain, seeded, seed) == (ZYGOTE, SHELL, "7")
+    assert waited != ZYGOTE
+
+
+async def test_a_run_whose_zygote_is_killed_goes_on_with_new_interpreters(modules: Runs) -> None:
+    seen = await said(
+        modules,
+        """
+- {whence: {end_parent: true}, register: first}
+- {whence: , register: second}
+- debug: {msg: "{{ [first.parent, second.parent] }}"}
+""",
+    )
+
+    assert seen == [[ZYGOTE, SHELL]]
+
+
+async def test_a_loop_whose_zygote_is_killed_goes_on_where_it_was(modules: Runs) -> None:
+    seen = await said(
+        modules,
+        """
+- {whence: {end_parent: "{{ item == 1 }}"}, loop: [1, 2, 3], register: it}
+- debug: {msg: "{{ it.results | map(attribute='parent') }}"}
+""",
+    )
+
+    assert seen == [[ZYGOTE, SHELL, SHELL]]
+
+
+async def test_at_vvv_commands_are_executed_as_ansible_says(modules: Runs) -> None:
+    seen = await said(modules, '- {whence: , register: it}\n- debug: {msg: "{{ it.parent }}"}', verbosity=3)
+
+    assert seen == [SHELL]
