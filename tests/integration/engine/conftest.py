@@ -20,8 +20,8 @@ from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
 from runner.watches import Content, Playbook, Role
 
-ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto")
-"""`exec` tests the other engine; also what the operators that tests start are told."""
+ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "exec")
+"""`auto` tests the other engine; also what the operators that tests start are told."""
 WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT", "").split(",")))
 """Shortcuts that are not taken."""
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")

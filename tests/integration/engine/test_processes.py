@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto")
+ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "exec")
 ProcessesOf = Callable[[Path], list[int]]
 Eventually = Callable[..., None]
 
@@ -224,7 +224,7 @@ OPERATOR = textwrap.dedent("""
             run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
             ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
         )
-        settings = EngineSettings(os.environ.get("ANSIBLE_OPERATOR_ENGINE", "auto"), frozenset(), 0)
+        settings = EngineSettings(os.environ.get("ANSIBLE_OPERATOR_ENGINE", "exec"), frozenset(), 0)
         await RunEngine(root, settings).run(job, lambda event: None)
 
     asyncio.run(main())

@@ -185,6 +185,7 @@ class Parity:
         if act:
             await until((work / "begun").exists, running)
             pid = int((work / "begun").read_text(encoding="ascii"))
+            (work / "begun").unlink()
             act(Hanging(pid, events, work, running.cancel))
         try:
             result = await running

@@ -20,6 +20,7 @@ _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|
 _NUMBERING = frozenset({"counter", "start_line", "end_line", "uuid", "parent_uuid"})
 _SHOWN_AROUND = 60
 _SHOWN_DIFFERENCES = 40
+_SHOWN_LINES = 30
 _FOLLOWS = re.compile(r"\.(start_line|end_line)$|^files\.run/artifacts/[^/]+/(job_events/|stdout)")
 """Where lines stand, and what events say again."""
 
@@ -47,7 +48,15 @@ class Text:
     numbered: bool = False
 
 
-MAY_DIFFER: tuple[Field | Text, ...] = (
+@dataclass(frozen=True, slots=True)
+class Unordered:
+    """A list that holds the same in any order."""
+
+    name: str
+    why: str
+
+
+MAY_DIFFER: tuple[Field | Text | Unordered, ...] = (
     # Times
     Field("duration", _NUMBER, "seconds"),
     Field("delta", f'"{_SPAN}"', "time that a command took"),
@@ -59,8 +68,15 @@ MAY_DIFFER: tuple[Field | Text, ...] = (
     Field("time|iso8601_basic(_short)?", '"[0-9T:]+"', "fact date_time"),
     Text(_TIME, "time", "moments: created, start, end, completion, and those in messages"),
     Text(r"\b[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT", "time", "HTTP's moments"),
+    Text(r"(?<=Playbook run took )[0-9 a-z,]+ seconds", "span", "what the callback timer says"),
     Text(r"(?<=Paused for )[0-9.]+(?= seconds)", "span", "time that pause took"),
     Text(rf"(?<=[\" ]){_SPAN}(?=[\" ])", "span", "time that a command took, as -v shows it"),
+    # Facts
+    Field("(1|5|15)m", _NUMBER, "load of the machine"),
+    Field("ansible_(memfree|swapfree)_mb|free|used|cached", "[0-9]+", "memory of the machine"),
+    Field("(block|inode)_(available|used)|size_available", "[0-9]+", "space of a file system"),
+    Field("ansible_uptime_seconds", "[0-9]+", "seconds since the machine started"),
+    Unordered("ansible_interfaces|ansible_virtualization_tech_(guest|host)", "facts that setup collects as sets"),
     # Names
     Text(
         r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f])",
@@ -72,11 +88,14 @@ MAY_DIFFER: tuple[Field | Text, ...] = (
     Field("resourceVersion", '"[0-9]+"', "an object of the API server"),
     Text(r"(?<=ansible-tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+", "temporary", "folder of a module, by time and process"),
     Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
-    Field(
-        "file_is_archive", "true|false", "whether a module's own code stands in an archive: cold it does, for a moment"
+    Text(
+        r"zip_data='[^']*'(,(\\n|\n) *\^+)?",
+        "payload",
+        "a module's payload, which holds when it was made, in a traceback, and what underlines it",
     ),
-    Text(r"zip_data='[^']*'", "payload", "a module's payload, which holds when it was made, in a traceback"),
+    Text(r"(?<=_payload_)[0-9a-z_]{8}(?=/)", "temporary", "folder that a module runs from"),
     Text(r"(?<=/)tmp[0-9a-z_]{8}\b", "temporary", "name that tempfile chose"),
+    Text(r"(?<=<temporary>/)\.[0-9a-z_]{8}(?= TO )", "temporary", "the same, as -vvv shows it"),
     Text(r"(?<=j)[0-9]+\.[0-9]+(?=\b)", "async", "job of an async task"),
 )
 
@@ -96,7 +115,8 @@ class _Same:
         if isinstance(value, Mapping):
             return {self._text(key): self.of(value[key], key) for key in sorted(value, key=_natural)}
         if isinstance(value, list | tuple):
-            return [self.of(item, name) for item in value]
+            items = [self.of(item, name) for item in value]
+            return sorted(items, key=str) if re.fullmatch(_UNORDERED, name) else items
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> str:
@@ -119,6 +139,9 @@ class _Compiled:
 
 
 _TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER if isinstance(rule, Text))
+
+
+_UNORDERED = "|".join(rule.name for rule in MAY_DIFFER if isinstance(rule, Unordered))
 
 
 def _fields(name: str) -> Iterator[Field]:
@@ -189,7 +212,8 @@ def _differing(first: Any, second: Any, path: str) -> Iterator[str]:
             yield from _differing(first.get(key, _ABSENT), second.get(key, _ABSENT), f"{path}.{key}" if path else key)
     elif isinstance(first, list) and isinstance(second, list) and _are_lines(first) and _are_lines(second):
         if first != second:
-            yield "\n".join([path, *difflib.unified_diff(first, second, "cold", "other", lineterm="", n=1)])
+            lines = list(difflib.unified_diff(first, second, "cold", "other", lineterm="", n=1))
+            yield "\n".join([path, *lines[:_SHOWN_LINES], *(["…"] if len(lines) > _SHOWN_LINES else [])])
     elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
         for number, (one, two) in enumerate(zip(first, second, strict=True)):
             yield from _differing(one, two, f"{path}[{number}]")

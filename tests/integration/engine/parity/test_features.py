@@ -11,7 +11,7 @@ from runner.engine.job import Outcome
 if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Parity
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.warm]
 
 
 async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
@@ -26,7 +26,7 @@ async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
 
     assert cold.task("binary module")["text"] == "some words"
     assert cold.task("other interpreter")["params"]["text"] == "other"
-    assert cold.task("shadowed utils")["who"] == "the role's"
+    assert cold.task("shadowed utils")["splitter"] == "of the role, in place of Ansible's own"
     assert cold.task("so do utils")["who"] == "the project's"
 
 
@@ -40,7 +40,7 @@ async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -
 async def test_plugins_of_every_type(parity: Parity) -> None:
     cold = await parity("plugins.yml", Outcome.FAILED)
 
-    assert cold.task("connection")["stderr"] == "by own_local"
+    assert cold.task("connection")["stderr"].strip() == "by own_local"
     assert "dead state" in cold.stdout()
 
 

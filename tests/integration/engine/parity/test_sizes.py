@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Parity
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.warm]
 
 
 async def test_large_and_odd_output_and_many_items(parity: Parity) -> None:

@@ -94,7 +94,8 @@ def _tree():
 
 def _command():
     with open("/proc/self/cmdline", "rb") as file:
-        command = file.read().decode(errors="replace").split("\0")
+        # A process that changed what it shows has more zeros behind it than one that did not; ps(1) shows none.
+        command = file.read().decode(errors="replace").rstrip("\0").split("\0")
     with open("/proc/self/comm", "rb") as file:
         return {"command": command, "name": file.read().decode(errors="replace").strip()}
 

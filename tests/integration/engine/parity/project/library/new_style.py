@@ -61,7 +61,6 @@ def main():
         main_has=hasattr(sys.modules["__main__"], "Helper"),
         spec_name=getattr(__spec__, "name", None),
         file=os.path.basename(__file__),
-        file_is_archive=".zip" in __file__,
         argv=[os.path.basename(argument) for argument in sys.argv],
         utils=os.path.basename(sys.modules["ansible.module_utils.basic"].__file__),
         tmpdir=os.path.dirname(module.tmpdir).split("ansible-tmp")[0],

@@ -1,0 +1,1 @@
+SPLITTER = "of the role, in place of Ansible's own"
