@@ -43,7 +43,7 @@ test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 t
 	hack/matrix 2.18 2.19 2.20 2.21
 
 test-warm: setup ## The warm engine: what both engines show of the same runs, and what is its own
-	$(BIN)/pytest -m warm -n $(WORKERS) --dist loadgroup tests/integration/engine
+	$(BIN)/pytest -m warm -n $(WORKERS) --dist loadgroup tests
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)
