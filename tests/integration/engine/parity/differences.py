@@ -17,6 +17,7 @@ from typing import Any
 _NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"
 _SPAN = r"[0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+_SHARED_LINES = ("TASK [", "RUNNING HANDLER [", "included: ")
 _NUMBERING = frozenset({"counter", "start_line", "end_line", "uuid", "parent_uuid"})
 _SHOWN_AROUND = 60
 _SHOWN_DIFFERENCES = 40
@@ -168,8 +169,11 @@ def differences(cold: Mapping[str, Any], other: Mapping[str, Any], *, any_order:
 
 
 def _by_host(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Group events by host; take out what numbers them across hosts, and what says which task was begun last."""
-    events = [_of_host(event) for event in value["events"]]
+    """Group events by host; take out what numbers them across hosts, and what says which task was begun last.
+
+    Hosts that include the same file share an event where they come to it at once, which is chance.
+    """
+    events = [_of_host(event) for event in value["events"] if event["event"] != "playbook_on_include"]
     hostless = [event for event in events if "host" not in event["event_data"]]
     of_hosts = [event for event in events if "host" in event["event_data"]]
     ordered = sorted(hostless, key=lambda event: (_label(event), event["stdout"])) + sorted(
@@ -186,13 +190,13 @@ def _of_host(event: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: item for key, item in event.items() if key not in _NUMBERING}
     kept["stdout"] = "\n".join(_without_banners((event.get("stdout") or "").splitlines()))
     data = {key: item for key, item in (event.get("event_data") or {}).items() if key not in {"uuid", "task_uuid"}}
-    if event["event"] in {"playbook_on_include", "playbook_on_notify"}:
-        data = {key: item for key, item in data.items() if key in {"host", "handler", "included_file"}}
+    if event["event"] == "playbook_on_notify":
+        data = {key: item for key, item in data.items() if key in {"host", "handler"}}
     return {**kept, "event_data": data}
 
 
 def _without_banners(lines: list[str]) -> list[str]:
-    return [line for line in lines if line.strip() and not line.startswith(("TASK [", "RUNNING HANDLER ["))]
+    return [line for line in lines if line.strip() and not line.startswith(_SHARED_LINES)]
 
 
 def _label(event: Mapping[str, Any]) -> str:
