@@ -74,7 +74,7 @@ MODULES = """
     - ansible.builtin.set_fact:
         result:
           changed: "{{ [installed, again, upgraded, removed] | map(attribute='changed') }}"
-          values: "{{ info.status.release_values }}"
+          values: "{{ info.status.release_values | default(info.status['values']) }}"
           revision: "{{ info.status.revision }}"
           status: "{{ info.status.status }}"
           colour: "{{ config.resources[0].data.colour }}"
