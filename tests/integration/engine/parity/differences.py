@@ -57,7 +57,16 @@ class Unordered:
     why: str
 
 
-MAY_DIFFER: tuple[Field | Text | Unordered, ...] = (
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Items of a list that may be there or not."""
+
+    name: str
+    pattern: str
+    why: str
+
+
+MAY_DIFFER: tuple[Field | Text | Unordered | Extra, ...] = (
     # Times
     Field("duration", _NUMBER, "seconds"),
     Field("delta", f'"{_SPAN}"', "time that a command took"),
@@ -71,13 +80,16 @@ MAY_DIFFER: tuple[Field | Text | Unordered, ...] = (
     Text(r"\b[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT", "time", "HTTP's moments"),
     Text(r"(?<=Playbook run took )[0-9 a-z,]+ seconds", "span", "what the callback timer says"),
     Text(r"(?<=Paused for )[0-9.]+(?= seconds)", "span", "time that pause took"),
-    Text(rf"(?<=[\" ]){_SPAN}(?=[\" ])", "span", "time that a command took, as -v shows it"),
+    Text(rf"(?<=[\"' ]){_SPAN}(?=[\"' ])", "span", "time that a command took, as -v shows it"),
     # Facts
     Field("(1|5|15)m", _NUMBER, "load of the machine"),
     Field("ansible_(memfree|swapfree)_mb|free|used|cached", "[0-9]+", "memory of the machine"),
     Field("(block|inode)_(available|used)|size_available", "[0-9]+", "space of a file system"),
     Field("ansible_uptime_seconds", "[0-9]+", "seconds since the machine started"),
     Unordered("ansible_interfaces|ansible_virtualization_tech_(guest|host)", "facts that setup collects as sets"),
+    # What a module's interpreter holds of libraries that are loaded ahead
+    Extra("warnings", ".*<class '(urllib3|requests)\\..*", "filters that a library adds for warnings of its own"),
+    Extra("finders", "Finder", "what a library adds to find its own modules"),
     # Names
     Text(
         r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f])",
@@ -87,6 +99,7 @@ MAY_DIFFER: tuple[Field | Text | Unordered, ...] = (
     ),
     Field("p?pid", "[0-9]+", "process ids", numbered=True),
     Field("resourceVersion", '"[0-9]+"', "an object of the API server"),
+    Text(r'(?<="resourceVersion": ")[0-9]+', "version", "the same, in a diff"),
     Text(r"(?<=ansible-tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+", "temporary", "folder of a module, by time and process"),
     Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
     Text(
@@ -116,7 +129,7 @@ class _Same:
         if isinstance(value, Mapping):
             return {self._text(key): self.of(value[key], key) for key in sorted(value, key=_natural)}
         if isinstance(value, list | tuple):
-            items = [self.of(item, name) for item in value]
+            items = [self.of(item, name) for item in value if not _is_extra(name, item)]
             return sorted(items, key=str) if re.fullmatch(_UNORDERED, name) else items
         return self._text(value) if isinstance(value, str) else value
 
@@ -143,6 +156,13 @@ _TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER 
 
 
 _UNORDERED = "|".join(rule.name for rule in MAY_DIFFER if isinstance(rule, Unordered))
+
+
+_EXTRAS = tuple(rule for rule in MAY_DIFFER if isinstance(rule, Extra))
+
+
+def _is_extra(name: str, item: Any) -> bool:
+    return any(rule.name == name and re.fullmatch(rule.pattern, str(item)) for rule in _EXTRAS)
 
 
 def _fields(name: str) -> Iterator[Field]:

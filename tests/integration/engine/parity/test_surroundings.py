@@ -18,4 +18,4 @@ async def test_a_role_sees_the_same_wherever_its_code_runs(parity: Parity) -> No
     looks = {name for name in cold.files if name.startswith("work/")}
     assert {"work/playbook.json", "work/worker.json", "work/condition.json", "work/include.json"} <= looks
     assert cold.files["work/playbook.json"]["content"]["process"]["environment"]["OF_OPERATOR"] == "hello"
-    assert cold.task("in a module")["seen"]["cwd"] == str(parity.place.run_dir() / "project")
+    assert cold.task("in a module")["seen"]["cwd"] == str(parity.place.project)
