@@ -7,6 +7,7 @@ its main function. Must be imported only where Ansible is loaded.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
 
 from runner.engine.warm import ahead, module_process, modules, tasks, versions, waiting
@@ -54,6 +55,9 @@ def _install_modules(made: Ahead) -> None:
 
     def enter() -> None:
         session.begin()
+        if versions.TAGGED:  # workers handle these since, so what they start does not ignore what the operator may
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         worlds.enter(made.world)
 
     zygote = Zygote.start(enter, module_process.runner(ground))
