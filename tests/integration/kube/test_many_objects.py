@@ -6,13 +6,14 @@ What they take in memory is tested in tests/unit/kube/test_cache.py.
 from __future__ import annotations
 
 import asyncio
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.kube.client import Client
 from runner.kube.watch import State
+from tests.integration.kube.conftest import QUICK
 
 if TYPE_CHECKING:
     from tests.integration.kube.conftest import Follow, Kind
@@ -21,19 +22,15 @@ COUNT = 5000
 
 
 class Turns:
-    """How long the event loop is held, in CPU time between two of its turns.
-
-    Not by the clock: on a busy machine this process waits too.
-    """
+    """How often others have their turn of the event loop."""
 
     def __init__(self) -> None:
-        self.held: list[float] = []
+        self.count = 0
 
-    async def measure(self) -> None:
+    async def take(self) -> None:
         while True:
-            began = time.thread_time()
             await asyncio.sleep(0)
-            self.held.append(time.thread_time() - began)
+            self.count += 1
 
 
 @pytest.mark.full
@@ -49,11 +46,12 @@ async def test_five_thousand_objects_are_held_and_leave_the_loop_to_others(
     await asyncio.gather(*(create(number) for number in range(COUNT)))
     for streamed in (True, False):
         turns = Turns()
-        async with follow(client, kind.gvk) as told:
+        async with follow(client, kind.gvk, policy=replace(QUICK, slice=0.0)) as told:
             told.watcher._streams_lists = streamed
-            measuring = asyncio.create_task(turns.measure())
+            taking = asyncio.create_task(turns.take())
             await told.until(lambda told=told: told.watcher.state is State.LIVE)
-            measuring.cancel()
+            taking.cancel()
         assert len(told.cache) == COUNT
-        # How long it takes is measured by the benchmark `spine`; that others have their turn meanwhile is asked here.
-        assert len(turns.held) > COUNT / 100
+        # How long the loop is held is measured by the benchmark `spine`. With a slice of no length it has to be given
+        # back after each object; how many objects fit into one of real length depends on the machine.
+        assert turns.count >= COUNT
