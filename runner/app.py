@@ -32,7 +32,7 @@ from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
 from runner.jobs import JobFactory, RunDefaults
 from runner.kube import auth
-from runner.kube.client import Client
+from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
@@ -220,7 +220,8 @@ class _Operator:
     def _controller(self, watch: Watch, shared: _Shared) -> Controller:
         settings = self._settings
         finalizer = watch.finalizer.name if watch.finalizer else ""
-        informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, watch.selector, finalizer)
+        selection = Selection(labels=watch.selector, fields=watch.field_selector)
+        informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
         workers = settings.workers_for(watch.gvk)
         defaults = RunDefaults(
             runner_dir=settings.runner_dir,

@@ -21,6 +21,7 @@ from runner.frozen import freeze
 from runner.objects import GVK
 from runner.paths import SearchPath, absolute, find_role, search_path
 from runner.policy import FinalizerLimit, RunPolicy
+from runner.spec_paths import SpecPath
 from runner.yamlfields import Fields, Place
 from runner.yamltree import Problem, Problems
 
@@ -77,9 +78,13 @@ class Watch:
     max_runner_artifacts: int
     """Run folders kept per object; -1 keeps none."""
     snake_case_parameters: bool
+    snake_case_except: tuple[SpecPath, ...]
+    """Where the keys are data: from there on they stay as they are written."""
     mark_unsafe: bool
     selector: str
     """Label selector in the API's own spelling (`a=b,c in (d,e)`); empty: all objects."""
+    field_selector: str
+    """Field selector in the API's own spelling (`metadata.name=main`); empty: all objects."""
     blacklist: frozenset[GVK]
     service_account: str
     """As which service account its runs call the API server: `name` in the operator's own namespace, or
@@ -151,8 +156,11 @@ _WATCH_FIELDS = (
     "watchAnnotationsChanges",
     "maxRunnerArtifacts",
     "snakeCaseParameters",
+    "snakeCaseExcept",
     "markUnsafe",
     "selector",
+    "fieldSelector",
+    "name",
     "blacklist",
     "serviceAccount",
     *watches_policy.FIELDS,
@@ -225,8 +233,10 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         watch_annotations_changes=fields.boolean("watchAnnotationsChanges", default=False),
         max_runner_artifacts=_artifacts(fields),
         snake_case_parameters=fields.boolean("snakeCaseParameters", default=True),
+        snake_case_except=_snake_case_except(fields),
         mark_unsafe=fields.boolean("markUnsafe", default=True),
         selector=watches_selector.read(fields),
+        field_selector=watches_selector.read_fields(fields),
         blacklist=_blacklist(fields),
         service_account=_service_account(fields),
         policy=watches_policy.read(fields),
@@ -305,6 +315,19 @@ def _artifacts(fields: Fields) -> int:
     if number < -1:
         fields.error("maxRunnerArtifacts", f"{number} is no count; write how many to keep, or -1 to keep none")
     return number or _DEFAULT_ARTIFACTS
+
+
+def _snake_case_except(fields: Fields) -> tuple[SpecPath, ...]:
+    field = "snakeCaseExcept"
+    paths: list[SpecPath] = []
+    for text in fields.texts(field):
+        try:
+            paths.append(SpecPath.parse(text))
+        except ValueError as error:
+            fields.error(field, str(error))
+    if paths and not fields.boolean("snakeCaseParameters", default=True):
+        fields.warn(field, "has no effect, since snakeCaseParameters is false and all keys stay as they are written")
+    return tuple(paths)
 
 
 def _blacklist(fields: Fields) -> frozenset[GVK]:

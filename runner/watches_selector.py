@@ -1,4 +1,4 @@
-"""The `selector` of a watch: read, checked, and rendered for the API server.
+"""Which objects a watch is about (`selector`, `fieldSelector`, `name`): read, checked, and rendered for the API server.
 
 Owns: what may stand in `matchLabels` and `matchExpressions` (apimachinery's LabelSelector,
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/). Every mistake is an error at
@@ -7,7 +7,9 @@ its own line.
 
 from __future__ import annotations
 
-from runner import labels
+import yaml
+
+from runner import field_selectors, labels
 from runner.yamlfields import Fields
 
 
@@ -45,3 +47,31 @@ def _check(requirement: labels.Requirement, item: Fields) -> None:
         problem = labels.value_problem(value)
         if problem:
             item.error("values", problem)
+
+
+def read_fields(fields: Fields) -> str:
+    """Return the string for the API server from `fieldSelector` and `name`; both must hold where both are given."""
+    text, name = fields.text("fieldSelector"), fields.text("name")
+    conditions: tuple[field_selectors.Condition, ...] = ()
+    try:
+        conditions = field_selectors.parse(text)
+    except ValueError as error:
+        fields.error("fieldSelector", str(error))
+    _refuse_empty(fields, "fieldSelector", text)
+    if _refuse_empty(fields, "name", name) or not name:
+        return field_selectors.render(conditions)
+    problem = field_selectors.name_problem(name)
+    if problem:
+        fields.error("name", problem)
+    if any(condition.field == field_selectors.NAME for condition in conditions):
+        fields.error("name", f"fieldSelector has a condition on {field_selectors.NAME} too; write one of them")
+    return field_selectors.render((*conditions, field_selectors.named(name)))
+
+
+def _refuse_empty(fields: Fields, name: str, text: str) -> bool:
+    """Refuse a field that stands there with nothing in it: that must not end in all objects being watched."""
+    written = fields.given(name)
+    empty = fields.is_written(name) and not text.strip() and (written is None or isinstance(written, yaml.ScalarNode))
+    if empty:
+        fields.error(name, "is empty; say which objects, or leave it out to watch all")
+    return empty

@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
+from runner import spec_paths
 from runner.errors import TerminalError
 from runner.objects import GVK, key_of
+from runner.spec_paths import Step
 from runner.watches import Watch
 
 CAUSE = "ansible_operator_run"
@@ -26,6 +28,7 @@ _LETTER_BETWEEN_NUMBERS = re.compile(r"([a-zA-Z])([0-9]+)([a-zA-Z][0-9]+)")
 _CASE_CHANGE = re.compile(r"(?<=[^_ -])(?=[A-Z][a-z])|(?<=[^_ -][a-z])(?=[A-Z])")
 _SEPARATOR = re.compile(r"[ -]")
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
+_Ways: TypeAlias = tuple[tuple[Step, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     spec = spec if isinstance(spec, dict) else {}
     collisions: list[Collision] = []
     try:
-        converted = _convert(spec, "spec", collisions) if watch.snake_case_parameters else spec
+        data = tuple(path.steps for path in watch.snake_case_except)
+        converted = _convert(spec, "spec", data, collisions) if watch.snake_case_parameters else spec
     except RecursionError as error:
         raise TerminalError(
             f"the spec of {watch.gvk.kind} {key_of(obj)} nests too deep to become Ansible variables; flatten it",
@@ -119,17 +123,23 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions))
 
 
-def _convert(value: Any, path: str, collisions: list[Collision]) -> Any:
-    """Convert the keys of all maps below `value`. What needs no change is returned as it is, to be written once."""
+def _convert(value: Any, path: str, data: _Ways, collisions: list[Collision]) -> Any:
+    """Convert the keys of all maps below `value`. What needs no change is returned as it is, to be written once.
+
+    `data`: the ways from here to maps whose keys are data, and stay as they are.
+    """
+    if () in data:
+        return value
     if isinstance(value, dict):
-        return _convert_map(value, path, collisions)
+        return _convert_map(value, path, data, collisions)
     if isinstance(value, list):
-        items = [_convert(item, f"{path}[{index}]", collisions) for index, item in enumerate(value)]
+        inner = spec_paths.in_list(data)
+        items = [_convert(item, f"{path}[{index}]", inner, collisions) for index, item in enumerate(value)]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     return value
 
 
-def _convert_map(value: dict[str, Any], path: str, collisions: list[Collision]) -> dict[str, Any]:
+def _convert_map(value: dict[str, Any], path: str, data: _Ways, collisions: list[Collision]) -> dict[str, Any]:
     converted: dict[str, Any] = {}
     origin: dict[str, str] = {}
     unchanged = True
@@ -138,7 +148,7 @@ def _convert_map(value: dict[str, Any], path: str, collisions: list[Collision]) 
         if name in origin:
             collisions.append(Collision(path, origin[name], key, name))
         origin[name] = key
-        converted[name] = _convert(item, f"{path}.{key}", collisions)
+        converted[name] = _convert(item, f"{path}.{key}", spec_paths.below(data, key) if data else (), collisions)
         unchanged = unchanged and name == key and converted[name] is item
     return value if unchanged else converted
 

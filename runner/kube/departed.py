@@ -1,8 +1,9 @@
 """Objects that left a watch's selection with our finalizer on them.
 
-A label change takes an object out of the selection; what is watched no longer holds it, yet its deletion would wait for
-our finalizer for ever. Each such object is followed on its own until it is gone, loses our finalizer, or comes back.
-Those that left while nobody watched are found by their metadata alone, once a list of the selected ones is complete.
+A change of a label or field takes an object out of the selection; what is watched no longer holds it, yet its deletion
+would wait for our finalizer for ever. Each such object is followed on its own until it is gone, loses our finalizer, or
+comes back. Those that left while nobody watched are found by their metadata alone, once a list of the selected ones is
+complete.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class Departed:
     """Follows the departed objects of one kind."""
 
     def __init__(
-        self, client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], finalizer: str
+        self, client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], finalizer: str, within: str
     ) -> None:
+        """`within`: a field selector of what no object can leave; the others were never ours."""
         self._client = client
         self._discovery = discovery
         self._gvk = gvk
         self._finalizer = finalizer
+        self._selection = Selection(fields=within, metadata_only=True)
         self._cache = Cache()
         self._followers: dict[ObjectKey, asyncio.Task[None]] = {}
         self._unsearched = set(namespaces or ("",))
@@ -95,7 +98,7 @@ class Departed:
         found: list[ObjectKey] = []
         cont = ""
         while True:
-            page = await self._client.list_page(resource, namespace, Selection(metadata_only=True), _PAGE, cont)
+            page = await self._client.list_page(resource, namespace, self._selection, _PAGE, cont)
             found += [key_of(item) for item in page.items if self._finalizer in finalizers_of(item)]
             if not (cont := page.cont):
                 return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from runner import field_selectors
 from runner.kube.cache import Cache, Change
 from runner.kube.client import Client, Selection
 from runner.kube.departed import Departed
@@ -29,17 +30,17 @@ class Informer:
         discovery: Discovery,
         gvk: GVK,
         namespaces: Sequence[str],
-        selector: str,
+        selection: Selection,
         finalizer: str,
     ) -> None:
-        """`selector` is a label selector, `finalizer` the name of ours; empty: all objects, no finalizer."""
-        selection = Selection(labels=selector)
+        """`finalizer` is the name of ours, empty where there is none."""
         self._watchers = watchers(client, discovery, gvk, namespaces, selection, WatchPolicy())
         self._cache = Cache()
         self._finalizer = finalizer
         self._departed: Departed | None = None
-        if selector and finalizer:
-            self._departed = Departed(client, discovery, gvk, namespaces, finalizer)
+        if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
+            within = field_selectors.lasting(selection.fields)
+            self._departed = Departed(client, discovery, gvk, namespaces, finalizer, within)
 
     def __len__(self) -> int:
         """Count the selected objects."""

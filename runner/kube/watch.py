@@ -335,8 +335,16 @@ class Watcher:
         if str(error) == text and now - told_at < self._policy.repeat_log:
             return
         self._logged = (str(error), now)
-        extra = {"needs": "verbs get, list and watch on this kind"} if isinstance(error, ForbiddenError) else {}
-        self._log.warning("Watch failed; trying again", error=str(error), **extra)
+        self._log.warning("Watch failed; trying again", error=str(error), **self._advice(error))
+
+    def _advice(self, error: Exception) -> dict[str, str]:
+        """What would help, as fields of the log."""
+        if isinstance(error, ForbiddenError):
+            return {"needs": "verbs get, list and watch on this kind"}
+        if self._selection.fields and isinstance(error, ApiError) and error.status == _BAD_REQUEST:
+            known = "metadata.name, metadata.namespace and, of a kind that a CRD makes, its selectableFields"
+            return {"needs": f"a field selector of fields that this kind can be selected by: {known}"}
+        return {}
 
 
 def watchers(

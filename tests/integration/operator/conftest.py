@@ -112,26 +112,28 @@ class Things:
     def __init__(self, api: Api, namespace: str, plural: str = "things") -> None:
         self._api = api
         self.namespace = namespace
-        self._path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{plural}"
+        self.plural = plural
+        self.kind = "Thing"
+        self.path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{plural}"
 
     def create(self, name: str, spec: Any = None, **metadata: Any) -> dict[str, Any]:
-        body: dict[str, Any] = {"apiVersion": f"{GROUP}/v1", "kind": "Thing", "metadata": {"name": name, **metadata}}
+        body: dict[str, Any] = {"apiVersion": f"{GROUP}/v1", "kind": self.kind, "metadata": {"name": name, **metadata}}
         if spec is not None:
             body["spec"] = spec
-        created: dict[str, Any] = self._api.call("POST", self._path, body)
+        created: dict[str, Any] = self._api.call("POST", self.path, body)
         return created
 
     def get(self, name: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._api.call("GET", f"{self._path}/{name}")
+        found: dict[str, Any] | None = self._api.call("GET", f"{self.path}/{name}")
         return found
 
     def merge(self, name: str, body: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
-        path = f"{self._path}/{name}" + (f"/{subresource}" if subresource else "")
+        path = f"{self.path}/{name}" + (f"/{subresource}" if subresource else "")
         found: dict[str, Any] = self._api.call("PATCH", path, body, "application/merge-patch+json")
         return found
 
     def delete(self, name: str) -> None:
-        self._api.call("DELETE", f"{self._path}/{name}")
+        self._api.call("DELETE", f"{self.path}/{name}")
 
     def conditions(self, name: str) -> dict[str, dict[str, Any]]:
         obj = self.get(name) or {}

@@ -14,6 +14,7 @@ from runner.engine import params
 from runner.engine.params import snake_case
 from runner.errors import TerminalError
 from runner.objects import GVK
+from runner.spec_paths import SpecPath
 from runner.watches import Finalizer, Role, Watch
 
 PAIRS = [
@@ -100,6 +101,45 @@ class TestBuild:
 
         assert made["replicaCount"] == {"podIPs": 1}
         assert "replica_count" not in made
+
+    def test_keys_that_are_data_stay_and_the_way_to_them_is_converted(self, make_watch: MakeWatch) -> None:
+        written = {key: {"innerKey": number} for number, (key, _) in enumerate(PAIRS)}
+        snaked = {snake: {"inner_key": number} for number, (_, snake) in enumerate(PAIRS)}
+        spec = {"podConfig": {"envVars": written, "otherMap": written}}
+        watch = make_watch(snake_case_except=(SpecPath.parse("spec.podConfig.envVars"),))
+
+        made = params.build(memcached(spec), watch, cause=CAUSE, finalizing=False)
+
+        assert made.extra_vars["pod_config"] == {"env_vars": written, "other_map": snaked}
+        assert all(collision.path == "spec.podConfig.otherMap" for collision in made.collisions)
+
+    @pytest.mark.parametrize("path", ["spec.nodePools[*].nodeLabels", "spec.nodePools.nodeLabels"])
+    def test_keys_that_are_data_stay_in_each_item_of_a_list(self, make_watch: MakeWatch, path: str) -> None:
+        spec = {"nodePools": [{"nodeLabels": {"podIPs": 1}, "maxSize": 2}, {"maxSize": 3}, "text"]}
+        watch = make_watch(snake_case_except=(SpecPath.parse(path),))
+
+        made = params.build(memcached(spec), watch, cause=CAUSE, finalizing=False).extra_vars
+
+        assert made["node_pools"] == [{"node_labels": {"podIPs": 1}, "max_size": 2}, {"max_size": 3}, "text"]
+
+    def test_keys_that_are_data_stay_below_any_key_where_a_path_says_so(self, make_watch: MakeWatch) -> None:
+        paths = ("spec.byTeam.*.envVars", 'spec.byTeam["a.B"]')
+        spec = {"byTeam": {"teamA": {"envVars": {"aB": 1}, "aB": 1}, "a.B": {"cD": {"eF": 1}}}}
+        watch = make_watch(snake_case_except=tuple(map(SpecPath.parse, paths)))
+
+        made = params.build(memcached(spec), watch, cause=CAUSE, finalizing=False).extra_vars
+
+        assert made["by_team"] == {
+            "team_a": {"env_vars": {"aB": 1}, snake_case("aB"): 1},
+            snake_case("a.B"): {"cD": {"eF": 1}},
+        }
+
+    def test_a_path_to_the_spec_itself_leaves_all_keys_as_they_are(self, make_watch: MakeWatch) -> None:
+        watch = make_watch(snake_case_except=(SpecPath.parse("spec"),))
+
+        made = params.build(memcached({"someKey": 1}), watch, cause=CAUSE, finalizing=False).extra_vars
+
+        assert (made["someKey"], "some_key" in made) == (1, False)
 
     @pytest.mark.parametrize("spec", [None, [], "text", 3, True])
     def test_a_spec_that_is_no_map_counts_as_empty(self, make_watch: MakeWatch, spec: Any) -> None:

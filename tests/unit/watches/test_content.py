@@ -132,3 +132,61 @@ class TestSelector:
     def test_a_selector_the_api_server_would_refuse_is_an_error(self, errors: Errors, selector: str, said: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  selector: {selector}\n")
         assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {said}")
+
+
+class TestFieldSelector:
+    def test_conditions_and_a_name_become_one_string(self, one: One) -> None:
+        assert one("  fieldSelector: spec.mode!=off\n  name: main\n").field_selector == (
+            "metadata.name=main,spec.mode!=off"
+        )
+        assert one("  name: 7\n").field_selector == "metadata.name=7"
+
+    def test_without_both_every_object_is_selected(self, one: One) -> None:
+        assert not one().field_selector
+
+    def test_a_name_may_come_from_the_environment(self, one: One) -> None:
+        assert one("  name: ${TENANT}\n", TENANT="blue").field_selector == "metadata.name=blue"
+
+    @pytest.mark.parametrize(
+        ("rest", "said"),
+        [
+            ("name: a/b", "name: 'a/b' is no object's name; write one name"),
+            ("name: ${TENANT}", "(not set in the environment: TENANT)"),
+            ("name: a,b", "name: 'a,b' is no object's name"),
+            ("name: [a, b]", "name: is a list; write text"),
+            ("name: ''", "name: is empty; say which objects, or leave it out to watch all"),
+            ("fieldSelector:", "fieldSelector: is empty; say which objects"),
+            ("fieldSelector: main", "fieldSelector: 'main' is no condition on a field; write path=value"),
+            ("fieldSelector: {metadata.name: a}", "fieldSelector: is a mapping; write text"),
+            ("fieldSelector: metadata.name=a\n  name: a", "name: fieldSelector has a condition on metadata.name too"),
+        ],
+    )
+    def test_what_selects_nothing_that_can_be_meant_is_one_error(self, errors: Errors, rest: str, said: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  {rest}\n")
+        assert said in line
+
+
+class TestSnakeCaseExcept:
+    def test_paths_are_kept_as_they_are_written(self, one: One) -> None:
+        (path, other) = one("  snakeCaseExcept: [spec.labels, 'spec.pools[*].env']\n").snake_case_except
+        assert (path.text, other.text) == ("spec.labels", "spec.pools[*].env")
+
+    @pytest.mark.parametrize(
+        ("value", "said"),
+        [
+            ("spec.labels", "snakeCaseExcept: is text ('spec.labels'); write a list"),
+            ("[labels]", "snakeCaseExcept: 'labels' is no path to a field of the spec; write it like spec.config.env"),
+            ("[[spec.a]]", "snakeCaseExcept[0]: is a list; write text"),
+            ("['']", "snakeCaseExcept: '' is no path to a field of the spec"),
+        ],
+    )
+    def test_what_is_no_path_is_one_error(self, errors: Errors, value: str, said: str) -> None:
+        (line,) = errors(f"{HEAD}  role: memcached\n  snakeCaseExcept: {value}\n")
+        assert said in line
+
+    def test_where_no_key_is_converted_there_is_nothing_to_except(self, load: Load) -> None:
+        rest = "  role: memcached\n  snakeCaseParameters: false\n  snakeCaseExcept: [spec.labels]\n"
+        loaded = load(HEAD + rest)
+        assert not loaded.watches[0].snake_case_parameters
+        (warning,) = loaded.warnings
+        assert "snakeCaseExcept: has no effect, since snakeCaseParameters is false" in warning

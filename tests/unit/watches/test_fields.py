@@ -11,6 +11,7 @@ from runner.errors import ConfigError
 from runner.frozen import thaw
 from runner.objects import GVK
 from runner.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.spec_paths import Each, SpecPath
 from runner.watches import LoadedWatches, Playbook, Role, Watch
 
 HEAD = """\
@@ -40,8 +41,10 @@ class TestDefaults:
             watch_annotations_changes=False,
             max_runner_artifacts=20,
             snake_case_parameters=True,
+            snake_case_except=(),
             mark_unsafe=True,
             selector="",
+            field_selector="",
             blacklist=frozenset(),
             service_account="",
             policy=policy.DEFAULT,
@@ -68,9 +71,12 @@ class TestDefaults:
   watchDependentStatus: true
   watchAnnotationsChanges: true
   maxRunnerArtifacts: 5
-  snakeCaseParameters: false
+  snakeCaseParameters: true
+  snakeCaseExcept: [spec.labels, "spec.a[*].env"]
   markUnsafe: false
   selector: {matchLabels: {app: cache}}
+  fieldSelector: metadata.namespace=shop
+  name: main
   blacklist:
     - {group: apps, version: v1, kind: Deployment}
     - {version: v1, kind: Secret}
@@ -106,9 +112,14 @@ class TestDefaults:
                 watch_dependent_status=True,
                 watch_annotations_changes=True,
                 max_runner_artifacts=5,
-                snake_case_parameters=False,
+                snake_case_parameters=True,
+                snake_case_except=(
+                    SpecPath("spec.labels", ("labels",)),
+                    SpecPath("spec.a[*].env", ("a", Each.ITEM, "env")),
+                ),
                 mark_unsafe=False,
                 selector="app=cache",
+                field_selector="metadata.name=main,metadata.namespace=shop",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
                 service_account="tools/narrow",
                 policy=RunPolicy(

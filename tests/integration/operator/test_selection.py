@@ -1,0 +1,106 @@
+"""Watches of single objects, by name or by a field of theirs; the API server selects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.operator.conftest import GROUP, THING_CRD, Things
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Project
+
+HELLO = "- name: Say hello\n  ansible.builtin.debug:\n    msg: hello\n"
+FINALIZER = f"{GROUP}/finalizer"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class Selectables(Things):
+    """A kind whose objects can be selected by `spec.mode`."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        plural = "s" + "".join(letter for letter in namespace if letter.isalnum())
+        super().__init__(api, namespace, plural)
+        self.kind = plural.capitalize()
+        self.crd = json.loads(json.dumps(THING_CRD))
+        self.crd["metadata"] = {"name": f"{plural}.{GROUP}"}
+        self.crd["spec"]["names"] = {"kind": self.kind, "plural": plural, "singular": plural}
+        version = self.crd["spec"]["versions"][0]
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = {"mode": {"type": "string"}}
+        version["selectableFields"] = [{"jsonPath": ".spec.mode"}]
+
+
+@pytest.fixture
+def selectables(api: Api, namespace: str, project: Project, eventually: Eventually) -> Iterator[Selectables]:
+    made = Selectables(api, namespace)
+    path = f"{CRDS}/{made.crd['metadata']['name']}"
+    api.apply(path, made.crd)
+    project.grant([GROUP], [made.plural, f"{made.plural}/status", f"{made.plural}/finalizers"])
+    eventually(lambda: api.call("GET", made.path) is not None, "the kind to be served")
+    yield made
+    api.call("DELETE", path)
+
+
+def test_only_the_object_of_one_name_is_run_and_finalized(project: Project, things: Things) -> None:
+    project.role("thing", HELLO)
+    project.watch("thing", name="main", finalizer={"name": FINALIZER, "role": "thing"})
+    # Another operator's, of the same make: it has the same finalizer, and this one was never its watcher.
+    things.create("theirs", {}, finalizers=[FINALIZER])
+    operator = project.start()
+    things.create("main", {})
+    things.await_success("main")
+    things.delete("theirs")
+    things.merge("main", {"spec": {"size": 2}})
+    operator.await_line("Run ended", name="main", reason="changed")
+    things.delete("main")
+    things.await_gone("main")
+    assert operator.lines(msg="Run started", name="theirs") == []
+    left = things.get("theirs")
+    assert left is not None
+    assert left["metadata"]["finalizers"] == [FINALIZER]
+
+
+def test_an_object_comes_and_goes_with_its_field_and_is_finalized_all_the_same(
+    project: Project, selectables: Selectables
+) -> None:
+    project.role("thing", HELLO)
+    project.watch(
+        "thing",
+        fieldSelector="spec.mode=managed",
+        finalizer={"name": FINALIZER, "role": "thing"},
+        kind=selectables.kind,
+    )
+    operator = project.start()
+    for name in ("one", "two"):
+        selectables.create(name, {"mode": "manual"})
+    selectables.create("three", {"mode": "managed"})
+    selectables.await_success("three")
+    selectables.merge("one", {"spec": {"mode": "managed"}})
+    selectables.await_success("one")
+    selectables.merge("one", {"spec": {"mode": "manual", "size": 2}})
+    selectables.merge("three", {"spec": {"size": 2}})
+    operator.await_line("Run ended", name="three", reason="changed")
+    assert [run["reason"] for run in operator.runs("one")] == ["created"]
+    selectables.delete("one")
+    selectables.await_gone("one")
+    assert [run["reason"] for run in operator.runs("one")] == ["created", "deleted"]
+    selectables.merge("three", {"spec": {"mode": "manual"}})
+    assert operator.stop() == 0
+    operator = project.start()
+    selectables.delete("three")
+    selectables.await_gone("three")
+    assert [run["reason"] for run in operator.runs("three")] == ["deleted"]
+    assert operator.lines(msg="Run started", name="two") == []
+
+
+def test_a_field_that_the_kind_cannot_be_selected_by_is_told_with_what_can(project: Project) -> None:
+    project.role("thing", HELLO)
+    project.watch("thing", fieldSelector="spec.mode=managed")
+    operator = project.start(ready=False)
+    told = operator.await_line("Watch failed; trying again")
+    assert "field label not supported: spec.mode" in told["error"]
+    assert "selectableFields" in told["needs"]
+    assert not operator.is_ready()
