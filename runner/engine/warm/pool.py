@@ -33,7 +33,7 @@ _RENEW_FIRST, _RENEW_LAST = 10.0, 1800.0
 _ATTEMPTS = 3
 """Servers that an order is given to before it goes the cold way."""
 _TOO_SHORT = 10.0
-"""Seconds that a server lives at least; one that dies sooner is not replaced at once."""
+"""Seconds that a server lives at least; where one after another dies sooner, they are not replaced at once."""
 
 
 @dataclass
@@ -48,6 +48,7 @@ class _Slot:
     renewing: asyncio.Task[None] | None = None
     renew_at: float = 0.0
     renewals: int = 0
+    early_deaths: int = 0
     failures: int = 0
     retry_at: float = 0.0
     problem: str = ""
@@ -205,7 +206,8 @@ class Pool:
         if not how or self._closed:
             return
         self._log.warning("The fork server died and is replaced", how=how)
-        if time.monotonic() - server.started_at < _TOO_SHORT:
+        slot.early_deaths = slot.early_deaths + 1 if time.monotonic() - server.started_at < _TOO_SHORT else 0
+        if slot.early_deaths > 1:
             self._failed(slot, f"the fork server died soon after its start ({how})")
         else:
             await self.warm_up(slot.environment)
