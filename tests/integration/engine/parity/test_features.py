@@ -56,7 +56,13 @@ async def test_settings_vault_and_callbacks_of_an_ansible_cfg(parity: Parity) ->
 
     cold = await parity(
         "cfg/configured.yml",
-        environment={"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "PARITY_WORK": str(parity.place.work())},
+        environment={
+            "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+            # ansible-runner sets these two itself, so that those of an ansible.cfg are not seen.
+            "ANSIBLE_CALLBACK_PLUGINS": str(parity.place.project / "callback_plugins"),
+            "ANSIBLE_STDOUT_CALLBACK": "own_stdout",
+            "PARITY_WORK": str(parity.place.work()),
+        },
     )
 
     assert cold.task("decrypted")["msg"] == "hidden behind vault inline secret"
