@@ -49,6 +49,7 @@ from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
 from runner.runlog import RunLog
 from runner.settings import Settings
+from runner.slots import Share, Slots
 from runner.user_metrics import UserMetrics
 from runner.watches import LoadedWatches, Watch
 
@@ -76,6 +77,7 @@ class _Shared:
     engine: Engine
     access: Access
     run_log: RunLog
+    slots: Slots
 
 
 class _Operator:
@@ -121,6 +123,7 @@ class _Operator:
                 engine=engine,
                 access=await self._open_proxy(stack, client, dependents),
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
+                slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
             )
             await self._open_user_metrics(stack)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
@@ -245,7 +248,7 @@ class _Operator:
         account = watch.service_account or None
         selector = watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-        return Controller(watch, informer, reconciler, self._metrics, workers)
+        return Controller(watch, informer, reconciler, self._metrics, workers, shared.slots)
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         """Open probes and metrics."""

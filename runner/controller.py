@@ -14,6 +14,7 @@ from runner.kube.informer import Informer
 from runner.metrics import Metrics, controller_name
 from runner.objects import ObjectKey
 from runner.reconcile import TROUBLE_BACKOFF, Reconciler
+from runner.slots import Share, Slots
 from runner.verdicts import Done, RequeueAfter, Retry, Terminal, Verdict
 from runner.watches import Watch
 from runner.workqueue import Reason, Request, WorkQueue
@@ -31,9 +32,10 @@ class Controller:
         reconciler: Reconciler,
         metrics: Metrics,
         workers: int,
+        slots: Slots,
     ) -> None:
         self.watch = watch
-        self.queue = WorkQueue()
+        self.queue = WorkQueue(Share.of(workers), slots)
         self._informer = informer
         self._reconciler = reconciler
         self._metrics = metrics

@@ -200,6 +200,14 @@ _RUN = (
         "N",
     ),
     Option(
+        "max-concurrent-runs",
+        "",
+        count,
+        "how many objects of all kinds together are worked on at once, though each kind may always have one; default: "
+        "twice the CPUs this process may use, or all workers that were asked for by number, whichever is more",
+        "N",
+    ),
+    Option(
         "graceful-shutdown-timeout",
         "30s",
         _span,

@@ -37,7 +37,11 @@ class Settings:
     """0: no periodic runs."""
     run_timeout: float
     """0: a run may take as long as it likes."""
-    max_concurrent_reconciles: int
+    max_concurrent_reconciles: int | None
+    """None: as many as there are CPUs."""
+    max_concurrent_runs: int | None
+    cpus: int
+    """How many the process may use."""
     graceful_shutdown_timeout: float
     inject_owner_ref: bool
     runner_dir: Path
@@ -79,16 +83,29 @@ class Settings:
 
     def workers_for(self, gvk: GVK) -> int:
         """Return how many objects of a kind are worked on at once."""
-        names = (_WORKERS, _OLD_WORKERS)
-        return _override(self.overrides, names, gvk, options.count, self.max_concurrent_reconciles).value
+        return self._workers(gvk).value
+
+    def most_runs(self, kinds: Iterable[GVK]) -> int:
+        """Return how many objects of these kinds together are worked on at once.
+
+        Whoever asked for workers by number gets them.
+        """
+        if self.max_concurrent_runs is not None:
+            return self.max_concurrent_runs
+        workers = [self._workers(gvk) for gvk in kinds]
+        by_number = self.max_concurrent_reconciles is not None
+        return max(2 * self.cpus, sum(found.value for found in workers if by_number or found.given))
+
+    def _workers(self, gvk: GVK) -> _Override:
+        default = self.max_concurrent_reconciles or self.cpus
+        return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, options.count, default)
 
     def warnings_for(self, kinds: Iterable[GVK]) -> tuple[str, ...]:
         """Return what is wrong with the variables about these kinds, a sentence each."""
         found: list[str] = []
         for gvk in kinds:
             found += _override(self.overrides, (_VERBOSITY,), gvk, options.verbosity, self.ansible_verbosity).warnings
-            names = (_WORKERS, _OLD_WORKERS)
-            found += _override(self.overrides, names, gvk, options.count, self.max_concurrent_reconciles).warnings
+            found += self._workers(gvk).warnings
         return tuple(found)
 
 
@@ -120,7 +137,7 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
         "watches_file": Path(values["watches_file"]),
         "runner_dir": Path(values["runner_dir"]).absolute(),
         "namespaces": values.pop("namespace"),
-        "max_concurrent_reconciles": values["max_concurrent_reconciles"] or cpus.usable(Path("/")),
+        "cpus": cpus.usable(Path("/")),
         "run_memory_limit": _memory_limit(values["run_memory_limit"]),
         "warm_without": values["warm_without"] or frozenset(),
         "kubeconfig": values["kubeconfig"] or None,
@@ -231,6 +248,8 @@ def _nothing(option: Option) -> Any:
 class _Override(NamedTuple):
     value: int
     warnings: list[str]
+    given: bool
+    """Whether a variable gave it."""
 
 
 def _override(
@@ -245,11 +264,11 @@ def _override(
         if prefix != prefixes[0]:
             warnings.append(f"{name} in the environment is deprecated: use {_spellings(prefixes[0], gvk)[0]}")
         try:
-            return _Override(parse(environ[name]), warnings)
+            return _Override(parse(environ[name]), warnings, given=True)
         except ValueError as error:
             warnings.append(f"{name} in the environment is not used: {error}; {default} is used")
             break
-    return _Override(default, warnings)
+    return _Override(default, warnings, given=False)
 
 
 def _spellings(prefix: str, gvk: GVK) -> tuple[str, ...]:

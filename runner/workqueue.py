@@ -4,8 +4,9 @@ Owns waiting, delayed and running keys, and each key's count of failures.
 
 Guarantees: a key is handed out to one worker at a time; a key added while it runs is handed out once more after it;
 several reasons for one key merge into the most urgent; nothing starves, since a request's rank is the time it was added
-plus a handicap for its reason, so that what waits overtakes what came later. Time is the event loop's, so that tests
-run it virtually. Imports nothing that does I/O.
+plus a handicap for its reason, so that what waits overtakes what came later. What people do and background work wait
+in two lines, since `slots` keeps workers for the former. Time is the event loop's, so that tests run it virtually.
+Imports nothing that does I/O.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from runner.objects import ObjectKey
 from runner.policy import Backoff
+from runner.slots import Offer, Share, Slots
 
 
 class Reason(Enum):
@@ -38,6 +42,11 @@ class Reason(Enum):
     def starts_over(self) -> bool:
         """Whether somebody changed the object, so that earlier failures no longer slow it down."""
         return self in {Reason.CHANGED, Reason.CREATED, Reason.DELETED}
+
+    @property
+    def is_background(self) -> bool:
+        """Whether nobody waits for it who has just done something to the object."""
+        return not self.starts_over
 
 
 HANDICAP: dict[Reason, float] = {
@@ -94,6 +103,19 @@ class _Waiting:
     rank: float
     since: float
 
+    @property
+    def is_background(self) -> bool:
+        return self.cause.reason.is_background
+
+
+@dataclass(slots=True)
+class _Held:
+    """A key that a worker has."""
+
+    entry: _Waiting
+    again: _Cause | None = None
+    """Why it is due once more after this."""
+
 
 @dataclass(slots=True)
 class _Failures:
@@ -111,26 +133,35 @@ class _Delayed:
     due: float
 
 
-@dataclass(slots=True)
+_Heap: TypeAlias = list[tuple[float, int, ObjectKey, _Waiting]]
+
+
 class WorkQueue:
     """See the module. Every method but `get` returns at once; all belong to one event loop."""
 
-    adds: int = 0
-    """Requests that ever got in line."""
-    retries: int = 0
-    """Requests that ever failed and were queued again."""
-    _waiting: dict[ObjectKey, _Waiting] = field(default_factory=dict)
-    _heap: list[tuple[float, int, ObjectKey, _Waiting]] = field(default_factory=list)
-    _delayed: dict[ObjectKey, _Delayed] = field(default_factory=dict)
-    _running: dict[ObjectKey, _Cause | None] = field(default_factory=dict)
-    _failures: dict[ObjectKey, _Failures] = field(default_factory=dict)
-    _getters: deque[asyncio.Future[None]] = field(default_factory=deque)
-    _serial: itertools.count[int] = field(default_factory=itertools.count)
-    _closed: bool = False
+    def __init__(self, share: Share, slots: Slots) -> None:
+        """`share` is the kind's own, `slots` is what all kinds have together."""
+        self.adds = 0
+        """Requests that ever got in line."""
+        self.retries = 0
+        """Requests that ever failed and were queued again."""
+        self._share = share
+        self._slots = slots
+        self._waiting: dict[ObjectKey, _Waiting] = {}
+        self._urgent: _Heap = []
+        self._background: _Heap = []
+        self._delayed: dict[ObjectKey, _Delayed] = {}
+        self._running: dict[ObjectKey, _Held] = {}
+        self._failures: dict[ObjectKey, _Failures] = {}
+        self._getters: deque[asyncio.Future[Request | None]] = deque()
+        self._serial = itertools.count()
+        self._closed = False
+        slots.join(self)
 
     def add(self, key: ObjectKey, reason: Reason, details: tuple[str, ...] = ()) -> None:
         """Make `key` due now, unless it backs off after a failure and nobody changed it."""
         self._add(key, _Cause(reason, details))
+        self._slots.dispatch()
 
     def _add(self, key: ObjectKey, cause: _Cause) -> None:
         reason = cause.reason
@@ -140,29 +171,39 @@ class WorkQueue:
             # It backs off: only a change of the object itself ends that early.
             return
         self._cancel_delay(key)
-        if key in self._running:
-            before = self._running[key]
-            self._running[key] = cause if before is None else before.merged(cause)
+        held = self._running.get(key)
+        if held is not None:
+            held.again = cause if held.again is None else held.again.merged(cause)
             return
+        self._line_up(key, cause)
+
+    def _line_up(self, key: ObjectKey, cause: _Cause) -> None:
         now = asyncio.get_running_loop().time()
-        rank = now + HANDICAP[reason]
+        rank, since = now + HANDICAP[cause.reason], now
         waiting = self._waiting.get(key)
-        if waiting is not None and waiting.rank <= rank:
-            waiting.cause = waiting.cause.merged(cause)
-            return
-        self.adds += waiting is None
-        merged = waiting.cause.merged(cause) if waiting else cause
-        entry = _Waiting(merged, rank, since=waiting.since if waiting else now)
+        if waiting is None:
+            self.adds += 1
+        else:
+            cause, rank, since = waiting.cause.merged(cause), min(rank, waiting.rank), waiting.since
+            if rank == waiting.rank and cause.reason.is_background == waiting.is_background:
+                waiting.cause = cause
+                return
+        self._push(key, _Waiting(cause, rank, since))
+
+    def _push(self, key: ObjectKey, entry: _Waiting) -> None:
         self._waiting[key] = entry
-        heapq.heappush(self._heap, (rank, next(self._serial), key, entry))
-        self._wake_one()
+        heapq.heappush(self._line(background=entry.is_background), (entry.rank, next(self._serial), key, entry))
+
+    def _line(self, *, background: bool) -> _Heap:
+        return self._background if background else self._urgent
 
     def add_after(self, key: ObjectKey, reason: Reason, delay: float) -> None:
         """Make `key` due in `delay` seconds, unless it is due already or sooner."""
         if delay <= 0:
             self.add(key, reason)
             return
-        if key in self._waiting or self._running.get(key) is not None:
+        held = self._running.get(key)
+        if key in self._waiting or (held is not None and held.again is not None):
             return
         loop = asyncio.get_running_loop()
         due = loop.time() + delay
@@ -179,11 +220,11 @@ class WorkQueue:
         A change of the object that came while it ran starts over, with no delay; anything else that came meanwhile
         waits for the retry.
         """
-        changed_meanwhile = self._running.get(key)
-        if changed_meanwhile is not None and changed_meanwhile.reason.starts_over:
-            return 0.0
-        if key in self._running:
-            self._running[key] = None
+        held = self._running.get(key)
+        if held is not None:
+            if held.again is not None and held.again.reason.starts_over:
+                return 0.0
+            held.again = None
         failures = self._failures.setdefault(key, _Failures())
         delay = backoff.after(failures.attempts)
         failures.attempts += 1
@@ -201,40 +242,73 @@ class WorkQueue:
         self._failures.pop(key, None)
         self._waiting.pop(key, None)
         self._cancel_delay(key)
-        if key in self._running:
-            self._running[key] = None
+        held = self._running.get(key)
+        if held is not None:
+            held.again = None
 
     async def get(self) -> Request | None:
         """Wait for the most urgent key and take it; None once the queue is closed. Call `done` after it."""
-        while not self._closed:
-            while self._heap:
-                _, _, key, entry = heapq.heappop(self._heap)
-                if self._waiting.get(key) is not entry:
-                    continue
-                del self._waiting[key]
-                self._running[key] = None
-                waited = asyncio.get_running_loop().time() - entry.since
-                failures = self._failures.get(key, _Failures())
-                cause = entry.cause
-                return Request(key, cause.reason, cause.details, failures.attempts, failures.runs, waited)
-            getter = asyncio.get_running_loop().create_future()
-            self._getters.append(getter)
-            try:
-                await getter
-            except asyncio.CancelledError:
-                if getter in self._getters:
-                    self._getters.remove(getter)
-                elif not getter.cancelled():
-                    # Woken and canceled at once: the key is somebody else's to take.
-                    self._wake_one()
-                raise
-        return None
+        if self._closed:
+            return None
+        getter: asyncio.Future[Request | None] = asyncio.get_running_loop().create_future()
+        self._getters.append(getter)
+        self._slots.dispatch()
+        try:
+            return await getter
+        except asyncio.CancelledError:
+            request = getter.result() if getter.done() and not getter.cancelled() else None
+            if request is not None:
+                # Given to a worker that has gone: it stands where it stood.
+                held = self._give_back(request.key)
+                self._push(request.key, held.entry)
+                if held.again is not None:
+                    self._line_up(request.key, held.again)
+                self._slots.dispatch()
+            raise
 
     def done(self, key: ObjectKey) -> None:
         """Give `key` back; it is due again at once if something asked for it meanwhile."""
-        again = self._running.pop(key, None)
+        again = self._give_back(key).again
         if again is not None:
             self._add(key, again)
+        # Not at once: the worker that gives this back comes for the next, which may be more urgent than other kinds'.
+        asyncio.get_running_loop().call_soon(self._slots.dispatch)
+
+    def offers(self) -> Iterator[Offer]:
+        """What could start now, the most urgent of either line."""
+        while self._getters and self._getters[0].done():
+            self._getters.popleft()
+        if not self._getters:
+            return
+        urgent, background = self._head(self._urgent), self._head(self._background)
+        if urgent is not None and self._share.admits(background=False, somebody_waits=False):
+            yield Offer(self, urgent, background=False)
+        if background is not None and self._share.admits(background=True, somebody_waits=urgent is not None):
+            yield Offer(self, background, background=True)
+
+    def hand_out(self, offer: Offer) -> None:
+        """Give the first of a line to a worker."""
+        _, _, key, entry = heapq.heappop(self._line(background=offer.background))
+        del self._waiting[key]
+        self._running[key] = _Held(entry)
+        self._share.took(background=offer.background)
+        waited = asyncio.get_running_loop().time() - entry.since
+        failures = self._failures.get(key, _Failures())
+        cause = entry.cause
+        request = Request(key, cause.reason, cause.details, failures.attempts, failures.runs, waited)
+        self._getters.popleft().set_result(request)
+
+    def _head(self, line: _Heap) -> float | None:
+        """The rank of the first that is still in line."""
+        while line and self._waiting.get(line[0][2]) is not line[0][3]:
+            heapq.heappop(line)
+        return line[0][0] if line else None
+
+    def _give_back(self, key: ObjectKey) -> _Held:
+        held = self._running.pop(key)
+        self._share.gave_back(background=held.entry.is_background)
+        self._slots.gave_back(background=held.entry.is_background)
+        return held
 
     def close(self) -> None:
         """Hand out nothing any more."""
@@ -242,12 +316,10 @@ class WorkQueue:
         for delayed in self._delayed.values():
             delayed.timer.cancel()
         self._delayed.clear()
-        while self._getters:
-            self._wake_one()
-
-    def is_busy(self, key: ObjectKey) -> bool:
-        """Whether `key` waits in line or runs."""
-        return key in self._waiting or key in self._running
+        for getter in self._getters:
+            if not getter.done():
+                getter.set_result(None)
+        self._getters.clear()
 
     def __len__(self) -> int:
         """Count the keys that are due and wait for a worker."""
@@ -266,10 +338,3 @@ class WorkQueue:
         delayed = self._delayed.pop(key, None)
         if delayed is not None:
             delayed.timer.cancel()
-
-    def _wake_one(self) -> None:
-        while self._getters:
-            getter = self._getters.popleft()
-            if not getter.done():
-                getter.set_result(None)
-                return

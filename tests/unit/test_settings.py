@@ -33,7 +33,8 @@ def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
     assert found.watches_file == Path("watches.yaml")
     assert found.namespaces == ()
     assert found.reconcile_period == 36_000
-    assert found.max_concurrent_reconciles >= 1
+    assert found.workers_for(MEMCACHED) == found.cpus >= 1
+    assert found.most_runs([MEMCACHED]) == 2 * found.cpus
     assert found.graceful_shutdown_timeout == 30
     assert found.inject_owner_ref is True
     assert found.runner_dir == Path("/tmp/ansible-operator/runner")
@@ -280,6 +281,14 @@ class TestOneKind:
         assert (found.verbosity_for(MEMCACHED), found.workers_for(MEMCACHED)) == (1, 2)
         assert repr(value) in found.warnings_for([MEMCACHED])[-1]
 
+    def test_all_kinds_together_get_the_workers_that_were_asked_for_by_number(self) -> None:
+        other = GVK("cache.example.com", "v1", "Redis")
+        kinds = [MEMCACHED, other]
+        one = told({"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5000"}).settings
+        assert one.most_runs(kinds) == 5000
+        assert told(max_concurrent_reconciles="5000").settings.most_runs(kinds) == 10_000
+        assert told(max_concurrent_reconciles="5000", max_concurrent_runs="3").settings.most_runs(kinds) == 3
+
     @pytest.mark.parametrize("name", ["ANSIBLE_VERBOSITY_CONFIGMAP_", "ANSIBLE_VERBOSITY_CONFIGMAP"])
     def test_a_kind_of_the_core_group_has_no_group_in_the_name(self, name: str) -> None:
         assert told({name: "3"}).settings.verbosity_for(GVK("", "v1", "ConfigMap")) == 3
@@ -305,7 +314,7 @@ class TestTable:
             "enable_http2",
         }
         own = {option.name for option in OPTIONS if not option.sets} - unused - {"namespace"}
-        assert names - own == {"namespaces", "ansible_debug_logs", "pod_name", "overrides"}
+        assert names - own == {"namespaces", "ansible_debug_logs", "pod_name", "overrides", "cpus"}
 
     def test_flags_are_unique_and_other_names_point_at_one(self) -> None:
         flags = [option.flag for option in OPTIONS]

@@ -11,11 +11,17 @@ import pytest
 
 from runner.objects import ObjectKey
 from runner.policy import MAX_BACKOFF, Backoff
+from runner.slots import Share, Slots
 from runner.workqueue import HANDICAP, Reason, Request, WorkQueue
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 A, B, C = (ObjectKey("ns", name) for name in "abc")
+
+
+def a_queue(workers: int = 8) -> WorkQueue:
+    """The queue of a kind that is alone."""
+    return WorkQueue(Share.of(workers), Slots(Share.of(workers)))
 
 
 async def _take(queue: WorkQueue) -> Request:
@@ -35,7 +41,7 @@ async def _drain(queue: WorkQueue) -> list[ObjectKey]:
 
 def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.PRESENT)
         queue.add(B, Reason.RESYNC)
         queue.add(C, Reason.CHANGED)
@@ -46,18 +52,56 @@ def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtuall
 
 def test_what_waits_long_overtakes_what_came_later(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.RESYNC)
         await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
         queue.add(B, Reason.CHANGED)
+        queue.add(C, Reason.PRESENT)
+        assert await _drain(queue) == [A, B, C]
+
+    virtually(scenario())
+
+
+def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        for key in (A, B, C):
+            queue.add(key, Reason.PRESENT)
+        await asyncio.sleep(1)
+        queue.add(C, Reason.CHANGED, ("spec.size",))
+        request = await _take(queue)
+        assert (request.key, request.reason, request.details) == (C, Reason.CHANGED, ("spec.size",))
+        assert request.waited == pytest.approx(1)
+        queue.done(C)
         assert await _drain(queue) == [A, B]
+        assert queue.adds == 3
+
+    virtually(scenario())
+
+
+def test_changes_during_a_background_run_cause_exactly_one_more_which_is_nobodys_background(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        queue = a_queue(workers=2)
+        for key in (A, B):
+            queue.add(key, Reason.PRESENT)
+        assert (await _take(queue)).key == A
+        for _ in range(3):
+            queue.add(A, Reason.CHANGED)
+        queue.done(A)
+        # B is older, and background work may take this worker; yet the change is served, and is served once.
+        request = await _take(queue)
+        assert (request.key, request.reason) == (A, Reason.CHANGED)
+        queue.done(A)
+        assert await _drain(queue) == [B]
 
     virtually(scenario())
 
 
 def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         for reason in (Reason.RESYNC, Reason.CHANGED, Reason.DEPENDENT):
             queue.add(A, reason)
         assert (await _take(queue)).reason is Reason.CHANGED
@@ -69,7 +113,7 @@ def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtu
 
 def test_what_exactly_happened_is_gathered_for_the_most_urgent_reason(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.RESYNC)
         await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
         for field in ("spec.a", "spec.b", "spec.a"):
@@ -88,7 +132,7 @@ def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_chan
     virtually: Virtually,
 ) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.CREATED)
         await _take(queue)
         queue.add(A, Reason.CHANGED)
@@ -104,7 +148,7 @@ def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_chan
 
 def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         loop = asyncio.get_running_loop()
         queue.add(A, Reason.CREATED)
         delays = []
@@ -130,7 +174,7 @@ def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: 
 
 def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.CREATED)
         for ran in (True, False, True):
             await _take(queue)
@@ -144,7 +188,7 @@ def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtu
 
 def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.CREATED)
         await _take(queue)
         queue.add(A, Reason.DEPENDENT)
@@ -160,7 +204,7 @@ def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: V
 
 def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.CREATED)
         await _take(queue)
         queue.add(A, Reason.CHANGED)
@@ -173,7 +217,7 @@ def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -
 
 def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         loop = asyncio.get_running_loop()
         queue.add_after(A, Reason.RESYNC, 100)
         queue.add_after(A, Reason.REQUEUED, 10)
@@ -186,7 +230,7 @@ def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
 
 def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         queue.add(A, Reason.CREATED)
         queue.add_after(B, Reason.RESYNC, 5)
         queue.forget(A)
@@ -199,7 +243,7 @@ def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> Non
 
 def test_closing_ends_every_waiting_worker(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         workers = [asyncio.create_task(queue.get()) for _ in range(3)]
         await asyncio.sleep(1)
         queue.close()
@@ -210,12 +254,13 @@ def test_closing_ends_every_waiting_worker(virtually: Virtually) -> None:
 
 def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
     async def scenario() -> None:
-        queue = WorkQueue()
+        queue = a_queue()
         first = asyncio.create_task(queue.get())
         second = asyncio.create_task(queue.get())
         await asyncio.sleep(1)
         queue.add(A, Reason.CREATED)
         first.cancel()
+        queue.add(A, Reason.RESYNC)
         request = await second
         assert request is not None
         assert request.key == A
@@ -227,7 +272,7 @@ def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
 def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtually: Virtually, seed: int) -> None:
     async def scenario() -> None:
         rng = random.Random(seed)
-        queue = WorkQueue()
+        queue = a_queue()
         keys = [ObjectKey("ns", str(number)) for number in range(200)]
         wanted = dict.fromkeys(keys, 0)
         seen = dict.fromkeys(keys, 0)

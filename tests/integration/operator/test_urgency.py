@@ -1,0 +1,46 @@
+"""What people do is served whatever background work is going on, in the same kind and in another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+GATED = """
+    - ansible.builtin.wait_for:
+        path: "{{ gate }}"
+        timeout: 300
+      when: gated | default(false)
+"""
+MEMCACHEDS = "/apis/cache.example.com/v1alpha1/namespaces"
+
+
+def test_changes_are_served_while_all_that_was_present_at_start_hangs(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    gate = project.folder / "gate"
+    project.role("gated", GATED)
+    project.watch("gated", vars={"gate": str(gate)})
+    memcached = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached"}
+    project.watches.append({**memcached, "role": "gated"})
+    for number in range(6):
+        things.create(f"present-{number}", {"gated": True})
+    operator = project.start("--max-concurrent-reconciles=2")
+    eventually(lambda: operator.lines(msg="Run started", reason="present at start"), "a background run")
+
+    things.create("new", {})
+    things.await_success("new")
+    body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "new"}}
+    api.call("POST", f"{MEMCACHEDS}/{project.namespace}/memcacheds", {**body, "spec": {"size": 1}})
+    eventually(lambda: operator.runs("new")[1:], "the other kind's run")
+    # A change moves up what still waits for its first run.
+    things.merge("present-5", {"spec": {"gated": False}})
+    things.await_success("present-5")
+
+    assert not [line for line in operator.lines(msg="Run ended") if line["reason"] == "present at start"]
+    assert len(operator.lines(msg="Run started", reason="present at start")) == 1
+    gate.touch()
+    for number in range(6):
+        things.await_success(f"present-{number}")
+    assert [len(operator.runs(f"present-{number}")) for number in range(6)] == [1] * 6
