@@ -7,11 +7,10 @@ what came of it, take the finalizer off, and say when to come back. Knows nothin
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from runner import finalizers, log, status, verdicts
+from runner import finalizers, log, resync, status, verdicts
 from runner.access import Access, Grant
 from runner.engine.artifacts import new_ident
 from runner.engine.job import Engine, Job, Outcome, RunResult, canceled
@@ -137,10 +136,8 @@ class Reconciler:
             await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))))
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
-        spread = random.uniform(-1, 1)  # noqa: S311 - spreads load, guards nothing
-        decision = verdicts.decide(
-            result, self._terms(obj, plan, wishes), failed_runs=request.failed_runs, spread=spread
-        )
+        terms = self._terms(obj, plan, wishes, request)
+        decision = verdicts.decide(result, terms, failed_runs=request.failed_runs)
         wanted = status.ended(result, [*grant.stats.forbidden(), *decision.advice])
         await self._status.write(resource, self._latest(obj), status.observed(obj, wanted))
         for sentence in decision.advice:
@@ -196,12 +193,14 @@ class Reconciler:
             else:
                 return
 
-    def _terms(self, obj: Object, plan: Plan, wishes: Wishes) -> Terms:
-        finalizer = self._watch.finalizer
+    def _terms(self, obj: Object, plan: Plan, wishes: Wishes, request: Request) -> Terms:
+        finalizer, now = self._watch.finalizer, datetime.now(UTC)
+        period = self._period if wishes.reconcile_period is None else wishes.reconcile_period
+        settled = request.reason is not Reason.PRESENT
         return Terms(
             retry=self._watch.policy.retry,
-            period=self._period if wishes.reconcile_period is None else wishes.reconcile_period,
+            again=resync.wait(period, uid_of(obj), now.timestamp(), settled=settled) if period > 0 else None,
             finalizing=plan.finalizing,
             limit=finalizer.limit if finalizer else None,
-            deleted_for=deleted_for(obj, datetime.now(UTC)),
+            deleted_for=deleted_for(obj, now),
         )

@@ -12,9 +12,6 @@ from runner.engine.job import Outcome, RunResult
 from runner.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.workqueue import Reason
 
-JITTER = 0.1
-"""Share of a reconcile period by which periodic runs are spread, so that they do not come all at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -52,8 +49,8 @@ class Terms:
     """What holds for one run."""
 
     retry: RetryPolicy
-    period: float
-    """Seconds between periodic runs; 0: none."""
+    again: float | None
+    """Seconds until the periodic run, should this one succeed; None: there is none."""
     finalizing: bool
     limit: FinalizerLimit | None
     """How long the finalizer is tried; None: for ever."""
@@ -71,10 +68,10 @@ class Decision:
     """Whether our finalizer comes off now."""
 
 
-def decide(result: RunResult, terms: Terms, *, failed_runs: int, spread: float) -> Decision:
-    """Decide after a run. `failed_runs`: how many failed in a row before it; `spread`: from -1 to 1, by chance."""
+def decide(result: RunResult, terms: Terms, *, failed_runs: int) -> Decision:
+    """Decide after a run. `failed_runs`: how many failed in a row before it."""
     if result.outcome is Outcome.SUCCEEDED:
-        return _succeeded(result, terms, spread)
+        return _succeeded(result, terms)
     if result.outcome is Outcome.CANCELED:
         # Whoever ended it has asked for the next one, or is about to stop.
         return Decision(Retry(terms.retry.backoff, ran=False))
@@ -92,12 +89,12 @@ def superseded(policy: RunPolicy, reason: Reason) -> str:
     return ""
 
 
-def _succeeded(result: RunResult, terms: Terms, spread: float) -> Decision:
+def _succeeded(result: RunResult, terms: Terms) -> Decision:
     if terms.finalizing:
         return Decision(Done(None), release=True)
     if result.requeue_after is not None:
         return Decision(RequeueAfter(result.requeue_after))
-    return Decision(Done(terms.period * (1 + spread * JITTER) if terms.period > 0 else None))
+    return Decision(Done(terms.again))
 
 
 def _is_over(result: RunResult, retry: RetryPolicy, failed_runs: int) -> Decision | None:

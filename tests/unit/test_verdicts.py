@@ -13,24 +13,21 @@ from runner.verdicts import Decision, Done, RequeueAfter, Retry, Terminal, Terms
 from runner.workqueue import Reason
 
 BACKOFF = Backoff(3.0, 2.0, 60.0)
-TERMS = Terms(RetryPolicy(BACKOFF, attempts=0), period=100.0, finalizing=False, limit=None, deleted_for=0.0)
+TERMS = Terms(RetryPolicy(BACKOFF, attempts=0), again=100.0, finalizing=False, limit=None, deleted_for=0.0)
 GOOD = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
 BAD = replace(GOOD, outcome=Outcome.FAILED, failures=(TaskFailure("a", "no", ""),))
 
 
-def _decide(result: RunResult, terms: Terms = TERMS, failed_runs: int = 0, spread: float = 0.0) -> Decision:
-    return verdicts.decide(result, terms, failed_runs=failed_runs, spread=spread)
+def _decide(result: RunResult, terms: Terms = TERMS, failed_runs: int = 0) -> Decision:
+    return verdicts.decide(result, terms, failed_runs=failed_runs)
 
 
-@pytest.mark.parametrize(("spread", "again"), [(-1, 90), (0, 100), (1, 110)])
-def test_after_a_success_the_periodic_run_comes_spread_around_its_period(spread: float, again: float) -> None:
-    verdict = _decide(GOOD, spread=spread).verdict
-    assert isinstance(verdict, Done)
-    assert verdict.again == pytest.approx(again)
+def test_after_a_success_the_periodic_run_comes_in_its_time() -> None:
+    assert _decide(GOOD) == Decision(Done(100.0))
 
 
 def test_without_a_period_nothing_comes_after_a_success() -> None:
-    assert _decide(GOOD, replace(TERMS, period=0.0)) == Decision(Done(None))
+    assert _decide(GOOD, replace(TERMS, again=None)) == Decision(Done(None))
 
 
 def test_a_role_that_asks_for_another_run_gets_it() -> None:
