@@ -20,7 +20,7 @@ from runner.engine import starter
 from runner.engine.starter import READ_AHEAD, Started
 from runner.engine.warm import messages, procfs
 from runner.engine.warm.messages import Answer, Load
-from runner.engine.wire import Order
+from runner.engine.wire import PER_RUN, Order
 
 _START = Path(__file__).with_name("start.py")
 _START_WITHIN = 120.0
@@ -57,9 +57,9 @@ class Server:
 
     @classmethod
     async def start(cls, environment: Mapping[str, str], folder: Path, wanted: Load) -> Server:
-        """Start one for runs with this environment, whose empty variables get a stand-in; a `ServerError` says why not.
+        """Start one for runs with this environment, but for those of `PER_RUN`; a `ServerError` says why not.
 
-        `folder` takes what it needs on disk.
+        These get a stand-in each. `folder` takes what it needs on disk.
         """
         try:
             server = await cls._launch(environment, folder)
@@ -79,7 +79,7 @@ class Server:
         with theirs:
             ours.setblocking(False)  # noqa: FBT003 - the standard library's
             number = theirs.fileno()
-            stand_ins = {name: value or str(scratch / name) for name, value in environment.items()}
+            own = {name: str(scratch / name) for name in environment.keys() & PER_RUN}
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 str(_START),
@@ -89,7 +89,7 @@ class Server:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
-                env={**stand_ins, procfs.PADDING: procfs.padding()},
+                env={**environment, **own, procfs.PADDING: procfs.padding()},
                 pass_fds=(number,),
             )
         return cls(process, ours, scratch)

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from runner.engine.wire import LEARNED
 
 RUN = b"{}"
 LONGEST = 1 << 20
@@ -35,12 +39,34 @@ class Load:
     def of_lines(cls, text: str) -> Load:
         """Read what runs noted, a JSON object a line; lines that are none are skipped."""
         found = cls()
-        for line in text.splitlines():
-            with contextlib.suppress(ValueError, AttributeError, TypeError):
-                value = json.loads(line)
+        for value in _noted(text):
+            with contextlib.suppress(AttributeError, TypeError):
                 names = frozenset({value["module"]} if value.get("module") else ())
                 found |= cls(frozenset(value.get("plugins", ())), names, frozenset(value.get("imports", ())))
         return found
+
+
+def unlike(text: str) -> str:
+    """Return why a run that was forked started a new interpreter after all, from what it noted; empty if it did not."""
+    reasons = (value.get("unlike") for value in _noted(text) if isinstance(value, dict))
+    return next((reason for reason in reasons if isinstance(reason, str)), "")
+
+
+def note(environment: Mapping[str, str], value: Mapping[str, Any]) -> None:
+    """Note something for the operator, in a run with this environment."""
+    with contextlib.suppress(OSError), open(noted_in(environment), "a", encoding="utf-8") as file:  # noqa: PTH123 - a string
+        file.write(json.dumps(value) + "\n")
+
+
+def noted_in(environment: Mapping[str, str]) -> str:
+    """Return the file that a run with this environment notes things in."""
+    return os.path.join(environment["ANSIBLE_LOCAL_TEMP"], LEARNED)  # noqa: PTH118 - a string is wanted
+
+
+def _noted(text: str) -> Iterator[Any]:
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
 
 
 @dataclass(frozen=True, slots=True)

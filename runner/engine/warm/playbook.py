@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import multiprocessing.process
 import os
 import signal
@@ -20,12 +19,11 @@ from typing import Any
 
 from ansible.cli.playbook import main
 
-from runner.engine.warm import model, preload, procfs, shortcuts
+from runner.engine.warm import messages, model, preload, procfs, shortcuts
 from runner.engine.warm.interpreter import Interpreter
 from runner.engine.warm.messages import Load
 from runner.engine.warm.model import Model
 from runner.engine.warm.refresh import Refresh
-from runner.engine.wire import LEARNED
 
 _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
@@ -48,22 +46,14 @@ def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[st
     model.open_streams(refresh.model.streams)
     os.write(1, refresh.model.said)
     refresh.apply()
-    learned = os.path.join(os.environ["ANSIBLE_LOCAL_TEMP"], LEARNED)  # noqa: PTH118 - a string is wanted
-    os.environ[shortcuts.LEARNED] = learned
+    os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
     shortcuts.install(without, made)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
     code = _exit_code(main)
-    _note(learned, before)
+    if found := preload.worth_loading(before):
+        messages.note(os.environ, {"plugins": found})
     return _finish(code)
-
-
-def _note(learned: str, before: frozenset[str]) -> None:
-    """Note what was loaded that could have been loaded ahead."""
-    found = preload.worth_loading(before)
-    if found:
-        with contextlib.suppress(OSError), open(learned, "a", encoding="utf-8") as file:  # noqa: PTH123 - as above
-            file.write(json.dumps({"plugins": found}) + "\n")
 
 
 def _exit_code(program: Callable[[], object]) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 from runner import log, memory
 from runner.engine.processes import MARKER
 from runner.engine.starter import Started, Starter
+from runner.engine.warm import messages
 from runner.engine.warm.client import Server, ServerDiedError, ServerError
 from runner.engine.warm.messages import Load
 from runner.engine.wire import PER_RUN, Order
@@ -52,6 +53,7 @@ class _Slot:
     failures: int = 0
     retry_at: float = 0.0
     problem: str = ""
+    """Why there is no server, or why runs cannot be forked from it."""
     used_at: float = 0.0
 
 
@@ -95,6 +97,8 @@ class Pool:
     def learn(self, environment: Mapping[str, str], lines: str) -> None:
         """Take note of what a run loaded; the server for its environment loads it ahead from now on."""
         self.load_ahead(environment, Load.of_lines(lines))
+        if reason := messages.unlike(lines):
+            self._tell(self._slot(environment), reason)
 
     def load_ahead(self, environment: Mapping[str, str], wanted: Load) -> None:
         """Have this loaded ahead for an environment, by another server if there is one already."""
@@ -241,11 +245,16 @@ class Pool:
         if self._closed:
             return
         slot.failures += 1
-        slot.problem = reason
         slot.retry_at = time.monotonic() + min(_RETRY_FIRST * 2 ** (slot.failures - 1), _RETRY_LAST)
+        self._tell(slot, reason)
+
+    def _tell(self, slot: _Slot, reason: str) -> None:
+        slot.problem = reason
         if reason not in self._told:
             self._told.add(reason)
-            self._log.warning("Runs are started the slow way, without a fork server", reason=reason)
+            self._log.warning(
+                "Runs are started the slow way, not forked from a server that has Ansible loaded", reason=reason
+            )
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

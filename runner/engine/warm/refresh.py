@@ -3,7 +3,7 @@
 Owns what differs between runs, and what a process that has only just begun would not have yet. Promises: settings that
 a run's own variables decide are computed anew by Ansible itself; whatever else took such a variable over when it was
 imported is found by its stand-in; a plugin or collection that stands beside a playbook or role still wins over one that
-was loaded ahead; what Ansible says when it loads a collection is said. `covers` tells of what it cannot do. Imports
+was loaded ahead; what Ansible says when it loads a collection is said. `unlike` tells of what it cannot do. Imports
 Ansible: import it where `model` has loaded that.
 """
 
@@ -93,11 +93,16 @@ class Refresh:
             sources=sources,
         )
 
-    def covers(self, environment: Mapping[str, str]) -> bool:
-        """Whether the model stands for a process with this environment, in this working folder."""
+    def unlike(self, environment: Mapping[str, str]) -> str:
+        """Return why the model does not stand for a process with this environment, in this folder; empty if it does."""
         ours = self.model.environment
-        names = {name for name in environment.keys() | ours.keys() if environment.get(name) != ours.get(name)}
-        return names <= _OWN and find_ini_config_file(set()) == constants.CONFIG_FILE
+        differ = {name for name in environment.keys() | ours.keys() if environment.get(name) != ours.get(name)} - _OWN
+        if differ:
+            return f"runs have other values of {', '.join(sorted(differ))} than the fork server"
+        found = find_ini_config_file(set())
+        if found != constants.CONFIG_FILE:
+            return f"runs find {found or 'no ansible.cfg'}, the fork server {constants.CONFIG_FILE or 'none'}"
+        return ""
 
     def apply(self) -> None:
         """Do it. The environment and the standard streams are this run's already."""

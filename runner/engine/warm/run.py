@@ -22,7 +22,7 @@ from ptyprocess import PtyProcess
 
 from runner.engine import processes
 from runner.engine.child import Spawn, Supervisor
-from runner.engine.warm import playbook, procfs
+from runner.engine.warm import messages, playbook, procfs
 from runner.engine.warm.model import WINDOW
 from runner.engine.warm.refresh import Refresh
 from runner.engine.wire import Order
@@ -112,7 +112,8 @@ def _be_playbook(base: Base, without: frozenset[str], arguments: list[str], opti
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         environment = dict(options["env"])
         _enter(base, environment, [sys.executable, *arguments])
-        if not base.refresh.covers(environment):
+        if unlike := base.refresh.unlike(environment):
+            messages.note(environment, {"unlike": unlike})
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command that ansible-runner asks for
         procfs.name("ansible-playbook")
         code = playbook.run(base.refresh, base.made, arguments, without)

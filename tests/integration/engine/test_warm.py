@@ -138,6 +138,21 @@ async def test_where_nothing_can_be_loaded_ahead_runs_go_the_slow_way_and_the_re
         await engine.close(0)
 
 
+async def test_runs_whose_environment_has_empty_variables_are_forked(
+    runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCH_NAMESPACE", "")
+    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
+    try:
+        ran = await runs.run(runs.tasks("- {name: said, debug: {msg: \"<{{ lookup('env', 'WATCH_NAMESPACE') }}>\"}}"))
+
+        assert ran.said("said") == "<>"
+        assert engine.problem is None
+    finally:
+        await engine.close(0)
+
+
 async def test_what_a_run_loaded_is_loaded_ahead_by_a_server_that_takes_the_place_of_the_first(warm: Runs) -> None:
     first = server(warm)
     playbook = warm.tasks(

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from runner.engine.warm import messages
 from runner.engine.warm.messages import Answer, Load
 
@@ -32,3 +36,25 @@ def test_joining_keeps_everything_and_what_is_known_adds_nothing() -> None:
 
     assert known | fresh == Load(modules=frozenset({"a", "b"}), imports=frozenset({"c"}))
     assert (known | fresh) | known == known | fresh
+
+
+def test_runs_note_lines_in_a_file_of_their_own(tmp_path: Path) -> None:
+    environment = {"ANSIBLE_LOCAL_TEMP": str(tmp_path)}
+
+    messages.note(environment, {"plugins": ["ansible.plugins.lookup.sequence"]})
+    messages.note(environment, {"unlike": "runs have other values of A"})
+
+    text = Path(messages.noted_in(environment)).read_text(encoding="utf-8")
+    assert Load.of_lines(text) == Load(plugins=frozenset({"ansible.plugins.lookup.sequence"}))
+    assert messages.unlike(text) == "runs have other values of A"
+
+
+def test_what_cannot_be_noted_is_lost_and_no_more(tmp_path: Path) -> None:
+    messages.note({"ANSIBLE_LOCAL_TEMP": str(tmp_path / "gone")}, {"plugins": []})
+
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize("lines", ["", '{"plugins": []}\n', '[1]\n{"unlike": 3}\n{"unlike": "cut'])
+def test_a_run_that_noted_no_reason_was_forked(lines: str) -> None:
+    assert messages.unlike(lines) == ""
