@@ -1,6 +1,6 @@
 """A run's own way to the API server: through the proxy, with a token that ends with the run.
 
-Owns: what the proxy and the dependents are told of a run, when it begins and ends for them, and what is known to be
+Owns: what the proxy and the onlookers are told of a run, when it begins and ends for them, and what is known to be
 secret before it begins.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from runner.dependents import Dependents
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
 from runner.masking_forms import is_telling
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.onlookers import Onlookers
 from runner.ownership import Owner
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.secrets import learn_object
@@ -67,7 +67,7 @@ class Access:
         self,
         proxy: Proxy,
         identities: Identities,
-        dependents: Dependents,
+        onlookers: Onlookers,
         *,
         inject: bool,
         namespace: str,
@@ -78,14 +78,14 @@ class Access:
         """  # noqa: D205 - one list
         self._proxy = proxy
         self._identities = identities
-        self._dependents = dependents
+        self._onlookers = onlookers
         self._inject = inject
         self._namespace = namespace
         self._known = known
 
     def forget(self, watch: Watch, key: ObjectKey) -> None:
         """Keep nothing for an object that is gone."""
-        self._dependents.forget(watch.gvk, key)
+        self._onlookers.forget(watch.gvk, key)
 
     @contextmanager
     def open(
@@ -97,7 +97,7 @@ class Access:
             ident=ident,
             owner=owner,
             inject=self._inject,
-            watch_dependents=self._inject and watch.watch_dependent_resources,
+            watch_dependents=self._inject and (watch.watch_dependent_resources or bool(watch.references)),
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
             in_finalizer=finalizing,
@@ -108,9 +108,9 @@ class Access:
         run.secrets.know([token, *self._known()])
         if watch.gvk == _SECRET:
             learn_object(run.secrets, obj)
-        self._dependents.began(owner)
+        self._onlookers.began(owner)
         try:
             yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets)
         finally:
             self._identities.revoke(token)
-            self._dependents.ended(owner)
+            self._onlookers.ended(owner)

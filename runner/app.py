@@ -13,7 +13,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -37,6 +37,7 @@ from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
+from runner.onlookers import Onlookers
 from runner.proxy.catalog import Catalog
 from runner.proxy.identity import Identities
 from runner.proxy.negotiate import Negotiate
@@ -47,6 +48,7 @@ from runner.proxy.served import Served
 from runner.proxy.server import Proxy
 from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
+from runner.references import References
 from runner.runlog import RunLog
 from runner.settings import Settings
 from runner.slots import Share, Slots
@@ -76,6 +78,7 @@ class _Shared:
     discovery: Discovery
     engine: Engine
     access: Access
+    references: References
     run_log: RunLog
     slots: Slots
 
@@ -116,19 +119,21 @@ class _Operator:
             stack.callback(writer.close)
             discovery = Discovery(client)
             dependents = self._dependents(client, discovery)
+            references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
                 engine=engine,
-                access=await self._open_proxy(stack, client, dependents),
+                access=await self._open_proxy(stack, client, dependents, Onlookers(dependents, references)),
+                references=references,
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
             )
             await self._open_user_metrics(stack)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             await self._serve(stack)
-            await self._work(engine, dependents)
+            await self._work(engine, [dependents.follow(), references.follow()])
         return 0
 
     def _engine(self) -> RunEngine:
@@ -151,7 +156,12 @@ class _Operator:
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].wake(key, why)
 
-    async def _open_proxy(self, stack: AsyncExitStack, client: Client, dependents: Dependents) -> Access:
+    def _wake_for_reference(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+        self._controllers[gvk].wake_for_reference(key, why)
+
+    async def _open_proxy(
+        self, stack: AsyncExitStack, client: Client, dependents: Dependents, onlookers: Onlookers
+    ) -> Access:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = Served(client, clock)
@@ -165,7 +175,7 @@ class _Operator:
                 Negotiate(),
                 Refusals(),
                 reads,
-                Writes(served, client, dependents),
+                Writes(served, client, onlookers),
             ],
         )
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
@@ -177,7 +187,7 @@ class _Operator:
         def known() -> list[str]:
             return [*client.credentials.secret_values(), *environment]
 
-        return Access(proxy, identities, dependents, inject=inject, namespace=namespace, known=known)
+        return Access(proxy, identities, onlookers, inject=inject, namespace=namespace, known=known)
 
     async def _open_user_metrics(self, stack: AsyncExitStack) -> None:
         """Take the metrics that roles post, and tell runs where; unless somebody has told them already."""
@@ -248,7 +258,7 @@ class _Operator:
         account = watch.service_account or None
         selector = watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-        return Controller(watch, informer, reconciler, self._metrics, workers, shared.slots)
+        return Controller(watch, informer, reconciler, self._metrics, shared.references, workers, shared.slots)
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         """Open probes and metrics."""
@@ -269,12 +279,12 @@ class _Operator:
     def _exposition(self) -> bytes:
         return self._metrics.text() + self._user_metrics.text()
 
-    async def _work(self, engine: Engine, dependents: Dependents) -> None:
+    async def _work(self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Run every kind until told to stop, then let runs end."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
             asyncio.create_task(self._metrics.measure_lag()),
-            asyncio.create_task(dependents.follow()),
+            *map(asyncio.create_task, followers),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))

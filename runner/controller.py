@@ -14,6 +14,7 @@ from runner.kube.informer import Informer
 from runner.metrics import Metrics, controller_name
 from runner.objects import ObjectKey
 from runner.reconcile import TROUBLE_BACKOFF, Reconciler
+from runner.references import References
 from runner.slots import Share, Slots
 from runner.verdicts import Done, RequeueAfter, Retry, Terminal, Verdict
 from runner.watches import Watch
@@ -31,6 +32,7 @@ class Controller:
         informer: Informer,
         reconciler: Reconciler,
         metrics: Metrics,
+        references: References,
         workers: int,
         slots: Slots,
     ) -> None:
@@ -39,6 +41,7 @@ class Controller:
         self._informer = informer
         self._reconciler = reconciler
         self._metrics = metrics
+        self._references = references
         self._workers = workers
         self._name = controller_name(watch.gvk)
         self._terminal: set[ObjectKey] = set()
@@ -60,6 +63,12 @@ class Controller:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT, (why,))
 
+    def wake_for_reference(self, key: ObjectKey, why: str) -> None:
+        """Run an object because of something that it names: also one that was left alone until it changes."""
+        if key in self._informer:
+            self._log.info("A reference changed", why=why, **key._asdict())
+            self.queue.add(key, Reason.REFERENCE, (why,))
+
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:
@@ -70,6 +79,7 @@ class Controller:
         if change.new is None:
             self._terminal.discard(change.key)
             self.queue.forget(change.key)
+        self._note_references(change)
         reason = triggers.decide(self.watch, change, terminal=change.key in self._terminal)
         if reason is None:
             return
@@ -78,6 +88,15 @@ class Controller:
         if new is not None and not new.paused and (new.deleting or new.generation is not None):
             self._reconciler.supersede(change.key, reason)
         self.queue.add(change.key, reason, change.fields)
+
+    def _note_references(self, change: Change) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            self._references.forget(self.watch.gvk, change.key)
+        elif self.watch.references and (old is None or new.generation is None or old.generation != new.generation):
+            obj = self._informer.get(change.key)
+            if obj is not None:
+                self._references.update(self.watch.gvk, obj)
 
     async def _work(self) -> None:
         while (request := await self.queue.get()) is not None:
@@ -95,6 +114,7 @@ class Controller:
 
     async def _reconcile(self, request: Request) -> Verdict:
         try:
+            await self._references.ready(self.watch.gvk, request.key)
             return await self._reconciler.reconcile(request)
         except Exception:  # noqa: BLE001 - a defect of ours must not end the worker: it is told whole, and tried again
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())

@@ -15,13 +15,14 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from runner import duration, labels, watches_policy, watches_selector, yamltree
+from runner import duration, labels, watches_policy, watches_references, watches_selector, yamltree
 from runner.engine_names import ENGINES, EngineName
 from runner.frozen import freeze
 from runner.objects import GVK
 from runner.paths import SearchPath, absolute, find_role, search_path
 from runner.policy import FinalizerLimit, RunPolicy
 from runner.spec_paths import SpecPath
+from runner.watches_references import Reference
 from runner.yamlfields import Fields, Place
 from runner.yamltree import Problem, Problems
 
@@ -86,6 +87,8 @@ class Watch:
     field_selector: str
     """Field selector in the API's own spelling (`metadata.name=main`); empty: all objects."""
     blacklist: frozenset[GVK]
+    references: tuple[Reference, ...]
+    """What objects name without owning it; its change runs them."""
     service_account: str
     """As which service account its runs call the API server: `name` in the operator's own namespace, or
     `namespace/name`; empty: as the operator itself."""
@@ -162,6 +165,7 @@ _WATCH_FIELDS = (
     "fieldSelector",
     "name",
     "blacklist",
+    "references",
     "serviceAccount",
     *watches_policy.FIELDS,
     "engine",
@@ -238,6 +242,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         selector=watches_selector.read(fields),
         field_selector=watches_selector.read_fields(fields),
         blacklist=_blacklist(fields),
+        references=watches_references.read(fields),
         service_account=_service_account(fields),
         policy=watches_policy.read(fields),
         engine=_engine(fields),

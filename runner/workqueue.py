@@ -32,6 +32,7 @@ class Reason(Enum):
     CREATED = "created"
     DELETED = "deleted"
     DEPENDENT = "dependent changed"
+    REFERENCE = "reference changed"
     REQUEUED = "asked for by the last run"
     RETRY = "retry"
     PRESENT = "present at start"
@@ -40,13 +41,13 @@ class Reason(Enum):
 
     @property
     def starts_over(self) -> bool:
-        """Whether somebody changed the object, so that earlier failures no longer slow it down."""
-        return self in {Reason.CHANGED, Reason.CREATED, Reason.DELETED}
+        """Whether somebody changed the object or what it names, so that earlier failures no longer slow it down."""
+        return self in {Reason.CHANGED, Reason.CREATED, Reason.DELETED, Reason.REFERENCE}
 
     @property
     def is_background(self) -> bool:
-        """Whether nobody waits for it who has just done something to the object."""
-        return not self.starts_over
+        """Whether nobody waits for it who has just done something to the object itself."""
+        return not self.starts_over or self is Reason.REFERENCE
 
 
 HANDICAP: dict[Reason, float] = {
@@ -54,6 +55,7 @@ HANDICAP: dict[Reason, float] = {
     Reason.CREATED: 0.0,
     Reason.DELETED: 1.0,
     Reason.DEPENDENT: 5.0,
+    Reason.REFERENCE: 10.0,
     Reason.REQUEUED: 15.0,
     Reason.RETRY: 15.0,
     Reason.PRESENT: 60.0,

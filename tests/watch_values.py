@@ -28,6 +28,7 @@ _PLAIN = Watch(
     selector="",
     field_selector="",
     blacklist=frozenset(),
+    references=(),
     service_account="",
     policy=policy.DEFAULT,
     engine=None,

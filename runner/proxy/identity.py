@@ -68,6 +68,7 @@ class RunIdentity:
     inject: bool
     """Whether what the run creates gets an owner."""
     watch_dependents: bool
+    """Whether what it reads and writes is told, be it for the sake of its references alone."""
     watch_cluster_scoped: bool
     blacklist: frozenset[GVK]
     in_finalizer: bool

@@ -13,6 +13,7 @@ from runner.objects import GVK
 from runner.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.spec_paths import Each, SpecPath
 from runner.watches import LoadedWatches, Playbook, Role, Watch
+from runner.watches_references import Reference
 
 HEAD = """\
 - group: cache.example.com
@@ -46,6 +47,7 @@ class TestDefaults:
             selector="",
             field_selector="",
             blacklist=frozenset(),
+            references=(),
             service_account="",
             policy=policy.DEFAULT,
             engine=None,
@@ -80,6 +82,10 @@ class TestDefaults:
   blacklist:
     - {group: apps, version: v1, kind: Deployment}
     - {version: v1, kind: Secret}
+  references:
+    - {version: v1, kind: Secret, path: spec.password}
+    - {group: apps, version: v1, kind: Deployment, name: web, namespace: shop}
+    - {version: v1, kind: ConfigMap, selector: {matchLabels: {app: cache}}}
   serviceAccount: tools/narrow
   runTimeout: 20m
   onChange: cancel
@@ -121,6 +127,11 @@ class TestDefaults:
                 selector="app=cache",
                 field_selector="metadata.name=main,metadata.namespace=shop",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
+                references=(
+                    Reference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
+                    Reference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),
+                    Reference(GVK("", "v1", "ConfigMap"), None, "", "app=cache", ""),
+                ),
                 service_account="tools/narrow",
                 policy=RunPolicy(
                     timeout=1200,

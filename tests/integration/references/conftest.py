@@ -1,0 +1,217 @@
+"""`References` on a real control plane: objects that name others, runs as the proxy sees them, and wakes.
+
+The objects that name others are told by hand, as their controller would. All else is on the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import pytest
+
+from runner.kube import auth
+from runner.kube.auth import Surroundings
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource, Discovery
+from runner.objects import GVK, Object, ObjectKey
+from runner.ownership import Owner
+from runner.references import References
+from runner.spec_paths import SpecPath
+from runner.watches_references import Reference
+from tests.integration.dependents.conftest import Hand, until
+from tests.integration.kube.conftest import altered
+from tests.watch_values import watch_value
+
+SECRET, CONFIG_MAP, CLUSTER_ROLE = (
+    GVK("", "v1", "Secret"),
+    GVK("", "v1", "ConfigMap"),
+    GVK("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+)
+THING = GVK("test.example.com", "v1", "Thing")
+
+
+def by_path(gvk: GVK, path: str = "spec.ref") -> Reference:
+    return Reference(gvk, SpecPath.parse(path), "", "", "")
+
+
+def by_label(gvk: GVK, labels: str, namespace: str = "") -> Reference:
+    return Reference(gvk, None, "", labels, namespace)
+
+
+def secret(name: str, value: str = "one", **meta: Any) -> Object:
+    data = {"key": base64.b64encode(value.encode()).decode()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, **meta}, "data": data}
+
+
+def content(value: str) -> Object:
+    """A patch that changes a Secret's content."""
+    return {"data": {"key": base64.b64encode(value.encode()).decode()}}
+
+
+LABEL: Object = {"metadata": {"labels": {"seen": "yes"}}}
+
+
+class Counting(Client):
+    """A client that remembers which watches it opened."""
+
+    def __init__(self, credentials: auth.Credentials) -> None:
+        super().__init__(credentials)
+        self.opened: list[tuple[str, str, bool]] = []
+        """Path, field selector, and whether only metadata were asked for."""
+        self.read_names: list[str] = []
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        found = await super().get(resource, key)
+        self.read_names.append(key.name)
+        return found
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, idle: float, metadata_only: bool = False
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.opened.append((path, params.get("fieldSelector", ""), metadata_only))
+        async with super().stream(path, params, idle=idle, metadata_only=metadata_only) as lines:
+            yield lines
+
+
+class Referring:
+    """References that are followed, and what they wake."""
+
+    def __init__(self, references: References, client: Counting, hand: Hand, woken: list[tuple[str, str]]) -> None:
+        self.references = references
+        self.client = client
+        self.hand = hand
+        self.woken = woken
+
+    def key(self, name: str) -> ObjectKey:
+        return ObjectKey(self.hand.namespace, name)
+
+    def names(self, name: str, ref: object, namespace: str | None = None) -> None:
+        """Tell that an object is there and names something."""
+        space = self.hand.namespace if namespace is None else namespace
+        self.references.update(THING, {"metadata": {"name": name, "namespace": space}, "spec": {"ref": ref}})
+
+    async def knows(self, name: str) -> None:
+        """Wait until all is known that an object names."""
+        await until(
+            lambda: self.references.fingerprint(THING, self.key(name)) is not None, f"{name}'s references to be known"
+        )
+
+    async def has_read(self, *names: str) -> None:
+        """Wait until the content of these is known, where only metadata are watched."""
+        await until(lambda: set(names) <= set(self.client.read_names), f"{names} to be read")
+
+    async def wakes(self, *expected: tuple[str, str]) -> None:
+        """Wait for exactly these: name of the object, and what happened."""
+        await until(lambda: len(self.woken) >= len(expected), f"{expected}; woken: {self.woken}", 15)
+        found = sorted((name, why) for name, why in self.woken)
+        assert [name for name, _ in found] == sorted(name for name, _ in expected), found
+        for (_, why), (_, said) in zip(found, sorted(expected), strict=True):
+            assert said in why, found
+        self.woken.clear()
+
+    def run(self, name: str) -> Run:
+        return Run(self, Owner(THING, self.key(name), "uid", namespaced=True))
+
+
+class Run:
+    """A run, as the proxy sees it."""
+
+    def __init__(self, referring: Referring, owner: Owner) -> None:
+        self._referring = referring
+        self._owner = owner
+
+    async def __aenter__(self) -> Self:
+        self._referring.references.began(self._owner)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._referring.references.ended(self._owner)
+
+    async def create(self, obj: Object) -> None:
+        hand = self._referring.hand
+        answer = await hand.create(obj)
+        self._referring.references.wrote(self._owner, await hand.discovery.find(GVK.of(obj)), answer)
+
+    async def patch(self, gvk: GVK, name: str, patch: Object) -> None:
+        hand = self._referring.hand
+        answer = await hand.patch(gvk, name, patch)
+        self._referring.references.wrote(self._owner, await hand.discovery.find(gvk), answer)
+
+    async def delete(self, gvk: GVK, name: str) -> None:
+        hand = self._referring.hand
+        answer = await hand.delete(gvk, name)
+        self._referring.references.deleted(self._owner, await hand.discovery.find(gvk), answer)
+
+
+Refer: TypeAlias = Callable[..., AbstractAsyncContextManager[Referring]]
+Allow: TypeAlias = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
+    """The administrator's hand, in a namespace of its own."""
+    async with Client(await auth.load(str(kubeconfig), None)) as client:
+        yield Hand(client, Discovery(client), namespace)
+
+
+@pytest.fixture
+def user() -> str:
+    """Somebody without any right but to discover kinds."""
+    return f"limited-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def allow(hand: Hand, user: str) -> Allow:
+    """Give that user rights on Secrets of the test's namespace."""
+
+    async def give(*verbs: str) -> None:
+        name, group = f"{user}-{uuid.uuid4().hex[:4]}", "rbac.authorization.k8s.io"
+        role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": name}}
+        await hand.create({**role, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": list(verbs)}]})
+        await hand.create(
+            {
+                **role,
+                "kind": "RoleBinding",
+                "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+            }
+        )
+
+    return give
+
+
+@pytest.fixture
+def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
+    """Follow references for as long as a block lasts."""
+
+    @asynccontextmanager
+    async def run(
+        *references: Reference, namespaces: tuple[str, ...] | None = None, user: str = ""
+    ) -> AsyncIterator[Referring]:
+        woken: list[tuple[str, str]] = []
+        config = {"as": user, "as-groups": ["system:authenticated"]} if user else {}
+        path = altered(kubeconfig, tmp_path, user=config)
+        async with Counting(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+            followed = References(
+                client,
+                Discovery(client),
+                (hand.namespace,) if namespaces is None else namespaces,
+                [watch_value(gvk=THING, references=references)],
+                lambda _, key, why: woken.append((key.name, why)),
+            )
+            task = asyncio.create_task(followed.follow())
+            try:
+                yield Referring(followed, client, hand, woken)
+                assert not task.done(), "following references ended"
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    return run

@@ -1,0 +1,53 @@
+"""What a watch's objects refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from runner.objects import GVK
+from runner.watches import Watch
+
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
+
+HEAD = """\
+- group: cache.example.com
+  version: v1alpha1
+  kind: Memcached
+  role: memcached
+  references:
+"""
+
+
+def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
+    rest = (
+        "  references:\n  - {group: apps, version: v1, kind: Deployment, path: 'spec.apps[*].name', namespace: shop}\n"
+    )
+    (reference,) = one(rest).references
+    assert (reference.gvk, reference.namespace) == (GVK("apps", "v1", "Deployment"), "shop")
+    assert reference.path is not None
+    assert reference.path.text == "spec.apps[*].name"
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ("{kind: Secret, path: spec.a}", "references[0].version: is missing or empty; write the API's version"),
+        ("{version: v1, path: spec.a}", "references[0].kind: is missing or empty; write a kind, such as Secret"),
+        ("{version: v1, kind: Secret}", "references[0]: does not say which objects; write one of path"),
+        ("{version: v1, kind: Secret, path: spec.a, name: b}", "references[0]: has path and name; write one of"),
+        ("{version: v1, kind: Secret, path: a}", "references[0].path: 'a' is no path to a field of the spec"),
+        ("{version: v1, kind: Secret, path: }", "references[0].path: '' is no path to a field of the spec"),
+        ("{version: v1, kind: Secret, name: a/b}", "references[0].name: 'a/b' is no object's name"),
+        ("{version: v1, kind: Secret, selector: {}}", "references[0].selector: selects every object of the kind"),
+        ("{version: v1, kind: Secret, selector: a=b}", "references[0].selector: is text ('a=b'); write a mapping"),
+        ("{version: v1, kind: Secret, name: a, namespace: b/c}", "references[0].namespace: 'b/c' is no namespace"),
+        ("spec.secret", "references[0]: is text; write a mapping with group, version, kind, path"),
+    ],
+)
+def test_what_refers_to_nothing_is_one_error(errors: Errors, item: str, said: str) -> None:
+    (line,) = errors(f"{HEAD}  - {item}\n")
+    assert said in line
+    assert line.startswith("watches.yaml:6: ")
