@@ -120,6 +120,7 @@ class _Operator:
             discovery = Discovery(client)
             dependents = self._dependents(client, discovery)
             references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
+            self._metrics.add_engine(lambda: engine.problem)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             shared = _Shared(
                 client=client,
@@ -132,7 +133,7 @@ class _Operator:
             )
             await self._open_user_metrics(stack)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
-            await self._serve(stack)
+            await self._serve(stack, engine)
             await self._work(engine, [dependents.follow(), references.follow()])
         return 0
 
@@ -260,10 +261,11 @@ class _Operator:
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
         return Controller(watch, informer, reconciler, self._metrics, shared.references, workers, shared.slots)
 
-    async def _serve(self, stack: AsyncExitStack) -> None:
+    async def _serve(self, stack: AsyncExitStack, engine: RunEngine) -> None:
         """Open probes and metrics."""
         settings = self._settings
         ready = {f"watch {gvk}": controller.problem for gvk, controller in self._controllers.items()}
+        ready["engine"] = engine.unmet
         served: list[tuple[str, str, Mapping[str, health.Handler]]] = [
             ("health-probe-bind-address", settings.health_probe_bind_address, health.probes({}, ready)),
             ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._exposition)),

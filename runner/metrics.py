@@ -102,6 +102,15 @@ class Metrics:
         """Show which kinds of dependents are watched as they should be, and what is kept of dependents in memory."""
         self.registry.register(_Dependents(live, kept_bytes))
 
+    def add_engine(self, problem: Callable[[], str | None]) -> None:
+        """Show whether runs that could be forked start new interpreters."""
+        gauge = Gauge(
+            "ansible_operator_warm_engine_problem",
+            "1 while runs that the warm engine should start go the slow way; the log says why",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: float(problem() is not None))
+
     def read_through_proxy(self, result: str) -> None:
         """Count a run's GET of an owned object, a `hit` or a `miss`."""
         self.proxy_reads.labels(result).inc()

@@ -14,11 +14,15 @@ from pathlib import Path
 from runner import log
 from runner.engine.starter import ColdStarter, Starter
 from runner.engine.warm import content, tested
+from runner.engine.warm.client import Server
 from runner.engine.warm.messages import Load
 from runner.engine.warm.pool import Pool
 from runner.engine_names import EngineName
 from runner.errors import ConfigError
 from runner.watches import Content
+
+_GRACE = 10.0
+"""Seconds that there may be no fork server before it counts: one may be starting, or about to be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,9 @@ class Starters:
         self._log = log.get(__name__)
         self._problem = tested.problem()
         self._told = False
+        self._demanded = False
         self._cold = ColdStarter()
-        self._warm = Pool(root, self._cold, settings.without)
+        self._warm = Pool(root, self._cold, settings.without, Server.start)
         self._default: EngineName = settings.engine
         self.check(settings.engine, "--engine")
 
@@ -48,6 +53,7 @@ class Starters:
         """Refuse an engine that cannot be used here; `source` says who asked."""
         if name == "warm" and self._problem:
             raise ConfigError(f"{source}: the warm engine cannot be used: {self._problem}; write auto or exec")
+        self._demanded |= name == "warm"
 
     def of(self, name: EngineName | None) -> Starter:
         """Return what starts runs for an engine; None means the default."""
@@ -77,6 +83,10 @@ class Starters:
     def problem(self) -> str | None:
         """Why runs that should be warm are not; None when they are."""
         return self._warm.problem
+
+    def unmet(self) -> str | None:
+        """Why the engine that somebody asked for, not as `auto`, is not the one that runs get; None when it is."""
+        return self._warm.lasting_problem(_GRACE) if self._demanded else None
 
     @property
     def servers(self) -> list[int]:

@@ -124,6 +124,10 @@ class RunEngine:
         """Why runs that should be warm are not; None when they are."""
         return self._starters.problem
 
+    def unmet(self) -> str | None:
+        """Why the engine that was asked for, not as `auto`, is not the one that runs get; None when it is."""
+        return self._starters.unmet()
+
     @property
     def servers(self) -> list[int]:
         """The fork servers that are ready."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from runner import log, memory
 from runner.engine.processes import MARKER
@@ -37,6 +37,10 @@ _TOO_SHORT = 10.0
 """Seconds that a server lives at least; where one after another dies sooner, they are not replaced at once."""
 
 
+Launcher: TypeAlias = Callable[[Mapping[str, str], Path, Load], Awaitable[Server]]
+"""Starts a server: `client.Server.start`."""
+
+
 @dataclass
 class _Slot:
     """The place of the server for one environment."""
@@ -53,15 +57,26 @@ class _Slot:
     failures: int = 0
     retry_at: float = 0.0
     problem: str = ""
-    """Why there is no server, or why runs cannot be forked from it."""
+    """Why there is no server that is up to date."""
+    unlike: str = ""
+    """Why runs cannot be forked from it."""
+    since: float = 0.0
+    """When there began to be a problem."""
+    retrying: asyncio.Task[None] | None = None
     used_at: float = 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Why runs with this environment go the cold way; empty when they do not."""
+        return self.problem or self.unlike
 
 
 class Pool:
     """Starts supervisors from fork servers; from `cold` where that fails."""
 
-    def __init__(self, folder: Path, cold: Starter, without: Iterable[str]) -> None:
+    def __init__(self, folder: Path, cold: Starter, without: Iterable[str], launcher: Launcher) -> None:
         self._folder = folder
+        self._launcher = launcher
         self._cold = cold
         self._without = sorted(without)
         self._slots: dict[frozenset[tuple[str, str]], _Slot] = {}
@@ -74,7 +89,13 @@ class Pool:
     @property
     def problem(self) -> str | None:
         """Why runs go the cold way; None when they do not."""
-        return next((slot.problem for slot in self._slots.values() if slot.problem), None)
+        return self.lasting_problem(0.0)
+
+    def lasting_problem(self, seconds: float) -> str | None:
+        """Why runs go the cold way, if they have for so long; else None."""
+        before = _now() - seconds
+        troubled = [slot for slot in self._slots.values() if slot.trouble and slot.since <= before]
+        return troubled[0].trouble if troubled else None
 
     def servers(self) -> list[int]:
         """Return the pids of the servers that are ready."""
@@ -98,7 +119,9 @@ class Pool:
         """Take note of what a run loaded; the server for its environment loads it ahead from now on."""
         self.load_ahead(environment, Load.of_lines(lines))
         if reason := messages.unlike(lines):
-            self._tell(self._slot(environment), reason)
+            slot = self._slot(environment)
+            self._tell(slot, reason)
+            slot.unlike = reason
 
     def load_ahead(self, environment: Mapping[str, str], wanted: Load) -> None:
         """Have this loaded ahead for an environment, by another server if there is one already."""
@@ -128,7 +151,7 @@ class Pool:
         if self._idle:
             self._idle.cancel()
         slots = list(self._slots.values())
-        begun = [task for slot in slots for task in (slot.renewing, slot.starting) if task]
+        begun = [task for slot in slots for task in (slot.renewing, slot.starting, slot.retrying) if task]
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
@@ -141,7 +164,7 @@ class Pool:
         shared = {**environment, **dict.fromkeys(PER_RUN & environment.keys(), "")}
         shared.pop(MARKER, None)  # a server is no run, and not looked for as one
         slot = self._slots.setdefault(frozenset(shared.items()), _Slot(shared))
-        slot.used_at = time.monotonic()
+        slot.used_at = _now()
         if len(self._slots) > 1 and self._idle is None:
             self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
         return slot
@@ -151,7 +174,7 @@ class Pool:
         self._idle = None
         *others, _ = sorted(self._slots.values(), key=_last_use)
         for slot in others:
-            if time.monotonic() - slot.used_at >= _IDLE and not slot.starting:
+            if _now() - slot.used_at >= _IDLE and not slot.starting:
                 self._do(self._drop(slot))
         if len(self._slots) > 1:
             self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
@@ -160,12 +183,13 @@ class Pool:
         """Return the slot's server, current and alive, started if need be."""
         server = slot.server
         if server and await server.is_current():
+            slot.problem = ""
             if server.runs >= _MOST_RUNS and not self._closed:
                 self._replace(slot)  # meanwhile it serves on
             return server
         if self._closed:
             raise ServerError("the operator is shutting down")
-        if time.monotonic() < slot.retry_at:
+        if _now() < slot.retry_at:
             raise ServerError(slot.problem)
         return await asyncio.shield(self._replace(slot))
 
@@ -183,7 +207,7 @@ class Pool:
         finally:
             slot.starting = None
         old, slot.server = slot.server, server
-        slot.failures, slot.retry_at, slot.problem = 0, 0.0, ""
+        slot.failures, slot.retry_at, slot.problem, slot.unlike = 0, 0.0, "", ""
         if old:
             self._do(old.close())
         self._do(self._watch(slot, server))
@@ -192,14 +216,14 @@ class Pool:
 
     async def _launch(self, slot: _Slot) -> Server:
         try:
-            return await Server.start(slot.environment, self._folder, slot.learned)
+            return await self._launcher(slot.environment, self._folder, slot.learned)
         except ServerError as error:
             if slot.learned == Load():
                 raise
             # Which one of them cannot be loaded ahead is not known, so none is.
             self._log.warning("What runs needed cannot be loaded ahead", reason=str(error))
             slot.learned, slot.learns = Load(), False
-        return await Server.start(slot.environment, self._folder, slot.learned)
+        return await self._launcher(slot.environment, self._folder, slot.learned)
 
     async def _watch(self, slot: _Slot, server: Server) -> None:
         """Replace a server that dies, so that the next run need not wait for it."""
@@ -219,8 +243,8 @@ class Pool:
     async def _renew(self, slot: _Slot) -> None:
         """Replace a server by one that has loaded what was learned; ever more seldom, as runs differ for ever."""
         try:
-            await asyncio.sleep(slot.renew_at - time.monotonic())
-            slot.renew_at = time.monotonic() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
+            await asyncio.sleep(slot.renew_at - _now())
+            slot.renew_at = _now() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
             slot.renewals += 1
             await self._replace(slot)
         except ServerError as error:
@@ -242,14 +266,28 @@ class Pool:
             await server.close()
 
     def _failed(self, slot: _Slot, reason: str) -> None:
-        if self._closed:
+        """Note that there is no server; once for each attempt, however many runs have waited for it."""
+        if self._closed or _now() < slot.retry_at:
             return
         slot.failures += 1
-        slot.retry_at = time.monotonic() + min(_RETRY_FIRST * 2 ** (slot.failures - 1), _RETRY_LAST)
+        slot.retry_at = _now() + min(_RETRY_FIRST * 2 ** (slot.failures - 1), _RETRY_LAST)
         self._tell(slot, reason)
+        slot.problem = reason
+        slot.retrying = self._do(self._try_again(slot))
+
+    async def _try_again(self, slot: _Slot) -> None:
+        """Make the next attempt, whether or not there are runs: what was wrong may have been put right."""
+        await asyncio.sleep(slot.retry_at - _now())
+        slot.retrying = None
+        if all(each is not slot for each in self._slots.values()):
+            return
+        try:
+            await self._ready(slot)
+        except ServerError as error:
+            self._failed(slot, str(error))
 
     def _tell(self, slot: _Slot, reason: str) -> None:
-        slot.problem = reason
+        slot.since = slot.since if slot.trouble else _now()
         if reason not in self._told:
             self._told.add(reason)
             self._log.warning(
@@ -261,6 +299,10 @@ class Pool:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _last_use(slot: _Slot) -> float:

@@ -1,28 +1,158 @@
+"""When there is a fork server and when there is none, in virtual time; servers that are none stand for them."""
+
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from runner.engine.starter import ColdStarter
+from runner.engine.starter import ColdStarter, Started
+from runner.engine.warm.client import ServerError
+from runner.engine.warm.messages import Load
 from runner.engine.warm.pool import Pool
 
-pytestmark = pytest.mark.asyncio
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+ENVIRONMENT = {"A": "1"}
+ORDER: Any = None
 
 
-async def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(tmp_path: Path) -> None:
-    pool = Pool(tmp_path, ColdStarter(), ())
+class Cold(ColdStarter):
+    """Takes each order, and does nothing."""
 
-    pool.learn({"A": "1"}, '{"plugins": []}\n{"unlike": "runs have other values of A than the fork server"}\n')
-
-    assert pool.problem == "runs have other values of A than the fork server"
-    await pool.close()
+    async def start(self, *_: object) -> Started:
+        return Started(1, *[None] * 4)  # type: ignore[arg-type]  # nobody looks
 
 
-async def test_what_runs_learned_is_no_problem(tmp_path: Path) -> None:
-    pool = Pool(tmp_path, ColdStarter(), ())
+class Standing:
+    """A server that is there, until it is closed."""
 
-    pool.learn({"A": "1"}, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    pid, runs, started_at = 4711, 0, 0.0
 
-    assert pool.problem is None
-    await pool.close()
+    def __init__(self) -> None:
+        self._closed = asyncio.Event()
+
+    async def is_current(self) -> bool:
+        return True
+
+    async def run(self, *_: object) -> Started:
+        return Started(self.pid, *[None] * 4)  # type: ignore[arg-type]  # as above
+
+    async def died(self) -> str:
+        await self._closed.wait()
+        return ""
+
+    async def close(self) -> None:
+        self._closed.set()
+
+
+class Launches:
+    """Refuses to start servers for as long as it has a reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.at: list[float] = []
+
+    async def __call__(self, environment: Mapping[str, str], folder: Path, wanted: Load) -> Any:
+        del environment, folder, wanted
+        self.at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.1)
+        if self.reason:
+            raise ServerError(self.reason)
+        return Standing()
+
+
+def pool(launches: Launches) -> Pool:
+    return Pool(Path("/nowhere"), Cold(), (), launches)
+
+
+def test_a_run_for_which_no_server_can_be_started_goes_the_cold_way_and_the_reason_is_known(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        warm = pool(Launches("no room"))
+
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+        assert warm.problem == "no room"
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_runs_put_the_next_attempt_to_start_a_server_off_no_further(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("no room")
+        warm = pool(launches)
+
+        for _ in range(100):
+            await asyncio.gather(*(warm.start(ORDER, ENVIRONMENT) for _ in range(3)))
+            await asyncio.sleep(0.2)
+
+        began = launches.at[0]
+        pauses = [round(later - earlier - 0.1) for earlier, later in zip(launches.at, launches.at[1:], strict=False)]
+        assert pauses == [1, 2, 4, 8]
+        assert asyncio.get_running_loop().time() - began < 31
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_is_there_again_without_a_run_when_what_was_wrong_is_put_right(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("no room")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        assert (warm.servers(), warm.problem) == ([], "no room")
+
+        launches.reason = ""
+        await asyncio.sleep(2)
+
+        assert (warm.servers(), warm.problem) == ([4711], None)
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("no room")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        assert warm.lasting_problem(10) is None
+
+        launches.reason = "no memory"
+        await asyncio.sleep(11)
+
+        assert warm.lasting_problem(10) == "no memory"
+        assert warm.lasting_problem(20) is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        warm = pool(Launches(""))
+        await warm.warm_up(ENVIRONMENT)
+
+        warm.learn(ENVIRONMENT, '{"plugins": []}\n{"unlike": "runs have other values of A than the fork server"}\n')
+
+        assert warm.problem == "runs have other values of A than the fork server"
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_what_runs_learned_is_no_problem(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        warm = pool(Launches(""))
+        await warm.warm_up(ENVIRONMENT)
+
+        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+
+        assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())

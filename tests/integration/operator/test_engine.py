@@ -1,0 +1,44 @@
+"""What the operator says of itself where no run can be forked: the environment of these leads plugins astray."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import urllib3
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Eventually, Operator, Project
+
+ASTRAY = {"ANSIBLE_FILTER_PLUGINS": "../relative"}
+WHY = "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder"
+
+
+def _get(operator: Operator, path: str) -> str:
+    (port,) = (line["port"] for line in operator.lines(msg="Serving") if path in line["paths"])
+    return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False).data.decode()
+
+
+def test_an_operator_that_is_to_be_warm_and_cannot_is_not_ready_and_says_why(
+    project: Project, eventually: Eventually
+) -> None:
+    project.role("thing", "- debug: {msg: hi}")
+    project.watch("thing")
+    operator = project.start("--engine=warm", environment=ASTRAY)
+
+    eventually(lambda: not operator.is_ready(), "the operator not to be ready any more")
+
+    assert "[-] engine: " in _get(operator, "/readyz")
+    assert WHY in _get(operator, "/readyz")
+    assert _get(operator, "/healthz") == "ok"
+
+
+def test_an_operator_that_may_be_warm_and_cannot_is_ready_and_counts_it(project: Project) -> None:
+    project.role("thing", "- debug: {msg: hi}")
+    project.watch("thing")
+    operator = project.start("--engine=auto", environment=ASTRAY)
+
+    said = operator.await_line("Runs are started the slow way, not forked from a server that has Ansible loaded")
+
+    assert WHY in said["reason"]
+    assert operator.is_ready()
+    assert "ansible_operator_warm_engine_problem 1.0" in _get(operator, "/metrics")
