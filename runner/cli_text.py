@@ -17,6 +17,8 @@ object is created, changed or deleted, it runs, with the object's spec as variab
 
 EXAMPLES = """\
 first steps:
+  ansible-operator init                begin a project in this folder
+  ansible-operator create api          add a kind to it
   ansible-operator validate            check ./watches.yaml and the roles it names
   ansible-operator cluster up          start a control plane on this machine, for trying
   ansible-operator run                 run the operator on the cluster of your kubeconfig
@@ -55,13 +57,10 @@ examples:
   ansible-operator validate
   ansible-operator validate --watches-file=deploy/watches.yaml --strict"""
 
-_LATER = "is not part of this version yet"
 _OLD_SPELLINGS: dict[tuple[str, ...], str] = {
-    ("new",): f"`new` is today's `ansible-operator init`, which {_LATER}",
-    ("add", "api"): f"`add api` is today's `ansible-operator create api`, which {_LATER}",
-    ("add", "crd"): f"`add crd` is today's `ansible-operator create api`, which {_LATER}",
-    ("init",): f"`init` {_LATER}: begin with a watches.yaml and a role, then `ansible-operator validate`",
-    ("create",): f"`create api` {_LATER}: add the kind to watches.yaml, and its role to roles/",
+    ("new",): "`new` is today's `ansible-operator init`, in a folder of the project's name",
+    ("add", "api"): "`add api` is today's `ansible-operator create api`",
+    ("add", "crd"): "`add crd` is today's `ansible-operator create api`",
     ("up", "local"): "`up local` is today's `ansible-operator run`, with --kubeconfig and --namespace where needed",
     ("up",): "`up` is today's `ansible-operator run`; a control plane on this machine: `ansible-operator cluster up`",
     ("run", "local"): "`run local` is today's `ansible-operator run`",

@@ -1,0 +1,1 @@
+"""`init` and `create api`: a project, and the kinds in it."""

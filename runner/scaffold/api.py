@@ -1,0 +1,192 @@
+"""`create api`: one more kind in a project, or one more version of a kind.
+
+What a kind adds: its CRD, rights, roles for people, a sample, a role or playbook, its entry in watches.yaml and a test
+for molecule. Files that exist are only added to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.scaffold import names, project, templates
+from runner.scaffold.changeset import ChangeSet
+from runner.scaffold.edits import insert
+from runner.scaffold.names import Resource
+from runner.scaffold.project import Project
+
+_WATCHES = PurePosixPath("watches.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `create api` was asked for."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str = ""
+    """Empty: the usual one."""
+    short_names: tuple[str, ...] = ()
+    namespaced: bool | None = None
+    """None: as the kind's other versions, else true."""
+    role: bool = False
+    playbook: bool = False
+    finalizer: bool = False
+
+
+def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
+    """Add to a project what a kind needs; return sentences for the user. Raises ConfigError."""
+    resource, others = _resource(before, wanted)
+    names.refuse(
+        [
+            *names.problems_of(resource),
+            *(f"--short-name {name}: {why}" for name in wanted.short_names if (why := names.plural_problem(name))),
+        ]
+    )
+    if any(other.version == resource.version for other in others):
+        raise ConfigError(f"{resource.api_group}/{resource.version}, Kind={resource.kind}: this project has it already")
+    values = _values(before, resource, wanted)
+    notes = _add_version(changes, resource, others, wanted, values) if others else _add_kind(changes, wanted, values)
+    _add_to_list(changes, "config/samples/kustomization.yaml", "resources", f"- {values['sample']}.yaml\n")
+    changes.edit(project.FILE, lambda _: before.having(resource).text())
+    return notes
+
+
+def _resource(before: Project, wanted: Wanted) -> tuple[Resource, list[Resource]]:
+    """The kind that is wanted, and its other versions."""
+    if not wanted.group:
+        raise ConfigError("--group is missing: the API group without its domain, as `cache` of cache.example.com")
+    resource = Resource(wanted.group, before.domain, wanted.version, wanted.kind, wanted.plural)
+    others = [each for each in before.resources if each.is_kind_of(resource)]
+    if not others:
+        plural, namespaced = wanted.plural or names.plural_of(wanted.kind), wanted.namespaced is not False
+        return replace(resource, plural=plural, namespaced=namespaced), []
+    first = others[0]
+    if wanted.plural not in {"", first.plural}:
+        raise ConfigError(
+            f"--plural {wanted.plural}: all versions of a kind share one, and this one's is {first.plural}"
+        )
+    if wanted.namespaced not in {None, first.namespaced}:
+        raise ConfigError("--namespaced: all versions of a kind share one scope; leave the flag out")
+    return replace(resource, plural=first.plural, namespaced=first.namespaced), others
+
+
+def _values(before: Project, resource: Resource, wanted: Wanted) -> dict[str, str]:
+    """What the templates' names stand for."""
+    # A kind of the same name in another group has taken the plain file names.
+    taken = any(each.kind == resource.kind and not each.is_kind_of(resource) for each in before.resources)
+    group = re.sub(r"[^a-z0-9]", "_", resource.group)
+    stem = f"{group}_{resource.singular}" if taken else resource.singular
+    short = "".join(f"\n      - {name}" for name in wanted.short_names)
+    return {
+        "project_name": before.name,
+        "api_group": resource.api_group,
+        "version": resource.version,
+        "kind": resource.kind,
+        "plural": resource.plural,
+        "singular": resource.singular,
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "short_names": f"\n    shortNames:{short}" if short else "",
+        "stem": stem,
+        "role": stem,
+        "name": stem.replace("_", "-"),
+        "sample": f"{resource.group}_{resource.version}_{resource.singular}",
+    }
+
+
+def _add_kind(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> list[str]:
+    _refuse_watched(changes, values)
+    _create(changes, "api", values)
+    crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
+    _extend_crd(changes, PurePosixPath("config/crd", crd), values, storage=True)
+    _add_to_list(changes, "config/crd/kustomization.yaml", "resources", f"- {crd}\n")
+    for people in ("admin", "editor", "viewer"):
+        file = f"- {values['stem']}_{people}_role.yaml\n"
+        _add_to_list(changes, "config/rbac/kustomization.yaml", "resources", file)
+    for rule in ("rule_resources", "rule_status", "rule_finalizers"):
+        _add_to_list(changes, "config/rbac/role.yaml", "rules", templates.snippet(f"{rule}.yaml", values))
+    content, notes = _add_content(changes, wanted, values)
+    entry = templates.snippet("watch.yaml", {**values, "content": content})
+    if wanted.finalizer:
+        _create(changes, "finalizer", values)
+        entry += templates.snippet("watch_finalizer.yaml", values)
+    changes.edit(_WATCHES, lambda text: insert(text, (), entry, file=str(_WATCHES)))
+    return notes
+
+
+def _add_content(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Add role or playbook; return the line of watches.yaml that names it."""
+    role, playbook = f"roles/{values['role']}", f"playbooks/{values['stem']}.yml"
+    as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
+    if not (wanted.role or wanted.playbook):
+        if (changes.root / role).is_dir():
+            return as_role, [f"watches.yaml names {role}, which was there already"]
+        if (changes.root / playbook).is_file():
+            return as_playbook, [f"watches.yaml names {playbook}, which was there already"]
+    if wanted.playbook:
+        _create(changes, "playbook_of_role" if wanted.role else "playbook", values)
+    if wanted.role or not wanted.playbook:
+        _create(changes, "role", values)
+    return as_playbook if wanted.playbook else as_role, []
+
+
+def _add_version(
+    changes: ChangeSet, resource: Resource, others: list[Resource], wanted: Wanted, values: Mapping[str, str]
+) -> list[str]:
+    given = {"--generate-role": wanted.role, "--generate-playbook": wanted.playbook, "--finalizer": wanted.finalizer}
+    if any(given.values()) or wanted.short_names:
+        flags = [flag for flag, is_given in {**given, "--short-name": wanted.short_names}.items() if is_given]
+        known = f"{resource.kind} is there already, as {others[0].version}, with what runs for it"
+        raise ConfigError(f"{', '.join(flags)}: {known}; leave this out to add a version")
+    sample = f"{values['sample']}.yaml"
+    for path, text in templates.tree("api", values):
+        if path.name == sample:
+            changes.create(path, text)
+    crd = PurePosixPath(f"config/crd/bases/{values['api_group']}_{values['plural']}.yaml")
+    _extend_crd(changes, crd, values, storage=False)
+    watched = _watched_versions(changes, resource)
+    seen, stored = " and ".join(watched) or "no version", others[0].version
+    return [
+        f"watches.yaml still watches {seen}: every object of the kind is seen there, whatever version wrote it",
+        f"objects are stored as {stored}, and {resource.version} is served beside it; only `apiVersion` differs",
+    ]
+
+
+def _extend_crd(changes: ChangeSet, path: PurePosixPath, values: Mapping[str, str], *, storage: bool) -> None:
+    piece = templates.snippet("crd_version.yaml", {**values, "storage": str(storage).lower()})
+    changes.edit(path, lambda text: insert(text, ("spec", "versions"), piece, file=str(path)))
+
+
+def _create(changes: ChangeSet, name: str, values: Mapping[str, str]) -> None:
+    for path, text in templates.tree(name, values):
+        changes.create(path, text)
+
+
+def _add_to_list(changes: ChangeSet, file: str, key: str, item: str) -> None:
+    changes.edit(PurePosixPath(file), lambda text: insert(text, (key,), item, file=file))
+
+
+def _refuse_watched(changes: ChangeSet, values: Mapping[str, str]) -> None:
+    for entry in _entries(changes):
+        if (entry.get("group"), entry.get("kind")) == (values["api_group"], values["kind"]):
+            raise ConfigError(f"{_WATCHES}: {values['api_group']}, Kind={values['kind']} is watched already")
+
+
+def _watched_versions(changes: ChangeSet, resource: Resource) -> list[str]:
+    wanted = (resource.api_group, resource.kind)
+    return [str(each.get("version")) for each in _entries(changes) if (each.get("group"), each.get("kind")) == wanted]
+
+
+def _entries(changes: ChangeSet) -> list[dict[str, Any]]:
+    try:
+        document = yaml.safe_load(changes.text(_WATCHES))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{_WATCHES}: is no valid YAML: {error}; `ansible-operator validate` says more") from None
+    return [entry for entry in document or [] if isinstance(entry, dict)]

@@ -1,0 +1,116 @@
+"""Changes of a project's files: gathered, checked, and only then made; all of them, or none.
+
+`create` never replaces a file that says something else. Written files appear whole, by renaming; when one cannot be
+written, those before it are taken back.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from runner.errors import ConfigError, OperatorError
+
+_FILE_MODE = 0o666
+
+
+@dataclass(slots=True)
+class ChangeSet:
+    """What is going to be written below `root`."""
+
+    root: Path
+    _texts: dict[PurePosixPath, str] = field(default_factory=dict)
+    _occupied: list[PurePosixPath] = field(default_factory=list)
+
+    def create(self, path: PurePosixPath, text: str) -> None:
+        """Write a new file. One that says the same already is left alone; any other is a conflict, told by `apply`."""
+        found = self.root / path
+        if found.is_symlink() or found.exists():
+            if not found.is_file() or found.read_bytes() != text.encode():
+                self._occupied.append(path)
+            return
+        self._texts[path] = text
+
+    def edit(self, path: PurePosixPath, change: Callable[[str], str]) -> None:
+        """Change a file that exists, or that this set creates. A ConfigError of `change` passes through."""
+        before = self.text(path)
+        after = change(before)
+        if after != before:
+            self._texts[path] = after
+
+    def text(self, path: PurePosixPath) -> str:
+        """Return what a file is going to say. Raises ConfigError where there is none."""
+        if path in self._texts:
+            return self._texts[path]
+        try:
+            return (self.root / path).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: there is no such file; is this the folder of a project?") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+    def apply(self) -> tuple[list[str], list[str]]:
+        """Write everything; return the paths that were created and those that were changed.
+
+        Raises ConfigError where files are in the way: nothing is written then. Raises OperatorError where one could not
+        be written: nothing is left of the others.
+        """
+        if self._occupied:
+            names = "\n".join(f"{path}: exists already, and says something else" for path in sorted(self._occupied))
+            raise ConfigError(f"{names}\nnothing was written; move these away, or write what you need by hand")
+        created: list[str] = []
+        changed: list[str] = []
+        undo: list[Callable[[], None]] = []
+        try:
+            for path, text in sorted(self._texts.items()):
+                target = self.root / path
+                existed = target.exists()
+                self._make_folders(target.parent, undo)
+                self._write(target, text, undo)
+                (changed if existed else created).append(str(path))
+        except OSError as error:
+            for step in reversed(undo):
+                step()
+            raise OperatorError(
+                f"{error.filename}: cannot be written: {error.strerror}; nothing was changed"
+            ) from error
+        return created, changed
+
+    def _make_folders(self, folder: Path, undo: list[Callable[[], None]]) -> None:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            each.mkdir()
+            undo.append(each.rmdir)
+
+    @staticmethod
+    def _write(target: Path, text: str, undo: list[Callable[[], None]]) -> None:
+        # A link is written through, not replaced.
+        target = target.resolve()
+        before = target.read_bytes() if target.exists() else None
+        mode = target.stat().st_mode & 0o777 if before is not None else _FILE_MODE & ~_umask()
+
+        def put(content: bytes) -> None:
+            number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            try:
+                with os.fdopen(number, "wb") as file:
+                    file.write(content)
+                Path(name).chmod(mode)
+                Path(name).replace(target)
+            except OSError:
+                with suppress(OSError):
+                    Path(name).unlink()
+                raise
+
+        put(text.encode())
+        undo.append(target.unlink if before is None else lambda: put(before))
+
+
+def _umask() -> int:
+    """The process's own, which can only be read by setting it."""
+    current = os.umask(0o022)
+    os.umask(current)
+    return current

@@ -1,0 +1,33 @@
+"""`init`: the folder becomes a project, without any kind as yet."""
+
+from __future__ import annotations
+
+from runner import __version__
+from runner.errors import ConfigError
+from runner.scaffold import names, project, templates
+from runner.scaffold.changeset import ChangeSet
+from runner.scaffold.project import Project
+
+BASE_IMAGE = f"ansible-operator-runner:{__version__}"
+"""What `docker build --target base` of this distribution's own Dockerfile is called."""
+
+
+def begin(changes: ChangeSet, name: str, domain: str) -> Project:
+    """Add what every project has; return the project. An empty `name` is the folder's. Raises ConfigError."""
+    if (changes.root / project.FILE).exists():
+        raise ConfigError(
+            f"{project.FILE}: this folder is a project already; `ansible-operator create api` adds a kind"
+        )
+    named = name or changes.root.resolve().name.lower()
+    problems = []
+    if why := names.domain_problem(domain):
+        problems.append(f"--domain {domain}: {why}")
+    if why := names.project_problem(named):
+        problems.append(f"--project-name {named}: {why}{'' if name else '; the folder is named so'}")
+    names.refuse(problems)
+    values = {"project_name": named, "domain": domain, "base_image": BASE_IMAGE}
+    for path, text in templates.tree("project", values):
+        changes.create(path, text)
+    begun = Project(named, domain)
+    changes.create(project.FILE, begun.text())
+    return begun

@@ -1,0 +1,155 @@
+"""Names that a project is made of: what is allowed, and what follows from them.
+
+Owns the rules for domains, groups, versions, kinds and project names, and the names derived from a kind. Every refusal
+says which word would be right. Pure; imports nothing of this package but `errors` and `labels`.
+
+Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/,
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#version-priority
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner import labels
+from runner.errors import ConfigError
+
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+_VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_PROJECT = 40
+"""Characters: the project's name begins the names of Deployments and their pods, which have 63."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of a project: one version of it."""
+
+    group: str
+    """Without the domain, as users give it."""
+    domain: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_group(self) -> str:
+        """The group as the API server knows it."""
+        return f"{self.group}.{self.domain}" if self.group else self.domain
+
+    @property
+    def singular(self) -> str:
+        """The kind in lower case: its role, its files and its singular name."""
+        return self.kind.lower()
+
+    @property
+    def crd(self) -> str:
+        """Name of its CustomResourceDefinition."""
+        return f"{self.plural}.{self.api_group}"
+
+    def is_kind_of(self, other: Resource) -> bool:
+        """Whether both are versions of one kind."""
+        return (self.api_group, self.kind) == (other.api_group, other.kind)
+
+
+def plural_of(kind: str) -> str:
+    """Return the usual English plural of a kind, in lower case: `Proxy` is `proxies`."""
+    word = kind.lower()
+    if re.search(r"(s|x|z|ch|sh)$", word):
+        return f"{word}es"
+    if re.search(r"[^aeiou]y$", word):
+        return f"{word[:-1]}ies"
+    return f"{word}s"
+
+
+def problems_of(resource: Resource) -> list[str]:
+    """Say all that is wrong with a resource's names, a sentence each."""
+    checks: tuple[tuple[str, str, Callable[[str], str]], ...] = (
+        ("--domain", resource.domain, domain_problem),
+        ("--group", resource.group, group_problem),
+        ("--version", resource.version, version_problem),
+        ("--kind", resource.kind, kind_problem),
+        ("--plural", resource.plural, plural_problem),
+    )
+    found = [f"{flag} {value}: {problem}" for flag, value, check in checks if (problem := check(value))]
+    if not found and not labels.is_subdomain(resource.api_group):
+        found.append(f"--group {resource.group}: with the domain, {resource.api_group} is longer than 253 characters")
+    return found
+
+
+def domain_problem(domain: str) -> str:
+    """Say what is wrong with a domain, or nothing."""
+    if labels.is_subdomain(domain):
+        return ""
+    return f"is no DNS name{_instead(_subdomain(domain), labels.is_subdomain)}"
+
+
+def group_problem(group: str) -> str:
+    """Say what is wrong with a group (without its domain), or nothing."""
+    if not group or labels.is_subdomain(group):
+        return ""
+    return f"is no API group: lower case letters, digits, '-' and '.'{_instead(_subdomain(group), labels.is_subdomain)}"
+
+
+def version_problem(version: str) -> str:
+    """Say what is wrong with an API version, or nothing."""
+    if _VERSION.fullmatch(version):
+        return ""
+    digits = re.match(r"[vV]?([1-9][0-9]*)((?:alpha|beta)[0-9]*)?", version)
+    close = f"v{digits[1]}{digits[2] or ''}" if digits else "v1alpha1"
+    close = close if _VERSION.fullmatch(close) else f"{close}1"
+    return f"is no API version; write it like v1, v1beta2 or v1alpha1 (did you mean {close}?)"
+
+
+def kind_problem(kind: str) -> str:
+    """Say what is wrong with a kind, or nothing."""
+    if _KIND.fullmatch(kind):
+        return ""
+    words = re.findall(r"[A-Za-z0-9]+", kind)
+    close = "".join(word[0].upper() + word[1:] for word in words)
+    return (
+        "is no kind: one word of letters and digits that begins in upper case, at most 63 of them"
+        f"{_instead(close, lambda text: _KIND.fullmatch(text) is not None)}"
+    )
+
+
+def plural_problem(plural: str) -> str:
+    """Say what is wrong with a plural (or a short name), or nothing."""
+    if _DNS_LABEL.fullmatch(plural):
+        return ""
+    return (
+        "is no resource name: lower case letters and digits"
+        f"{_instead(_label(plural), lambda text: _DNS_LABEL.fullmatch(text) is not None)}"
+    )
+
+
+def project_problem(name: str) -> str:
+    """Say what is wrong with a project's name, or nothing."""
+    if _DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_PROJECT:
+        return ""
+    close = _label(name)[:_LONGEST_PROJECT].strip("-")
+    return (
+        f"is no project name: lower case letters, digits and '-', at most {_LONGEST_PROJECT} of them, a letter first"
+        f"{_instead(close, lambda text: _DNS_LABEL.fullmatch(text) is not None)}"
+    )
+
+
+def refuse(problems: list[str]) -> None:
+    """Raise one ConfigError with a line for each problem, if there is any."""
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _instead(close: str, allowed: Callable[[str], bool]) -> str:
+    return f" (did you mean {close}?)" if close and allowed(close) else ""
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-").lstrip("0123456789-")
+
+
+def _subdomain(text: str) -> str:
+    return ".".join(part for each in text.lower().split(".") if (part := re.sub(r"[^a-z0-9]+", "-", each).strip("-")))

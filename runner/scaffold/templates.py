@@ -1,0 +1,40 @@
+"""The files that projects begin with: literal files below `templates/`; `@{name}` is replaced in them and their paths.
+
+`dot-` at the start of a file's name stands for `.`, so that tools take no notice of the templates themselves.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+_ROOT = Path(__file__).parent / "templates"
+
+
+class _Template(string.Template):
+    """`@{name}` and nothing else: Makefiles, Ansible and shells have their own use for `$`, `{{` and `@`."""
+
+    # The four groups are what `string.Template` asks a pattern for; two of them never match.
+    pattern: ClassVar[Any] = r"@\{(?:(?P<braced>[a-z_]+)\}|(?P<invalid>)(?P<named>(?!))?(?P<escaped>(?!))?)"
+
+
+def render(text: str, values: Mapping[str, str]) -> str:
+    """Replace each `@{name}`; a name without a value is a KeyError."""
+    return _Template(text).substitute(values)
+
+
+def tree(name: str, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
+    """Yield path and text of each file of a folder of templates, in order of their paths."""
+    base = _ROOT / name
+    for path in sorted(each for each in base.rglob("*") if each.is_file()):
+        relative = PurePosixPath(render(path.relative_to(base).as_posix(), values))
+        if relative.name.startswith("dot-"):
+            relative = relative.with_name(f".{relative.name.removeprefix('dot-')}")
+        yield relative, render(path.read_text(encoding="utf-8"), values)
+
+
+def snippet(name: str, values: Mapping[str, str]) -> str:
+    """Return a piece of a file."""
+    return render((_ROOT / "snippets" / name).read_text(encoding="utf-8"), values)

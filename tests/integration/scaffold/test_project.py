@@ -1,0 +1,148 @@
+"""What `init` and `create api` write is linted, installed, granted, run and removed as a user does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner import devcluster as clusters
+from tests.integration.scaffold.conftest import BIN, Sh
+
+pytestmark = pytest.mark.xdist_group("scaffold")
+
+COLLECTIONS = Path(__file__).parents[3] / "runner/collections"
+
+
+@contextmanager
+def operator(project: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
+    flags = ["--proxy-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0", "--user-metrics-port=0"]
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [BIN / "ansible-operator", "run", *flags, f"--kubeconfig={kubeconfig}", f"--runner-dir={log.parent}/runner"],
+            cwd=project,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(timeout=60) == 0
+
+
+def test_a_generated_project_passes_the_linters(project: Path) -> None:
+    environ = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    for command in (["yamllint", "--strict", "."], ["ansible-lint", "--offline", "--strict", "--profile=production"]):
+        done = subprocess.run(command, cwd=project, env=environ, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(
+        [BIN / "ansible-operator", "validate", "--strict"], cwd=project, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_real_api_server_takes_the_manifests_in_a_dry_run_and_for_real(sh: Sh) -> None:
+    sh("kubectl", "apply", "--dry-run=server", "-k", "config/crd")
+    policy = "kubectl kustomize config/network-policy | sed 's/namespace: system/namespace: default/'"
+    sh("sh", "-c", f"{policy} | kubectl apply --dry-run=server -f -")
+    sh("make", "install", "deploy", "IMG=registry.example.org/shop-operator:v1")
+    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    image = sh(
+        "kubectl",
+        *("get", "deployment", "shop-operator-controller-manager", "--namespace=shop-operator-system"),
+        "--output=jsonpath={.spec.template.spec.containers[0].image}",
+    )
+    assert image == "registry.example.org/shop-operator:v1"
+    assert "bk" in sh("kubectl", "api-resources", "--api-group=shop.example.org")
+    sh("kubectl", "apply", "-k", "config/samples")
+    assert json.loads(sh("kubectl", "get", "markets.shop.example.org", "--output=json"))["items"]
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed", "denied"),
+    [
+        ("basket-viewer-role", ["get", "list", "watch"], ["create", "update", "delete"]),
+        ("basket-editor-role", ["get", "create", "patch", "delete"], ["deletecollection", "escalate"]),
+        ("basket-admin-role", ["get", "create", "delete", "deletecollection"], []),
+    ],
+)
+def test_the_authorizer_grants_what_the_roles_for_people_say(
+    sh: Sh, role: str, allowed: list[str], denied: list[str]
+) -> None:
+    sh("make", "install", "deploy")
+    name = f"shop-operator-{role}"
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"test-{role}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+    }
+    sh("sh", "-c", f"echo '{json.dumps(binding)}' | kubectl apply -f -")
+
+    def may(verb: str, resource: str) -> str:
+        return sh("kubectl", "auth", "can-i", verb, resource, f"--as={role}", check=False).splitlines()[-1]
+
+    assert {verb: may(verb, "baskets.shop.example.org") for verb in allowed} == dict.fromkeys(allowed, "yes")
+    assert {verb: may(verb, "baskets.shop.example.org") for verb in denied} == dict.fromkeys(denied, "no")
+    assert may("get", "secrets") == "no"
+    assert may("get", "secrets.shop.example.org") == "no"
+
+
+def test_a_role_of_three_lines_reconciles_and_its_deletion_waits_for_the_finalizer(
+    sh: Sh, project: Path, cluster: clusters.DevCluster, tmp_path: Path
+) -> None:
+    tasks = project / "roles/secret/tasks/main.yml"
+    tasks.write_text(
+        "---\n- name: Keep a core Secret of the same name\n  kubernetes.core.k8s:\n    definition:\n"
+        "      {apiVersion: v1, kind: Secret, metadata: {name: '{{ ansible_operator_meta.name }}', "
+        "namespace: '{{ ansible_operator_meta.namespace }}'}}\n"
+    )
+    sh("make", "install")
+    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    with operator(project, cluster.kubeconfig, tmp_path / "log"):
+        sh("kubectl", "apply", "-k", "config/samples")
+        for kind, name in (("baskets", "basket-sample"), ("secrets", "secret-sample"), ("markets", "market-sample")):
+            done = "--for=condition=Successful"
+            sh("kubectl", "wait", done, f"{kind}.shop.example.org/{name}", "--timeout=120s")
+        [owner] = yaml.safe_load(sh("kubectl", "get", "secret", "secret-sample", "--output=yaml"))["metadata"][
+            "ownerReferences"
+        ]
+        assert (owner["apiVersion"], owner["kind"], owner["name"]) == (
+            "shop.example.org/v1alpha1",
+            "Secret",
+            "secret-sample",
+        )
+        basket = yaml.safe_load(sh("kubectl", "get", "bk", "basket-sample", "--output=yaml"))
+        assert basket["metadata"]["finalizers"] == ["shop.example.org/finalizer"]
+        sh("make", "uninstall", "TIMEOUT=120s")
+    assert "basket-sample is being deleted" in (tmp_path / "log").read_text()
+    assert "No resources found" in sh("kubectl", "get", "crd")
+
+
+def test_undeploy_leaves_nothing_behind(sh: Sh) -> None:
+    sh("make", "deploy")
+    sh("make", "undeploy", "TIMEOUT=120s")
+    left = sh("kubectl", "get", "namespaces,clusterroles,clusterrolebindings,crd", "--output=name")
+    assert "shop" not in left
+
+
+def test_the_installer_holds_all_manifests_in_one_file(sh: Sh, project: Path) -> None:
+    sh("make", "build-installer", "IMG=registry.example.org/shop-operator:v1")
+    documents = list(yaml.safe_load_all((project / "dist/install.yaml").read_text()))
+    kinds = [document["kind"] for document in documents]
+    assert kinds.count("CustomResourceDefinition") == 3
+    assert {"Namespace", "Deployment", "ServiceAccount", "ClusterRole", "Role", "Service"} <= set(kinds)
+    sh("kubectl", "apply", "--dry-run=client", "-f", "dist/install.yaml")
+
+
+def test_make_help_lists_every_target(sh: Sh) -> None:
+    told = sh("make", "help")
+    assert all(f"  {target} " in told for target in ("run", "docker-build", "deploy", "bundle", "catalog-push"))

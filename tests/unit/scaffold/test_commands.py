@@ -1,0 +1,278 @@
+"""`init` and `create api`, as a user types them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import cli, validation
+from runner.paths import search_path
+from runner.scaffold import project
+
+Type = Callable[[str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "cache-operator"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Type:
+    def run(line: str) -> tuple[int, str, str]:
+        code = cli.main(shlex.split(line))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def begun(typed: Type) -> Type:
+    assert typed("init --domain example.com")[0] == 0
+    return typed
+
+
+def parsed(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_becomes_a_project_with_all_that_the_contract_names(folder: Path, begun: Type) -> None:
+    files = ["PROJECT", "Makefile", "Dockerfile", "requirements.yml", "watches.yaml"]
+    folders = ["roles", "playbooks", "molecule/default", "molecule/kind"]
+    config = ["crd", "default", "manager", "rbac", "samples", "prometheus", "network-policy", "scorecard", "testing"]
+    assert all((folder / name).is_file() for name in files)
+    assert all((folder / name).is_dir() for name in (*folders, *(f"config/{name}" for name in config)))
+    assert project.parse((folder / "PROJECT").read_text()).name == "cache-operator"
+    makefile = (folder / "Makefile").read_text()
+    targets = (
+        "help run docker-build docker-push docker-buildx install uninstall deploy undeploy bundle bundle-build "
+        "bundle-push catalog-build catalog-push"
+    )
+    assert all(f"\n{target}:" in makefile for target in targets.split())
+
+
+def test_no_placeholder_is_left_in_any_file(folder: Path, begun: Type) -> None:
+    begun("create api --group cache --kind Memcached --finalizer --generate-role --generate-playbook --short-name mc")
+    assert not [path for path, text in snapshot(folder).items() if b"@{" in text or "@{" in path]
+
+
+def test_init_can_add_the_first_kind_at_once(folder: Path, typed: Type) -> None:
+    code, out, _ = typed(
+        "init --plugins=ansible --domain example.com --project-name mc --group cache --version v1 --kind Memcached "
+        "--generate-role"
+    )
+    assert code == 0
+    assert "created  roles/memcached/tasks/main.yml\n" in out
+    assert parsed(folder / "watches.yaml") == [
+        {"group": "cache.example.com", "version": "v1", "kind": "Memcached", "role": "memcached"}
+    ]
+
+
+def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached --finalizer")[0] == 0
+    crd = parsed(folder / "config/crd/bases/cache.example.com_memcacheds.yaml")
+    assert (crd["metadata"]["name"], crd["spec"]["scope"]) == ("memcacheds.cache.example.com", "Namespaced")
+    assert [(each["name"], each["storage"]) for each in crd["spec"]["versions"]] == [("v1alpha1", True)]
+    assert parsed(folder / "config/crd/kustomization.yaml")["resources"] == ["bases/cache.example.com_memcacheds.yaml"]
+    assert parsed(folder / "config/samples/kustomization.yaml")["resources"] == ["cache_v1alpha1_memcached.yaml"]
+    people = [name for name in parsed(folder / "config/rbac/kustomization.yaml")["resources"] if "memcached" in name]
+    assert people == [f"memcached_{who}_role.yaml" for who in ("admin", "editor", "viewer")]
+    rules = parsed(folder / "config/rbac/role.yaml")["rules"]
+    assert [rule["resources"] for rule in rules] == [["memcacheds"], ["memcacheds/status"], ["memcacheds/finalizers"]]
+    assert parsed(folder / "watches.yaml") == [
+        {
+            "group": "cache.example.com",
+            "version": "v1alpha1",
+            "kind": "Memcached",
+            "role": "memcached",
+            "finalizer": {"name": "cache.example.com/finalizer", "role": "memcached_finalizer"},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "runs"),
+    [
+        ("", {"role": "memcached"}),
+        ("--generate-role", {"role": "memcached"}),
+        ("--generate-role --finalizer", {"role": "memcached"}),
+        ("--generate-playbook", {"playbook": "playbooks/memcached.yml"}),
+        ("--generate-role=true --generate-playbook=true", {"playbook": "playbooks/memcached.yml"}),
+        ("--generate-playbook=false", {"role": "memcached"}),
+    ],
+)
+def test_what_is_generated_is_a_valid_operator(folder: Path, begun: Type, flags: str, runs: dict[str, str]) -> None:
+    assert begun(f"create api --group cache --kind Memcached {flags}")[0] == 0
+    [watch] = parsed(folder / "watches.yaml")
+    assert watch.items() >= runs.items()
+    places = search_path(cwd=folder, roles_path="", collections_path="", environ={})
+    report = validation.validate(Path("watches.yaml"), environ={}, cwd=folder, places=places)
+    assert (report.problems.errors, report.problems.warnings) == ([], [])
+
+
+def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
+    (folder / "roles/memcached/tasks").mkdir(parents=True)
+    (folder / "roles/memcached/tasks/main.yml").write_text("[]\n")
+    code, out, _ = begun("create api --group cache --kind Memcached")
+    assert (code, parsed(folder / "watches.yaml")[0]["role"]) == (0, "memcached")
+    assert "Note: watches.yaml names roles/memcached, which was there already" in out
+    assert (folder / "roles/memcached/tasks/main.yml").read_text() == "[]\n"
+
+
+def test_what_people_wrote_stays(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    watches = folder / "watches.yaml"
+    watches.write_text(f"{watches.read_text()}  # by hand\n  vars:\n    a: 1  # one\n# the end\n")
+    role = folder / "config/rbac/role.yaml"
+    role.write_text(
+        role.read_text() + "  # the role's own\n  - apiGroups: ['']\n    resources: [pods]\n    verbs: [get]\n"
+    )
+    before = {path: path.read_text().splitlines() for path in (watches, role)}
+    assert begun("create api --group cache --kind Backup")[0] == 0
+    for path, lines in before.items():
+        after = iter(path.read_text().splitlines())
+        assert all(line in after for line in lines), path
+    assert [entry["kind"] for entry in parsed(watches)] == ["Memcached", "Backup"]
+    assert [rule["resources"] for rule in parsed(role)["rules"]][3:5] == [["pods"], ["backups"]]
+
+
+def test_a_new_version_extends_the_crd_and_leaves_one_version_stored(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    watches = (folder / "watches.yaml").read_text()
+    code, out, _ = begun("create api --group cache --version v1 --kind Memcached")
+    assert code == 0
+    versions = parsed(folder / "config/crd/bases/cache.example.com_memcacheds.yaml")["spec"]["versions"]
+    assert [(each["name"], each["served"], each["storage"]) for each in versions] == [
+        ("v1alpha1", True, True),
+        ("v1", True, False),
+    ]
+    assert (folder / "watches.yaml").read_text() == watches
+    assert "Note: watches.yaml still watches v1alpha1: every object of the kind is seen there" in out
+    assert parsed(folder / "config/samples/kustomization.yaml")["resources"] == [
+        "cache_v1alpha1_memcached.yaml",
+        "cache_v1_memcached.yaml",
+    ]
+
+
+def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -> None:
+    line = "create api --group infra --kind Tenant --namespaced=false --plural tenantry --short-name tn --short-name t"
+    assert begun(line)[0] == 0
+    spec = parsed(folder / "config/crd/bases/infra.example.com_tenantry.yaml")["spec"]
+    assert (spec["scope"], spec["names"]["plural"], spec["names"]["shortNames"]) == ("Cluster", "tenantry", ["tn", "t"])
+    code, _, _ = begun("create api --group infra --version v1 --kind Tenant")
+    assert code == 0
+    [first, second] = project.parse((folder / "PROJECT").read_text()).resources
+    assert (second.plural, second.namespaced, second.version) == (first.plural, first.namespaced, "v1")
+
+
+def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Backup --finalizer")[0] == 0
+    assert begun("create api --group my-db --kind Backup --finalizer")[0] == 0
+    assert [entry["role"] for entry in parsed(folder / "watches.yaml")] == ["backup", "my_db_backup"]
+    role = parsed(folder / "config/rbac/my_db_backup_editor_role.yaml")
+    assert role["metadata"]["name"] == "my-db-backup-editor-role"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("create api --group cache --kind myKind", "--kind myKind: is no kind"),
+        ("create api --group cache --kind myKind", "(did you mean MyKind?)"),
+        ("create api --group Cache --kind Kind", "(did you mean cache?)"),
+        ("create api --kind Kind", "--group is missing"),
+        ("create api --group cache", "--kind is missing"),
+        ("create api --group cache --kind Kind --short-name KD", "--short-name KD: is no resource name"),
+        ("create api --group cache --kind Memcached", "this project has it already"),
+        ("create api --group cache --version v2 --kind Memcached --plural mcs", "all versions of a kind share one"),
+        ("create api --group cache --version v2 --kind Memcached --namespaced=false", "share one scope"),
+        (
+            "create api --group cache --version v2 --kind Memcached --finalizer",
+            "--finalizer: Memcached is there already",
+        ),
+        ("create api --group cache --kind Watched", "watches.yaml: cache.example.com, Kind=Watched is watched already"),
+        ("create api --group cache --kind Taken --generate-role", "roles/taken/tasks/main.yml: exists already"),
+        ("create api --group cache --kind Kind --finalizer=maybe", "invalid choice: 'maybe'"),
+        ("init --domain example.com", "this folder is a project already"),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_nothing_is_written(folder: Path, begun: Type, line: str, why: str) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    with (folder / "watches.yaml").open("a") as file:
+        file.write("- {group: cache.example.com, version: v1, kind: Watched, role: memcached}\n")
+    (folder / "roles/taken/tasks").mkdir(parents=True)
+    (folder / "roles/taken/tasks/main.yml").write_text("- debug:\n")
+    before = snapshot(folder)
+    code, out, err = begun(line)
+    assert (code, out) == (2, "")
+    assert why in err
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("init --plugins go", "--plugins go: projects here are made of Ansible"),
+        ("init --domain Example.com", "(did you mean example.com?)"),
+        ("init --project-name 'My Operator'", "(did you mean my-operator?)"),
+        ("init --group cache", "--kind is missing"),
+        ("create api --group cache --kind Kind", "`ansible-operator init` begins a project"),
+    ],
+)
+def test_a_project_that_cannot_begin_leaves_the_folder_empty(folder: Path, typed: Type, line: str, why: str) -> None:
+    code, _, err = typed(line)
+    assert code == 2
+    assert why in err
+    assert snapshot(folder) == {}
+
+
+def test_files_in_the_way_of_init_are_named_and_kept(folder: Path, typed: Type) -> None:
+    (folder / "Makefile").write_text("all:\n")
+    (folder / "notes.txt").write_text("mine")
+    code, _, err = typed("init --domain example.com")
+    assert code == 2
+    assert err.startswith("error: Makefile: exists already, and says something else\n")
+    assert snapshot(folder) == {"Makefile": b"all:\n", "notes.txt": b"mine"}
+
+
+def test_a_folder_with_other_files_becomes_a_project(folder: Path, typed: Type) -> None:
+    (folder / "notes.txt").write_text("mine")
+    assert typed("init --domain example.com")[0] == 0
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: [", "PROJECT: is no valid YAML"),
+        ("domain: d\n", "PROJECT: has no `domain` and `projectName`"),
+        ("domain: d\nprojectName: p\nlayout: [go.kubebuilder.io/v4]\n", "PROJECT: is no Ansible project"),
+        ("domain: d\nprojectName: p\nlayout: [ansible.x/v1]\nresources: [1]\n", "`resources` is no list of kinds"),
+    ],
+)
+def test_a_project_file_that_is_not_understood_is_told(folder: Path, typed: Type, text: str, why: str) -> None:
+    (folder / "PROJECT").write_text(text)
+    code, _, err = typed("create api --group cache --kind Kind")
+    assert code == 2
+    assert why in err
+
+
+def test_what_others_wrote_into_the_project_file_stays(folder: Path, begun: Type) -> None:
+    path = folder / "PROJECT"
+    path.write_text(path.read_text() + "multigroup: true\nresources:\n- {kind: Old, group: g, version: v1, extra: 1}\n")
+    assert begun("create api --group cache --kind Kind")[0] == 0
+    document = parsed(path)
+    assert document["multigroup"] is True
+    assert [entry.get("extra") for entry in document["resources"]] == [1, None]
