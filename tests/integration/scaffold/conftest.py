@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runner import devcluster as clusters
-from runner.devcluster.cluster import outside
 
 BIN = Path(sys.executable).parent
 
@@ -35,21 +34,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.DevCluster]:
-    """A control plane of its own: kinds and ClusterRoles belong to no namespace."""
-    given = os.environ.get("KUBECONFIG")
-    if given:
-        yield outside(given, tmp_path_factory.mktemp("devcluster"), sys.stderr)
-        return
-    with clusters.start(name="test-scaffold", logs=tmp_path_factory.mktemp("devcluster-logs")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def sh(project: Path, cluster: clusters.DevCluster) -> Sh:
+def sh(project: Path, devcluster: clusters.DevCluster) -> Sh:
     """Run a command in the project, as a user whose kubeconfig and PATH lead to the cluster and to us."""
-    path = os.pathsep.join([str(BIN), str(cluster.kubectl.parent), os.environ["PATH"]])
-    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
+    path = os.pathsep.join([str(BIN), str(devcluster.kubectl.parent), os.environ["PATH"]])
+    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}
 
     def run(*command: str, check: bool = True) -> str:
         done = subprocess.run(
