@@ -15,6 +15,7 @@ OperatorError
 ├── ApiUnavailableError    no usable answer at all: refused, reset, timed out, TLS
 ├── KindNotFoundError      the API server does not serve this kind (yet)
 ├── EngineError            a run could not be prepared or started
+├── LeaseLostError         the object may be another replica's now: nothing more is written about it
 └── TerminalError          do not retry until the object changes
 
 A message says what was wrong, where, and what to do about it.
@@ -98,6 +99,10 @@ class KindNotFoundError(OperatorError):
 
 class EngineError(OperatorError):
     """A run could not be prepared or started."""
+
+
+class LeaseLostError(OperatorError):
+    """The object may be another replica's now: nothing more is written about it."""
 
 
 class TerminalError(OperatorError):

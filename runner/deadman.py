@@ -1,0 +1,108 @@
+"""A switch that the kernel throws: this process is killed at a given time, whatever it does, and if it does nothing.
+
+A process that is stopped (SIGSTOP, a frozen container, a machine that swaps) cannot look at its clock; when it goes on,
+its next instruction may be the one that sends. A timer of the kernel's (timer_create(2)) sends SIGKILL meanwhile, which
+ends stopped processes too, and leaves a frozen one no instruction. It counts CLOCK_BOOTTIME, which goes on while a
+machine sleeps. Children do not inherit it.
+
+Promises: `arm` replaces what was armed before. Where the kernel has no such timer, or would not kill us (process 1 of a
+container), `make` says so once and gives a switch that does nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+from runner import log
+
+_SIGEV_SIGNAL = 0
+_TIMER_ABSTIME = 1
+_log = log.get(__name__)
+
+
+class _SignalEvent(ctypes.Structure):
+    """`struct sigevent`, whose size is 64 bytes."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("rest", ctypes.c_byte * 48),
+    )
+
+
+class _Spec(ctypes.Structure):
+    """`struct itimerspec`."""
+
+    _fields_ = (
+        ("interval_seconds", ctypes.c_long),
+        ("interval_nanoseconds", ctypes.c_long),
+        ("seconds", ctypes.c_long),
+        ("nanoseconds", ctypes.c_long),
+    )
+
+
+def clock() -> float:
+    """Seconds on the clock that the switch goes by."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class NoSwitch:
+    """Kills nobody."""
+
+    def arm(self, due: float | None) -> None:
+        """Do nothing."""
+
+
+class Switch:
+    """The timer."""
+
+    def __init__(self) -> None:
+        """An OSError says that there is none."""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._timer = ctypes.c_void_p()
+        self._due: float | None = None
+        event = _SignalEvent(signal=signal.SIGKILL, notify=_SIGEV_SIGNAL)
+        try:
+            made = self._libc.timer_create(time.CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer))
+        except AttributeError as error:
+            raise OSError("this C library has no timer_create") from error
+        _check(made)
+
+    def arm(self, due: float | None) -> None:
+        """Kill this process at `due` by `clock`, at once if that is past; None: not at all."""
+        if due == self._due:
+            return
+        self._due = due
+        # A timer that is due at zero is one that is off.
+        seconds, rest = divmod(max(due, 1e-9), 1) if due is not None else (0.0, 0.0)
+        spec = _Spec(0, 0, int(seconds), int(rest * 1e9))
+        _check(self._libc.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(spec), None))
+
+
+def make() -> Switch | NoSwitch:
+    """Make the switch of this process."""
+    why = ""
+    if sys.platform != "linux":
+        why = "only Linux has the timer for it"
+    elif os.getpid() == 1:
+        why = "this is process 1, which the kernel does not kill: start it under an init such as tini"
+    else:
+        try:
+            return Switch()
+        except OSError as error:
+            why = str(error)
+    _log.warning("A replica that is paused for longer than its Lease cannot be ended by the kernel", reason=why)
+    return NoSwitch()
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
