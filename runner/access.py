@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from runner.engine.run_secrets import RunSecrets
+from runner.holding import Hold
 from runner.kube.discovery import ApiResource
 from runner.masking_forms import is_telling
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
@@ -89,9 +90,12 @@ class Access:
 
     @contextmanager
     def open(
-        self, watch: Watch, resource: ApiResource, obj: Object, ident: str, *, finalizing: bool
+        self, watch: Watch, resource: ApiResource, obj: Object, ident: str, hold: Hold, *, finalizing: bool
     ) -> Iterator[Grant]:
-        """Let the run `ident` of `obj` in while the block lasts. Enter it before the run, leave it after its end."""
+        """Let the run `ident` of `obj` in while the block lasts. Enter it before the run, leave it after its end.
+
+        When `hold` is lost, what it writes is refused, and what it has open is closed.
+        """
         owner = Owner(watch.gvk, key_of(obj), uid_of(obj), namespaced=resource.namespaced)
         run = RunIdentity(
             ident=ident,
@@ -102,12 +106,14 @@ class Access:
             blacklist=watch.blacklist,
             in_finalizer=finalizing,
             service_account=account(watch.service_account, self._namespace),
+            may_write=hold.is_valid,
             secrets=RunSecrets(spared=(*owner.key, watch.gvk.kind, watch.gvk.group)),
         )
         token = self._identities.issue(run)
         run.secrets.know([token, *self._known()])
         if watch.gvk == _SECRET:
             learn_object(run.secrets, obj)
+        hold.when_lost(lambda: self._identities.cut(token))
         self._onlookers.began(owner)
         try:
             yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets)

@@ -2,7 +2,8 @@
 
 Start: credentials, the API server's version, probes and metrics, then every kind at once; a kind that is not served
 yet waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs that go on may end within the grace
-period and write their status; only then are connections closed. A second signal ends the runs at once.
+period and write their status; then what is shared with other replicas is given back; only then are connections closed.
+A second signal ends the runs at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from runner import __version__, access, health, log, paths, user_metrics
+from runner import __version__, access, health, log, paths, replicas, user_metrics
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
@@ -30,6 +31,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
+from runner.holding import Holding
 from runner.jobs import JobFactory, RunDefaults
 from runner.kube import auth
 from runner.kube.client import Client, Selection
@@ -61,6 +63,8 @@ _PROXY_GRACE = 1.0
 """Seconds that calls through the proxy may still take when all runs have ended."""
 _WRITE_GRACE = 5.0
 """Seconds after the last run's end for its status to be written."""
+_GIVE_BACK_GRACE = 5.0
+"""Seconds in which Leases are released at the end."""
 
 _log = log.get(__name__)
 
@@ -79,6 +83,7 @@ class _Shared:
     engine: Engine
     access: Access
     references: References
+    holding: Holding
     run_log: RunLog
     slots: Slots
 
@@ -122,19 +127,21 @@ class _Operator:
             references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
             self._metrics.add_engine(lambda: engine.problem)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
+            holding = await replicas.make(settings, credentials, self._metrics, stack)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
                 engine=engine,
                 access=await self._open_proxy(stack, client, dependents, Onlookers(dependents, references)),
                 references=references,
+                holding=holding,
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
             )
             await self._open_user_metrics(stack)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             await self._serve(stack, engine)
-            await self._work(engine, [dependents.follow(), references.follow()])
+            await self._work(engine, [dependents.follow(), references.follow()], holding)
         return 0
 
     def _engine(self) -> RunEngine:
@@ -251,6 +258,7 @@ class _Operator:
             informer=informer,
             engine=shared.engine,
             access=shared.access,
+            holding=shared.holding,
             jobs=JobFactory(watch, defaults),
             run_log=shared.run_log,
             metrics=self._metrics,
@@ -281,7 +289,7 @@ class _Operator:
     def _exposition(self) -> bytes:
         return self._metrics.text() + self._user_metrics.text()
 
-    async def _work(self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async def _work(self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], holding: Holding) -> None:
         """Run every kind until told to stop, then let runs end."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
@@ -289,25 +297,37 @@ class _Operator:
             *map(asyncio.create_task, followers),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
+        # Until the last run has ended, what is ours has to be kept.
+        keeping = asyncio.create_task(holding.follow())
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
         stopped = asyncio.create_task(self._stop.wait())
-        awaited: list[asyncio.Future[Any]] = [stopped, workers, *background]
+        awaited: list[asyncio.Future[Any]] = [stopped, keeping, workers, *background]
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        failed = [task for task in background if task.done()]
+        failed = [task for task in (keeping, *background) if task.done()]
         for task in [*background, stopped]:
             task.cancel()
         for controller in controllers:
             controller.queue.close()
+        holding.drain()
         await self._end_runs(engine)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
             _log.warning("The last runs' status could not be written in time", seconds=_WRITE_GRACE)
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, return_exceptions=True)
+        await self._give_back(keeping)
         for task in failed:
-            # Following a kind never ends by itself: what ended it is a defect, and said as one.
-            raise OperatorError(f"a watch ended: {task.exception()!r}") from task.exception()
+            # Following never ends by itself: what ended it is a defect, and said as one.
+            raise OperatorError(f"a task ended that never does: {task.exception()!r}") from task.exception()
         _log.info("Stopped")
+
+    async def _give_back(self, keeping: asyncio.Task[None]) -> None:
+        """Let others have what was ours, now that nothing of it goes on."""
+        await asyncio.wait([keeping], timeout=_GIVE_BACK_GRACE)
+        if not keeping.done():
+            _log.warning("Leases could not be given back; others wait for their end", seconds=_GIVE_BACK_GRACE)
+            keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
 
     async def _end_runs(self, engine: Engine) -> None:
         """Give runs their grace, shortened by a second signal."""

@@ -43,10 +43,12 @@ class Controller:
         self._metrics = metrics
         self._references = references
         self._workers = workers
+        self._holding = reconciler.holding
         self._name = controller_name(watch.gvk)
         self._terminal: set[ObjectKey] = set()
         self._log = log.get(__name__, gvk=str(watch.gvk))
         metrics.add_kind(watch.gvk, self.queue, workers)
+        self._holding.listen(self)
         metrics.objects.labels(str(watch.gvk)).set_function(informer.__len__)
 
     def problem(self) -> str | None:
@@ -59,15 +61,32 @@ class Controller:
 
     def wake(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it owns."""
-        if key in self._informer and key not in self._terminal:
+        if self._holding.owns(self.watch.gvk, key) and key in self._informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT, (why,))
 
     def wake_for_reference(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it names: also one that was left alone until it changes."""
-        if key in self._informer:
+        if self._holding.owns(self.watch.gvk, key) and key in self._informer:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, Reason.REFERENCE, (why,))
+
+    def gained(self, shard: int) -> None:
+        """A shard's objects are ours: each runs once, as at start, since nobody knows what we have missed."""
+        for key in self._of(shard):
+            # Another replica's runs have written what this one may have kept of before.
+            self._reconciler.forget(key)
+            self.queue.add(key, Reason.PRESENT)
+
+    def lost(self, shard: int) -> None:
+        """A shard's objects are no longer ours."""
+        for key in self._of(shard):
+            self._terminal.discard(key)
+            self.queue.forget(key)
+
+    def _of(self, shard: int) -> list[ObjectKey]:
+        shard_of, gvk = self._holding.shard_of, self.watch.gvk
+        return [key for key in self._informer.all_keys() if shard_of(gvk, key) == shard]
 
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
@@ -81,7 +100,7 @@ class Controller:
             self.queue.forget(change.key)
         self._note_references(change)
         reason = triggers.decide(self.watch, change, terminal=change.key in self._terminal)
-        if reason is None:
+        if reason is None or not (change.new is None or self._holding.owns(self.watch.gvk, change.key)):
             return
         # A kind without a generation does not show whether the change was the run's own.
         new = change.new

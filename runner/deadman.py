@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
-import sys
 import time
 
 from runner import log
 
+_IS_LINUX = platform.system() == "Linux"
 _SIGEV_SIGNAL = 0
 _TIMER_ABSTIME = 1
 _log = log.get(__name__)
@@ -48,7 +49,7 @@ class _Spec(ctypes.Structure):
 
 def clock() -> float:
     """Seconds on the clock that the switch goes by."""
-    if sys.platform == "linux":
+    if _IS_LINUX:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
@@ -89,7 +90,7 @@ class Switch:
 def make() -> Switch | NoSwitch:
     """Make the switch of this process."""
     why = ""
-    if sys.platform != "linux":
+    if not _IS_LINUX:
         why = "only Linux has the timer for it"
     elif os.getpid() == 1:
         why = "this is process 1, which the kernel does not kill: start it under an init such as tini"

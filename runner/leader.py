@@ -9,8 +9,8 @@ Guarantees, given that `now` never goes back and runs as fast as others' clocks 
 
 - A Lease is taken from somebody only when it was released, or was seen unchanged for as long as its holder asked for.
   Nobody's timestamps are believed (as in client-go's `leaderelection`).
-- What we hold ends, for us, `renew` seconds after the last renewal that was granted had been *sent*, and no sign of life
-  of ours is later than `hard`; both lie before the time at which anyone else may take it.
+- What we hold ends, for us, `renew` seconds after the last renewal that was granted had been *sent*, and no sign of
+  life of ours is later than `hard`; both lie before the time at which anyone else may take it.
 - A replica gives up a shard only for one that has less than its share, so that shares level out and then stay.
 
 Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
@@ -111,6 +111,10 @@ class Metrics:
         )
         gauge.set_function(lambda: float(problem() is not None))
 
+    def add_leases(self, names: Sequence[str], held: Callable[[], Collection[int]]) -> None:
+        """Show of each Lease that stands for work whether it is this replica's."""
+        self.registry.register(_Leases(names, held))
+
     def read_through_proxy(self, result: str) -> None:
         """Count a run's GET of an owned object, a `hit` or a `miss`."""
         self.proxy_reads.labels(result).inc()
@@ -152,6 +156,23 @@ class _Dependents(Collector):
             "ansible_operator_dependents_kept_bytes", "Memory that answers about dependents take", self._kept_bytes()
         )
         return [watched, kept]
+
+
+class _Leases(Collector):
+    """Reads what is held when asked. The name is the one that controller-runtime's series has."""
+
+    def __init__(self, names: Sequence[str], held: Callable[[], Collection[int]]) -> None:
+        self._names = names
+        self._held = held
+
+    def collect(self) -> Iterable[Metric]:
+        leads = GaugeMetricFamily(
+            "leader_election_master_status", "Whether this replica holds the Lease (1) or not (0)", labels=["name"]
+        )
+        held = self._held()
+        for number, name in enumerate(self._names):
+            leads.add_metric([name], number in held)
+        return [leads]
 
 
 class _Queues(Collector):

@@ -32,6 +32,7 @@ _UNITS = {
     "Gi": 1 << 30,
     "Ti": 1 << 40,
 }
+_LEASE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,198}[a-z0-9])?")
 _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
@@ -105,6 +106,12 @@ def _namespaces(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
+def _lease_name(text: str) -> str:
+    if not text or _LEASE_NAME.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is no name of a Lease; write lower-case letters, digits, dots and dashes, at most 200")
+
+
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() in choices:
@@ -175,7 +182,6 @@ def _later(what: str) -> str:
     return f"{what} is not part of this version yet"
 
 
-_ELECTION = _later("leader election")
 _SECURE = _later("serving metrics over TLS")
 
 _RUN = (
@@ -304,9 +310,25 @@ _ENDPOINTS = (
     ),
 )
 _REPLICAS = (
-    Option("leader-elect", "false", boolean, "of several replicas, let only one work at a time", not_yet=_ELECTION),
-    Option("leader-election-id", "", _text, "name of the Lease", "NAME", also="OPERATOR_NAME", also_deprecated=True),
-    Option("leader-election-namespace", "", _text, "namespace of the Lease; default: the pod's own", "NAME"),
+    Option("leader-elect", "false", boolean, "of several replicas, let only one work at a time"),
+    Option(
+        "shards",
+        "1",
+        count,
+        "of several replicas, let each work on its share of this many parts of the objects; more than 1 needs no "
+        "--leader-elect",
+        "N",
+    ),
+    Option(
+        "leader-election-id",
+        "",
+        _lease_name,
+        "name of the Lease, and beginning of the names of those of shards",
+        "NAME",
+        also="OPERATOR_NAME",
+        also_deprecated=True,
+    ),
+    Option("leader-election-namespace", "", _text, "namespace of the Leases; default: the pod's own", "NAME"),
     Option(
         "leader-elect-lease-duration", "15s", _span, "how long a leader that went silent keeps its place", "DURATION"
     ),

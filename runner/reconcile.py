@@ -20,10 +20,12 @@ from runner.errors import (
     ConflictError,
     InvalidError,
     KindNotFoundError,
+    LeaseLostError,
     NotFoundError,
     TerminalError,
 )
 from runner.finalizers import Plan
+from runner.holding import Hold, Holding
 from runner.jobs import JobFactory
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
@@ -72,6 +74,7 @@ class Reconciler:
         informer: Informer,
         engine: Engine,
         access: Access,
+        holding: Holding,
         jobs: JobFactory,
         run_log: RunLog,
         metrics: Metrics,
@@ -83,6 +86,8 @@ class Reconciler:
         self._informer = informer
         self._engine = engine
         self._access = access
+        self.holding = holding
+        """Says which objects are ours."""
         self._jobs = jobs
         self._run_log = run_log
         self._metrics = metrics
@@ -96,14 +101,31 @@ class Reconciler:
         obj = self._informer.get(request.key)
         if obj is None:
             await self._jobs.forget(request.key)
-            self._access.forget(self._watch, request.key)
+            self.forget(request.key)
             return Done(None)
+        with self.holding.hold(self._watch.gvk, request.key) as hold:
+            if hold is None:
+                return Done(None)
+            try:
+                async with hold.guard():
+                    return await self._reconcile(obj, request, hold)
+            except LeaseLostError as error:
+                self._log.error(
+                    "Ended, since another replica may take the object", why=str(error), **request.key._asdict()
+                )
+                return Done(None)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Keep nothing of what was read for an object: it is gone, or another replica's."""
+        self._access.forget(self._watch, key)
+
+    async def _reconcile(self, obj: Object, request: Request, hold: Hold) -> Verdict:
         plan = finalizers.plan(self._watch, obj)
         if plan is None:
             return Done(None)
         try:
             resource = await self._discovery.find(self._watch.gvk)
-            return await self._run_plan(resource, obj, plan, request)
+            return await self._run_plan(resource, obj, plan, request, hold)
         except (ConflictError, InvalidError) as error:
             self._log.info("Another writer was quicker", error=str(error), **request.key._asdict())
             return Retry(CONFLICT_BACKOFF, ran=False)
@@ -121,37 +143,38 @@ class Reconciler:
         if running is not None and sentence and not running.finalizing:
             running.end(sentence)
 
-    async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Verdict:
+    async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request, hold: Hold) -> Verdict:
         if is_paused(obj):
-            await self._status.write(resource, obj, status.observed(obj, status.paused()))
+            await self._status.write(resource, obj, status.observed(obj, status.paused()), hold)
             return Done(None)
         ident = new_ident(datetime.now(UTC))
         try:
             wishes = wishes_of(obj)
-            with self._access.open(self._watch, resource, obj, ident, finalizing=plan.finalizing) as grant:
+            with self._access.open(self._watch, resource, obj, ident, hold, finalizing=plan.finalizing) as grant:
                 job = self._jobs.make(obj, plan, wishes, request, ident, grant)
-                obj = await self._prepare(resource, obj, plan, request)
+                obj = await self._prepare(resource, obj, plan, request, hold)
                 result = await self._run(job, request, grant, finalizing=plan.finalizing)
         except TerminalError as error:
-            await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))))
+            await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))), hold)
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
         terms = self._terms(obj, plan, wishes, request)
         decision = verdicts.decide(result, terms, failed_runs=request.failed_runs)
         wanted = status.ended(result, [*grant.stats.forbidden(), *decision.advice])
-        await self._status.write(resource, self._latest(obj), status.observed(obj, wanted))
+        await self._status.write(resource, self._latest(obj), status.observed(obj, wanted), hold)
         for sentence in decision.advice:
             self._log.warning("No further run", why=sentence, job=ident, **request.key._asdict())
         if decision.release:
-            await self._release(resource, self._latest(obj))
+            await self._release(resource, self._latest(obj), hold)
         return decision.verdict
 
-    async def _prepare(self, resource: ApiResource, obj: Object, plan: Plan, request: Request) -> Object:
+    async def _prepare(self, resource: ApiResource, obj: Object, plan: Plan, request: Request, hold: Hold) -> Object:
         """Put our finalizer on the object and announce the run, where either is due."""
         if plan.add_first is not None:
+            hold.check()
             obj = await self._client.patch(resource, request.key, plan.add_first, content_type=PatchType.JSON)
         if request.reason not in _QUIET:
-            await self._status.write(resource, obj, status.observed(obj, status.begun(obj)))
+            await self._status.write(resource, obj, status.observed(obj, status.begun(obj)), hold)
         return obj
 
     async def _run(self, job: Job, request: Request, grant: Grant, *, finalizing: bool) -> RunResult:
@@ -177,11 +200,12 @@ class Reconciler:
         seen = self._informer.get(key_of(obj))
         return seen if seen is not None and uid_of(seen) == uid_of(obj) else obj
 
-    async def _release(self, resource: ApiResource, obj: Object) -> None:
+    async def _release(self, resource: ApiResource, obj: Object, hold: Hold) -> None:
         """Take our finalizer off, whoever else writes finalizers at the same time."""
         name = self._watch.finalizer.name if self._watch.finalizer else ""
         uid, attempts = uid_of(obj), 0
         while (patch := finalizers.removal(name, obj)) is not None:
+            hold.check()
             try:
                 await self._client.patch(resource, key_of(obj), patch, content_type=PatchType.JSON)
             except (ConflictError, InvalidError):

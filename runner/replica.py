@@ -64,7 +64,7 @@ class _Seat:
 class Replica:
     """See the module."""
 
-    def __init__(  # noqa: PLR0913 - what it is told of the world, given by the wiring
+    def __init__(
         self,
         board: Board,
         layout: Layout,
@@ -157,13 +157,15 @@ class Replica:
             shards=self._layout.shards,
             identity=self._me,
         )
-        while not (self._is_draining and self._is_empty()):
+        while True:
             await self._look()
             for step in leader.plan(self._view()):
                 if step.deed is Deed.LEAVE:
                     self._leave(step.name)
             due = [step for step in leader.plan(self._view()) if step.deed is not Deed.LEAVE]
             await asyncio.gather(*(self._write(step) for step in due))
+            if self._is_draining and self._is_empty():
+                return
             await self._pause(leader.next_look(self._view()))
 
     def drain(self) -> None:
@@ -190,12 +192,12 @@ class Replica:
         )
 
     async def _pause(self, seconds: float) -> None:
-        self._stirred.clear()
         spread = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
         try:
             await asyncio.wait_for(self._stirred.wait(), seconds * spread)
         except TimeoutError:
             return
+        self._stirred.clear()
 
     async def _look(self) -> None:
         try:
@@ -330,7 +332,7 @@ class Replica:
     # Telling.
 
     def _note_trouble(self, what: str, error: Exception) -> None:
-        text = f"{what}: {error or type(error).__name__}"
+        text = f"{what}: {error!r}"
         if text != self._trouble:
             self._trouble = text
             _log.warning("A Lease could not be read or written; trying again", error=text)

@@ -67,10 +67,13 @@ class Settings:
     metrics_secure: bool
     metrics_require_rbac: bool
     leader_elect: bool
+    shards: int
+    """1: none."""
     leader_election_id: str
     leader_election_namespace: str
     leader_elect_lease_duration: float
     leader_elect_renew_deadline: float
+    """Less than the lease's duration."""
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["auto", "json", "console"]
     pod_name: str
@@ -125,6 +128,7 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
     values = {option.name: reader.read(option) for option in OPTIONS if not option.sets}
     if values["metrics_require_rbac"] and not values["metrics_secure"]:
         reader.errors.append("--metrics-require-rbac needs --metrics-secure: give both, or neither")
+    reader.errors += _replica_problems(values)
     debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), options.boolean, default=False)
     if reader.errors:
         raise ConfigError("\n".join(dict.fromkeys(reader.errors)))
@@ -150,6 +154,22 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
         overrides=MappingProxyType({name: value for name, value in environ.items() if _about_a_kind(name)}),
     )
     return Loaded(settings, tuple(dict.fromkeys(reader.warnings)))
+
+
+def _replica_problems(values: Mapping[str, Any]) -> list[str]:
+    if not values["leader_elect"] and values["shards"] == 1:
+        return []
+    problems = []
+    if not values["leader_election_id"]:
+        flag = "--leader-elect" if values["shards"] == 1 else "--shards"
+        problems.append(f"{flag} needs --leader-election-id: give a name that only this operator's replicas use")
+    lease, renew = values["leader_elect_lease_duration"], values["leader_elect_renew_deadline"]
+    if not 0 < renew < lease:
+        problems.append(
+            "--leader-elect-renew-deadline must be more than 0s and less than --leader-elect-lease-duration: what lies "
+            "between them is the time in which runs are ended"
+        )
+    return problems
 
 
 def _memory_limit(given: int | str) -> int:

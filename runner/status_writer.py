@@ -21,6 +21,7 @@ from runner.errors import (
     ServerError,
     ThrottledError,
 )
+from runner.holding import Hold
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, key_of, uid_of
@@ -42,8 +43,8 @@ class StatusWriter:
         self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
 
-    async def write(self, resource: ApiResource, obj: Object, wanted: Sequence[status.Condition]) -> None:
-        """Give `obj` the `wanted` conditions, unless it has them.
+    async def write(self, resource: ApiResource, obj: Object, wanted: Sequence[status.Condition], hold: Hold) -> None:
+        """Give `obj` the `wanted` conditions, unless it has them. LeaseLostError: it may be another replica's.
 
         Waits while the API server is away: a run's result is not lost with a connection.
         """
@@ -51,6 +52,7 @@ class StatusWriter:
         refusals = 0
         seen: Object | None = obj
         while seen is not None and not self._gives_up(resource):
+            hold.check()
             try:
                 seen = await self._attempt(resource, seen, wanted)
             except (ApiUnavailableError, ServerError, ThrottledError) as error:

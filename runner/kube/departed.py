@@ -48,6 +48,11 @@ class Departed:
         """The object as last seen; None when it is not followed."""
         return self._cache.get(key)
 
+    def deleting(self) -> list[ObjectKey]:
+        """The keys of those that are being deleted."""
+        found = ((key, self._cache.summary(key)) for key in self._followers)
+        return [key for key, summary in found if summary is not None and summary.deleting]
+
     def left(self, key: ObjectKey) -> None:
         """Follow an object that is no longer selected, or gone: it turns out which."""
         if key not in self._followers:

@@ -46,6 +46,10 @@ class Informer:
         """Count the selected objects."""
         return len(self._cache)
 
+    def all_keys(self) -> list[ObjectKey]:
+        """The keys of all objects that may have to be run: the selected, and the departed that are being deleted."""
+        return [*self._cache.keys(), *(self._departed.deleting() if self._departed is not None else ())]
+
     def __contains__(self, key: ObjectKey) -> bool:
         """Whether an object is selected and there."""
         return key in self._cache

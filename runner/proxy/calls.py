@@ -22,6 +22,7 @@ _REASONS = {
     401: "Unauthorized",
     403: "Forbidden",
     405: "MethodNotAllowed",
+    409: "Conflict",
     500: "InternalError",
     503: "ServiceUnavailable",
 }

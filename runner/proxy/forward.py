@@ -4,7 +4,9 @@ Owns: what goes on the wire to the API server, and which calls are sent a second
 cannot be seen: a call whose content we hold, refused for credentials that could be refreshed; and an idempotent call
 without content (RFC 9110, 9.2.2) on a kept connection that turns out closed.
 
-Promises: content flows at the speed of the slower side; who goes takes the other side along.
+Promises: nothing that may change something is sent for a run whose object may be another replica's: that is asked when
+the bytes are handed to the socket, with nothing waited for in between. Content flows at the speed of the slower side;
+who goes takes the other side along.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from runner.proxy.ends import ServerConnection
 from runner.proxy.messages import CHUNKED, Headers, ResponseHead
 from runner.proxy.upstream import Upstream
 
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _WITH_CONTENT = frozenset({"POST", "PUT", "PATCH"})
 _OURS = frozenset({b"host", b"content-length", b"via"})
@@ -33,6 +36,10 @@ _SWITCHING = 101
 _UNAUTHORIZED = 401
 _FIRST_FINAL = 200
 _IMPERSONATE = "impersonate-"
+_NOT_OURS = (
+    "this operator's Lease could not be renewed in time, so that another replica may be running this object now: "
+    "the run is ended, and nothing that it writes is let through"
+)
 
 
 class Forward:
@@ -59,6 +66,9 @@ class Forward:
     async def _ask(self, call: Call, login: CIMultiDict[str]) -> Answer:
         for fresh in (False, True):
             connection = await self._upstream.acquire(fresh=fresh)
+            if not _may_send(call):
+                self._upstream.release(connection)
+                return refusal(409, _NOT_OURS)
             exchange = _Exchange(call, connection, self._upstream)
             try:
                 return await exchange.run(self._render(call, login))
@@ -108,7 +118,7 @@ class _Exchange:
         connection.expect(self._call.head.method)
         connection.write(request)
         if isinstance(content, Body):
-            self._pump = asyncio.create_task(_pump(content, connection, chunked=self._call.head.length == CHUNKED))
+            self._pump = asyncio.create_task(_pump(self._call, content, connection))
             self._pump.add_done_callback(_retrieve)
         head, body = await connection.receive()
         while head.status < _FIRST_FINAL and head.status != _SWITCHING:
@@ -149,10 +159,17 @@ class _Exchange:
             self.give_up()
 
 
-async def _pump(content: Body, connection: ServerConnection, *, chunked: bool) -> None:
+async def _pump(call: Call, content: Body, connection: ServerConnection) -> None:
     """Send content as it comes. MalformedError: the client's content is none, and the call came to nothing."""
+    chunked = call.head.length == CHUNKED
     try:
-        while piece := await content.read():
+        while True:
+            piece = await content.read()
+            if not _may_send(call):
+                connection.abort()
+                return
+            if not piece:
+                break
             connection.write(messages.chunk(piece) if chunked else piece)
             await connection.drain()
         if chunked:
@@ -160,6 +177,11 @@ async def _pump(content: Body, connection: ServerConnection, *, chunked: bool) -
     except MalformedError:
         connection.abort()
         raise
+
+
+def _may_send(call: Call) -> bool:
+    """Whether a call changes nothing, or its run may change things. An upgrade is a way to do anything."""
+    return (call.head.method in _SAFE and not call.head.upgrade) or call.run.run.may_write()
 
 
 def _retrieve(pump: asyncio.Task[None]) -> None:

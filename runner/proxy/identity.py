@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -75,6 +76,8 @@ class RunIdentity:
     service_account: str
     """The service account as which its calls are made, `namespace/name`; empty: the operator itself. What the operator
     may read is not for such a run: it gets no cached answers."""
+    may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
+    """Whether the object is this replica's, at this moment; asked when a write is about to leave."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """What of it must not be shown; grows as the run reads and writes Secrets."""
@@ -121,7 +124,12 @@ class Identities:
 
     def revoke(self, token: str) -> None:
         """End a run's token, and the connections that are still open with it. Revoking twice is fine."""
-        session = self._sessions.pop(_digest(token), None)
+        self.cut(token)
+        self._sessions.pop(_digest(token), None)
+
+    def cut(self, token: str) -> None:
+        """End the connections that are open with a token. New ones are let in."""
+        session = self._sessions.get(_digest(token))
         for connection in list(session.connections) if session else ():
             connection.abort()
 
