@@ -83,6 +83,7 @@ class Replica:
         self._names = tuple(filter(None, (layout.shared, *layout.places, *layout.seats)))
         self._shards = {name: shard for shard, name in enumerate(layout.seats)}
         self._seen: dict[str, Seen] = {}
+        self._looked = float("-inf")
         self._seats: dict[str, _Seat] = {}
         self._listeners: list[Listener] = []
         self._is_draining = False
@@ -200,6 +201,7 @@ class Replica:
         self._stirred.clear()
 
     async def _look(self) -> None:
+        asked = self._clock()
         try:
             async with asyncio.timeout(self._times.renew / 4):
                 found = await self._board.read(self._names)
@@ -207,7 +209,9 @@ class Replica:
             self._note_trouble("read", error)
             return
         self._trouble = ""
-        self._seen = leader.observe(self._seen, found, self._clock())
+        before, self._seen = self._seen, leader.observe(self._seen, found, self._clock())
+        self._note_peers(before)
+        self._looked = asked
         for name, seat in list(self._seats.items()):
             seen = self._seen.get(name)
             holder = seen.record.holder if seen else ""
@@ -219,6 +223,16 @@ class Replica:
             else:
                 self._lose(name, seat, f"its holder is {holder or 'nobody'}")
         self._note_rival()
+
+    def _note_peers(self, before: Mapping[str, Seen]) -> None:
+        """Take a renewal of what is held together for ours: it took place after the look before was asked for."""
+        name = self._layout.shared
+        seat, old, new = self._seats.get(name), before.get(name), self._seen.get(name)
+        if seat is None or seat.is_lost or old is None or new is None or new.record == old.record:
+            return
+        if new.record.holder == self._layout.shared_holder:
+            seat.asked = max(seat.asked, self._looked)
+            self._schedule()
 
     async def _write(self, step: Step) -> None:
         """Carry a step out. One that somebody was quicker than is nothing: the next look shows what became of it."""

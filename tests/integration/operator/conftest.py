@@ -237,6 +237,17 @@ class Project:
         role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
         self.api.call("PUT", path, role)
 
+    def allow_leases(self) -> None:
+        """Give the operator's account the rights of config/rbac that several replicas need."""
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        role = yaml.safe_load((ROOT / "config/rbac/leader_election_role.yaml").read_text(encoding="utf-8"))
+        name = role["metadata"]["name"]
+        self.api.apply(f"{rbac}/roles/{name}", {**role, "metadata": {"name": name}})
+        binding = yaml.safe_load((ROOT / "config/rbac/leader_election_role_binding.yaml").read_text(encoding="utf-8"))
+        binding["subjects"] = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}]
+        name = binding["metadata"]["name"]
+        self.api.apply(f"{rbac}/rolebindings/{name}", {**binding, "metadata": {"name": name}})
+
     def bind_everywhere(self) -> None:
         """Give the operator's account its rights in every namespace."""
         name = f"operator-{self.namespace}"

@@ -1,0 +1,213 @@
+"""Two and three operators that share the work: by one Lease, or by shards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+
+LEASE = 4.0
+RENEW = 2.0
+ELECTION = (
+    "--leader-election-id=thing-operator",
+    f"--leader-elect-lease-duration={LEASE}s",
+    f"--leader-elect-renew-deadline={RENEW}s",
+)
+HOLD = """
+- name: Begin
+  ansible.builtin.shell: >-
+    echo "begin {{ ansible_operator_meta.name }} $(date +%s.%N)" >> {{ lookup('env', 'NOTES') }};
+    for i in $(seq 600); do test -e {{ lookup('env', 'NOTES') }}.go && break; sleep 0.05;
+    echo "beat {{ ansible_operator_meta.name }} $(date +%s.%N)" >> {{ lookup('env', 'NOTES') }}; done;
+    echo "end {{ ansible_operator_meta.name }} $(date +%s.%N)" >> {{ lookup('env', 'NOTES') }}
+"""
+NOTE = """
+- name: Note
+  ansible.builtin.shell: echo "{{ ansible_operator_meta.name }}" >> {{ lookup('env', 'NOTES') }}
+"""
+MAKE = """
+- name: Make a ConfigMap
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+      data: {size: "{{ size }}"}
+"""
+
+
+def replica(project: Project, name: str, *flags: str, ready: bool = True) -> Operator:
+    return project.start(
+        f"--runner-dir={project.folder / name}",
+        f"--leader-election-namespace={project.namespace}",
+        *ELECTION,
+        *flags,
+        environment={"NOTES": str(project.folder / "notes"), "POD_NAME": name},
+        ready=ready,
+    )
+
+
+def lease(api: Api, namespace: str, name: str = "thing-operator") -> dict[str, Any]:
+    found = api.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
+    return found["spec"] if found else {}
+
+
+def acquired(operator: Operator) -> set[str]:
+    """The Leases that an operator holds, as its log tells."""
+    held: set[str] = set()
+    for line in operator.lines():
+        if line.get("msg") == "Acquired":
+            held.add(line["lease"])
+        elif line.get("msg") in {"Released", "Lost", "Handing over", "Leaving"}:
+            held.discard(line["lease"])
+    return held
+
+
+def when(line: dict[str, Any]) -> float:
+    return datetime.fromisoformat(line["ts"]).timestamp()
+
+
+def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_stop(
+    project: Project, things: Things, api: Api, namespace: str
+) -> None:
+    project.allow_leases()
+    project.role("thing", HOLD)
+    project.watch("thing")
+    a = replica(project, "a", "--leader-elect")
+    a.await_line("Acquired")
+    b = replica(project, "b", "--leader-elect")
+    spec = lease(api, namespace)
+    assert spec["holderIdentity"].startswith("a_")
+    assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (4, 0)
+    things.create("one", {"size": 1})
+    a.await_line("Run started", name="one")
+    a.process.send_signal(signal.SIGTERM)
+    (project.folder / "notes.go").touch()
+    assert a.process.wait(60) == 0
+    assert a.runs("one")[0]["outcome"] == "succeeded"
+    taken = b.await_line("Acquired")
+    released = a.lines(msg="Released")[0]
+    assert when(taken) - when(released) < 1
+    assert when(a.runs("one")[0]) <= when(released)
+    things.await_success("one")
+    assert lease(api, namespace)["leaseTransitions"] == 1
+    b.await_line("Run ended", name="one", reason="present at start")
+    assert not b.lines(level="error")
+    assert b.stop() == 0
+    assert lease(api, namespace)["holderIdentity"] == ""
+
+
+def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.allow_leases()
+    project.role("thing", NOTE)
+    project.watch("thing")
+    a = replica(project, "a", "--leader-elect")
+    a.await_line("Acquired")
+    b = replica(project, "b", "--leader-elect")
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    assert not b.runs("one")
+    a.kill()
+    killed = time.time()
+    things.merge("one", {"spec": {"size": 2}})
+    assert when(b.await_line("Acquired")) - killed < LEASE + 1
+    things.await_success("one")
+    eventually(lambda: b.runs("one"), "the survivor's run")
+    assert b.stop() == 0
+
+
+def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the_other_begins(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.allow_leases()
+    project.role("thing", HOLD)
+    project.watch("thing")
+    a = replica(project, "a", "--leader-elect")
+    a.await_line("Acquired")
+    b = replica(project, "b", "--leader-elect")
+    things.create("one", {"size": 1})
+    notes = project.folder / "notes"
+    eventually(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
+    os.kill(a.process.pid, signal.SIGSTOP)
+    assert a.process.wait(LEASE + 5) == -signal.SIGKILL
+    b.await_line("Run started", name="one")
+    began = [float(line.split()[2]) for line in notes.read_text().splitlines() if line.startswith("begin")]
+    eventually(lambda: notes.read_text().count("begin") == 2, "the second run's task")
+    lines = [line.split() for line in notes.read_text().splitlines()]
+    second = [i for i, line in enumerate(lines) if line[0] == "begin"][1]
+    assert float(lines[second - 1][2]) - began[0] < LEASE + 1
+    # Whatever the first run would have done afterwards would stand among the second's beats.
+    (project.folder / "notes.go").touch()
+    things.await_success("one")
+    assert notes.read_text().count("end") == 1
+    assert b.stop() == 0
+
+
+@pytest.mark.xdist_group("own control plane")
+def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_it_is_back(
+    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+) -> None:
+    project.allow_leases()
+    project.role("thing", HOLD)
+    project.watch("thing")
+    a = replica(project, "a", "--leader-elect")
+    things.create("one", {"size": 1})
+    notes = project.folder / "notes"
+    eventually(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
+    devcluster.stop_apiserver()
+    stopped = time.time()
+    lost = a.await_line("Lost")
+    assert when(lost) - stopped <= RENEW + 0.5
+    ended = a.await_line("Ended, since another replica may take the object", name="one")
+    assert when(ended) - stopped <= LEASE + 0.5
+    assert "end" not in notes.read_text()
+    (project.folder / "notes.go").touch()
+    devcluster.start_apiserver()
+    eventually(lambda: len(a.lines(msg="Acquired")) == 2, "the Lease to be taken back")
+    things.await_success("one")
+    assert a.stop() == 0
+
+
+def test_shards_are_shared_evenly_and_follow_who_is_there(
+    project: Project, things: Things, eventually: Eventually, api: Api, namespace: str
+) -> None:
+    project.allow_leases()
+    project.role("thing", MAKE)
+    project.watch("thing")
+    operators = [replica(project, name, "--shards=6") for name in "abc"]
+
+    def shares() -> list[int]:
+        living = [each for each in operators if each.process.poll() is None]
+        return sorted(sum("-shard-" in name for name in acquired(each)) for each in living)
+
+    eventually(lambda: shares() == [2, 2, 2], f"equal shares, not {shares()}")
+    names = [f"thing-{i}" for i in range(6)]
+    for name in names:
+        things.create(name, {"size": 1})
+    for name in names:
+        things.await_success(name)
+    runs = {name: [len(each.runs(name)) for each in operators] for name in names}
+    assert all(sorted(counts) == [0, 0, 1] for counts in runs.values()), runs
+    owner = operators[runs["thing-0"].index(1)]
+    path = f"/api/v1/namespaces/{namespace}/configmaps/thing-0"
+    api.call("DELETE", path)
+    eventually(lambda: api.call("GET", path), "the ConfigMap to come back")
+    owner.await_line("Run ended", name="thing-0", reason="dependent changed")
+    assert sum(len(each.runs("thing-0")) for each in operators) == 2
+    owner.kill()
+    eventually(lambda: shares() == [3, 3], f"equal shares of two, not {shares()}")
+    for name in names:
+        things.merge(name, {"spec": {"size": 2}})
+    for name in names:
+        things.await_success(name)
+    assert all(each.stop() == 0 for each in operators if each is not owner)
