@@ -111,7 +111,7 @@ def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "--leader-elect=true"], "error: --leader-elect=true: leader election is not part of this version yet"),
+        (["run", "--leader-elect=true"], "error: --leader-elect needs --leader-election-id"),
         (["run", "--metrics-secure"], "error: --metrics-secure=true: "),
         (["run", "--watches-file=none.yaml"], "error: none.yaml: there is no such file"),
         (["run", "--reconcile-perod=1h"], "error: unknown flag --reconcile-perod; did you mean --reconcile-period?"),

@@ -44,7 +44,7 @@ def test_the_help_of_run_names_every_flag_its_default_and_its_variable(
         ),
         (["run", "--namespace"], "argument --namespace: expected one argument; see `ansible-operator run --help`"),
         (["run", "--reconcile-period=soon"], "--reconcile-period: 'soon' is not a duration"),
-        (["run", "--leader-elect"], "--leader-elect=true: leader election is not part of this version yet"),
+        (["run", "--leader-elect"], "--leader-elect needs --leader-election-id"),
         (["--zzz"], "unknown flag --zzz"),
     ],
 )

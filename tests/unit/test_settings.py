@@ -211,32 +211,46 @@ class TestDeprecated:
         assert told({"OPERATOR_NAME": "memcached"}, leader_election_id="x").warnings == ()
 
 
+class TestReplicas:
+    def test_they_need_a_name_for_their_leases(self) -> None:
+        for flags in ({"leader_elect": "true"}, {"enable_leader_election": "true"}, {"shards": "3"}):
+            (line,) = refused(**flags)
+            assert "needs --leader-election-id" in line
+        assert told(leader_elect="true", leader_election_id="memcached").settings.leader_elect
+        assert told(shards="3", leader_election_id="memcached").settings.shards == 3
+
+    def test_the_name_must_be_one_of_a_lease(self) -> None:
+        (line,) = refused(leader_election_id="Memcached operator")
+        assert line.startswith("--leader-election-id: 'Memcached operator' is no name of a Lease")
+
+    @pytest.mark.parametrize(("lease", "renew"), [("10s", "10s"), ("5s", "10s"), ("15s", "0s")])
+    def test_a_leader_gives_up_before_others_take_over(self, lease: str, renew: str) -> None:
+        (line,) = refused(
+            leader_elect="true",
+            leader_election_id="a",
+            leader_elect_lease_duration=lease,
+            leader_elect_renew_deadline=renew,
+        )
+        assert line.startswith("--leader-elect-renew-deadline must be ")
+
+    def test_what_only_tunes_them_is_accepted_without_them(self) -> None:
+        found = told(leader_election_id="a", leader_election_namespace="b", leader_elect_lease_duration="5s").settings
+        assert (found.leader_election_id, found.leader_elect_lease_duration, found.leader_elect) == ("a", 5, False)
+
+
 class TestNotYet:
-    @pytest.mark.parametrize(
-        ("flag", "value"),
-        [
-            ("leader_elect", "true"),
-            ("enable_leader_election", "true"),
-            ("metrics_secure", "true"),
-        ],
-    )
-    def test_a_flag_that_asks_for_a_later_feature_is_refused_with_a_sentence(self, flag: str, value: str) -> None:
-        dashed = flag.replace("_", "-")
-        (line,) = refused(**{flag: value})
-        assert line.startswith(f"--{dashed}={value}: ")
+    def test_a_flag_that_asks_for_a_later_feature_is_refused_with_a_sentence(self) -> None:
+        (line,) = refused(metrics_secure="true")
+        assert line.startswith("--metrics-secure=true: ")
         assert line.endswith(" is not part of this version yet; leave it out")
 
     def test_the_environment_cannot_ask_for_a_later_feature_either(self) -> None:
-        (line,) = refused({"ANSIBLE_OPERATOR_LEADER_ELECT": "true"})
-        assert line.startswith("ANSIBLE_OPERATOR_LEADER_ELECT=true in the environment: leader election")
+        (line,) = refused({"ANSIBLE_OPERATOR_METRICS_SECURE": "true"})
+        assert line.startswith("ANSIBLE_OPERATOR_METRICS_SECURE=true in the environment: serving metrics over TLS")
 
-    @pytest.mark.parametrize("flag", ["leader_elect", "metrics_secure", "metrics_require_rbac", "inject_owner_ref"])
+    @pytest.mark.parametrize("flag", ["metrics_secure", "metrics_require_rbac", "inject_owner_ref"])
     def test_saying_no_to_a_later_feature_is_accepted(self, flag: str) -> None:
         assert getattr(told(**{flag: "false"}).settings, flag) is False
-
-    def test_what_only_tunes_a_later_feature_is_accepted(self) -> None:
-        found = told(leader_election_id="a", leader_election_namespace="b", leader_elect_lease_duration="20s").settings
-        assert (found.leader_election_id, found.leader_elect_lease_duration) == ("a", 20)
 
     def test_rbac_for_metrics_needs_secure_metrics(self) -> None:
         assert any(
