@@ -25,7 +25,7 @@ from runner import __version__, access, health, log, paths, replicas, user_metri
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
-from runner.dependents_store import ConfigMapStore, FileStore, Store
+from runner.dependents_store import ConfigMapStore, FileStore, JointStore, Store
 from runner.engine.blocks import BlockWriter
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
@@ -158,6 +158,8 @@ class _Operator:
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.Surroundings.of_process())
         store: Store = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
+        if settings.shards > 1:
+            store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
         return Dependents(client, discovery, settings.namespaces, watches, self._wake, store)
 

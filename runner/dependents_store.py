@@ -148,6 +148,22 @@ class ConfigMapStore:
         )
 
 
+class JointStore:
+    """What several replicas keep together: what one has found, another's `save` does not take away, nor its own."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def load(self) -> Kinds:
+        """See Store."""
+        return await self._store.load()
+
+    async def save(self, kinds: Kinds) -> None:
+        """See Store. Of two that save at once one may lose what is new; its next run finds it again."""
+        stored = await self._store.load()
+        await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
+
+
 def _spell(kinds: Kinds) -> dict[str, str]:
     """Write a kind as kubectl does, `Deployment.v1.apps`; a line for each."""
     return {_name(watch): "\n".join(sorted(map(_name, made))) for watch, made in kinds.items()}

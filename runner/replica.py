@@ -158,16 +158,18 @@ class Replica:
             shards=self._layout.shards,
             identity=self._me,
         )
-        while True:
+        while not self._is_draining or not self._is_empty():
             await self._look()
             for step in leader.plan(self._view()):
                 if step.deed is Deed.LEAVE:
                     self._leave(step.name)
             due = [step for step in leader.plan(self._view()) if step.deed is not Deed.LEAVE]
             await asyncio.gather(*(self._write(step) for step in due))
-            if self._is_draining and self._is_empty():
-                return
-            await self._pause(leader.next_look(self._view()))
+            if not self._is_draining or not self._is_empty():
+                await self._pause(leader.next_look(self._view()))
+        # The layout is the others' to keep.
+        self._seats.clear()
+        self._schedule()
 
     def drain(self) -> None:
         """See Holding."""

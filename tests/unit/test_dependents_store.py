@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.dependents_store import FileStore
+from runner.dependents_store import FileStore, JointStore
 from runner.objects import GVK
 
 WATCH = GVK("cache.example.com", "v1alpha1", "Memcached")
@@ -33,6 +33,12 @@ async def test_operators_that_share_a_folder_take_nothing_from_each_other(tmp_pa
     await FileStore(tmp_path).save({WATCH: frozenset({DEPLOYMENT})})
     await FileStore(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
     assert await FileStore(tmp_path).load() == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
+
+
+async def test_replicas_that_share_the_work_keep_what_each_of_them_has_found(tmp_path: Path) -> None:
+    await JointStore(FileStore(tmp_path)).save({WATCH: frozenset({DEPLOYMENT})})
+    await JointStore(FileStore(tmp_path)).save({WATCH: frozenset({CONFIG_MAP})})
+    assert await JointStore(FileStore(tmp_path)).load() == {WATCH: {DEPLOYMENT, CONFIG_MAP}}
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"7", b"\xff"])

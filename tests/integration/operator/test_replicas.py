@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from runner.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
 
-LEASE = 4.0
-RENEW = 2.0
+LEASE = 6.0
+RENEW = 3.0
 ELECTION = (
     "--leader-election-id=thing-operator",
     f"--leader-elect-lease-duration={LEASE}s",
@@ -86,7 +86,7 @@ def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_
     b = replica(project, "b", "--leader-elect")
     spec = lease(api, namespace)
     assert spec["holderIdentity"].startswith("a_")
-    assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (4, 0)
+    assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (LEASE, 0)
     things.create("one", {"size": 1})
     a.await_line("Run started", name="one")
     a.process.send_signal(signal.SIGTERM)
@@ -178,6 +178,7 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_i
     assert a.stop() == 0
 
 
+@pytest.mark.full
 def test_shards_are_shared_evenly_and_follow_who_is_there(
     project: Project, things: Things, eventually: Eventually, api: Api, namespace: str
 ) -> None:
@@ -191,7 +192,7 @@ def test_shards_are_shared_evenly_and_follow_who_is_there(
         return sorted(sum("-shard-" in name for name in acquired(each)) for each in living)
 
     eventually(lambda: shares() == [2, 2, 2], f"equal shares, not {shares()}")
-    names = [f"thing-{i}" for i in range(6)]
+    names = [f"thing-{i}" for i in range(4)]
     for name in names:
         things.create(name, {"size": 1})
     for name in names:
