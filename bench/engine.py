@@ -89,6 +89,7 @@ class _Sides:
         for number in range(1 + repeats):
             both = await self.once(self.cold, case, numbers), await self.once(self.warm, case, numbers)
             if number == 0:
+                await self.warm.engine.settle()  # what it showed is loaded ahead now, and its costs are no later run's
                 continue
             if both[0].did != both[1].did:
                 raise RuntimeError(f"{case.name}: cold did {both[0].did}, warm did {both[1].did}")

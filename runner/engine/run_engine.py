@@ -12,11 +12,12 @@ import signal
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.engine import events, inputdir, processes, redaction
+from runner.engine import advice, events, inputdir, processes, redaction
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
 from runner.engine.supervision import Supervision, signal_name
@@ -58,6 +59,7 @@ class RunEngine:
         self._root = root
         self._starters = Starters(root, settings)
         self._memory_limit = settings.memory_limit
+        self._core = version("ansible-core")
         self._log = log.get(__name__)
         self._runs: set[_Run] = set()
         self._supervisors: set[int] = set()
@@ -197,7 +199,7 @@ class RunEngine:
             fault=_fault(supervision.ending, how, self._memory_limit),
             duration=time.monotonic() - began,
         )
-        return events.conclude(progress, end)
+        return advice.add(events.conclude(progress, end), self._core)
 
 
 async def _follow(supervision: Supervision, job: Job, sink: EventSink, stop: _Stop) -> events.Progress:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.engine import advice
 from runner.engine.job import Outcome, TaskFailure
 
 if TYPE_CHECKING:
@@ -159,3 +161,38 @@ async def test_arguments_that_ansible_does_not_know_are_reported_with_what_it_sa
 
     assert ran.result.outcome is Outcome.FAILED
     assert ran.result.message == "ansible-playbook: error: unrecognized arguments: --no-such-flag"
+
+
+STRICT = pytest.mark.skipif(version("ansible-core") < "2.19", reason="ansible-core 2.18 takes any value for a boolean")
+
+
+@STRICT
+@pytest.mark.parametrize(
+    "task",
+    [
+        "{name: broken, debug: {msg: hi}, when: words}",
+        "{name: broken, debug: {msg: hi}, when: 1}",
+        "{name: broken, debug: {msg: hi}, when: ''}",
+        "{name: broken, command: 'true', failed_when: words}",
+        "{name: broken, assert: {that: words}}",
+    ],
+)
+async def test_a_conditional_that_has_been_broken_since_2_19_fails_with_the_setting_that_helps(
+    runs: Runs, task: str
+) -> None:
+    playbook = runs.tasks(f"- set_fact: {{words: [a, b]}}\n- {task}")
+
+    failed = await runs.run(playbook)
+    helped = await runs.run(playbook, environment={"ANSIBLE_ALLOW_BROKEN_CONDITIONALS": "true"})
+
+    (failure,) = failed.result.failures
+    assert failure.task == "broken"
+    assert failure.message.endswith(f"({advice.ADVICE})"), failure.message
+    assert not any(advice.ADVICE in failure.message for failure in helped.result.failures)
+
+
+@STRICT
+async def test_what_a_task_itself_says_of_conditions_gets_no_advice(runs: Runs) -> None:
+    ran = await runs.run(runs.tasks("- {name: own, assert: {that: 1 == 2, fail_msg: Conditionals must be true.}}"))
+
+    assert [failure.message for failure in ran.result.failures] == ["Conditionals must be true."]

@@ -1,0 +1,45 @@
+"""What to do about failures that come from ansible-core itself rather than from what a role does.
+
+Since ansible-core 2.19 a conditional that gives no boolean is a failure where earlier ones took it for true or false.
+Roles that worked for years meet it with an upgrade, and Ansible's own message does not name the setting that helps.
+Decisions only, no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from runner.engine.job import RunResult
+
+_BROKEN = re.compile(
+    r"Conditional result \S+ was derived from value of type .* Conditionals must have a boolean result\."
+    r"|\bEmpty conditional expressions are not allowed\."
+    r"|\bConditional expressions must be strings\.",
+    re.DOTALL,
+)
+"""How ansible-core 2.19 to 2.22 say that a conditional is broken."""
+_FIRST, _GONE = (2, 19), (2, 23)
+"""Versions of ansible-core that have the setting, from and before: as its own description says."""
+ADVICE = (
+    "ansible-core is stricter with conditionals since 2.19: have the condition give true or false (`x | length > 0`, "
+    "`x is defined`, `x | bool`), or let it pass as before 2.19 by `allow_broken_conditionals = true` in the section "
+    "[defaults] of ansible.cfg, or by the variable ANSIBLE_ALLOW_BROKEN_CONDITIONALS=true of the operator"
+)
+
+
+def add(result: RunResult, core: str) -> RunResult:
+    """Say in each failure that comes from stricter templating what helps; `core` is ansible-core's version."""
+    if not _has_setting(core):
+        return result
+    failures = tuple(replace(failure, message=_with_advice(failure.message)) for failure in result.failures)
+    return replace(result, failures=failures, message=_with_advice(result.message))
+
+
+def _with_advice(message: str) -> str:
+    return f"{message} ({ADVICE})" if _BROKEN.search(message) else message
+
+
+def _has_setting(core: str) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", core)
+    return found is not None and _FIRST <= (int(found[1]), int(found[2])) < _GONE
