@@ -24,6 +24,7 @@ from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.options import GROUPS, OPTIONS, Option
 from runner.scaffold import cli as scaffold_cli
+from runner.schema import cli as schema_cli
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -117,6 +118,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     validate.add_argument("--strict", action="store_true", help="warnings are errors")
     _command(commands, "version", _version, "show the versions of this program and what it works with", "", "")
     scaffold_cli.add_commands(commands)
+    schema_cli.add_commands(commands)
     devcluster_cli.add_commands(commands)
     return parser, list(commands.choices)
 

@@ -19,6 +19,7 @@ EXAMPLES = """\
 first steps:
   ansible-operator init                begin a project in this folder
   ansible-operator create api          add a kind to it
+  ansible-operator generate crds       write the schema of its spec from the role's argument specs
   ansible-operator validate            check ./watches.yaml and the roles it names
   ansible-operator cluster up          start a control plane on this machine, for trying
   ansible-operator run                 run the operator on the cluster of your kubeconfig
@@ -68,7 +69,7 @@ _OLD_SPELLINGS: dict[tuple[str, ...], str] = {
     ("run", "ansible"): "`run ansible` is today's `ansible-operator run`",
     ("exec-entrypoint",): "`exec-entrypoint ansible` is today's `ansible-operator run`",
     ("build",): "`build` is today's `docker build`, or `make docker-build` in a project",
-    ("generate",): "`generate` has no successor here: CRDs are written by hand, in config/crd",
+    ("generate", "crd"): "`generate crd` is `ansible-operator generate crds`",
 }
 
 

@@ -17,9 +17,9 @@ import yaml
 from runner.errors import ConfigError
 from runner.scaffold import names, project, templates
 from runner.scaffold.changeset import ChangeSet
-from runner.scaffold.edits import insert
 from runner.scaffold.names import Resource
 from runner.scaffold.project import Project
+from runner.yamledits import insert
 
 _WATCHES = PurePosixPath("watches.yaml")
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import ConfigError
-from runner.scaffold.edits import insert
+from runner.yamledits import insert
 
 ITEM = "- new: 1\n  more: [2]\n"
 RESOURCES = ("resources",)

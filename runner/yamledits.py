@@ -1,4 +1,4 @@
-"""Additions to lists in YAML files that people edit too: their text stays as it is, comments and all.
+"""Changes of YAML files that people edit too: the rest of their text stays as it is, comments and all.
 
 Works on text, guided by the parser's marks. Promises: what is returned differs from what was given by inserted lines
 (or by an empty list that became one with an item), and parses to the old document with just the item added; where that
@@ -15,6 +15,7 @@ import yaml
 from runner.errors import ConfigError
 
 _INDENT = 2
+_WIDTH = 100
 
 
 def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
@@ -41,6 +42,21 @@ def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
     if _parsed(after) != _with(before, path, added):
         raise ConfigError(f"{file}: cannot be changed without changing its meaning; add this by hand:\n{item}")
     return after
+
+
+def replace(text: str, node: yaml.Node, value: Any) -> str:
+    """Return `text` with the lines of a block `node` of it written anew from `value`."""
+    lines = text.splitlines(keepends=True)
+    body = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    piece = textwrap.indent(body, " " * node.start_mark.column)
+    return "".join([*lines[: node.start_mark.line], piece, *lines[_last_line(node) :]])
+
+
+class _Dumper(yaml.SafeDumper):
+    """Indents the items of lists."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
+        super().increase_indent(flow, False)  # noqa: FBT003 - the same
 
 
 def _inserted(text: str, root: yaml.Node | None, path: tuple[str, ...], item: str, file: str) -> str:

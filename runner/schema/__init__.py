@@ -1,0 +1,1 @@
+"""A role's argument specs as the schema of a CRD."""

@@ -1,0 +1,130 @@
+"""Where argument specs and CRDs stand, and how a schema gets into a CRD whose other lines people wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner import yamledits
+from runner.errors import ConfigError
+from runner.objects import GVK
+from runner.schema.fields import ANYTHING, Json, Maker
+from runner.watches import Role, Watch
+
+_SPECS = ("meta/argument_specs.yml", "meta/argument_specs.yaml")
+_RULES = "meta/crd_validations.yml"
+_ANY_SPEC: Json = {"description": "What is wanted.", "type": "object", **ANYTHING, "default": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A CRD's file, as it is and as it should be."""
+
+    path: Path
+    before: str
+    after: str
+    problems: tuple[str, ...]
+    """What the role says and the schema cannot, a sentence each."""
+
+
+def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
+    """Put the schemas of the watches' roles into the CRDs of their kinds, which are looked for in `folder`.
+
+    Versions of one kind may share a file. Raises ConfigError.
+    """
+    made: dict[Path, Generated] = {}
+    for watch in watches:
+        path, text = _crd(folder, watch.gvk)
+        known = made.get(path, Generated(path, text, text, ()))
+        maker = Maker(watch.snake_case_parameters)
+        schema = _schema(watch, maker)
+        after = replace_spec(known.after, watch.gvk.version, schema, str(path))
+        made[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
+    return list(made.values())
+
+
+def _schema(watch: Watch, maker: Maker) -> Json:
+    """The spec's schema: what the role says, or anything where it says nothing."""
+    content = watch.content
+    entry = _entry(content.path) if isinstance(content, Role) else None
+    schema = dict(_ANY_SPEC) if entry is None else maker.spec(entry, frozenset(watch.vars))
+    further = _further(content.path) if isinstance(content, Role) else []
+    if further:
+        schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), *further]
+    return schema
+
+
+def _entry(role: Path) -> dict[str, Any] | None:
+    """The argument spec of a role's `main`; None where it has none."""
+    for name in _SPECS:
+        document = _load(role / name)
+        if document is not None:
+            specs = document.get("argument_specs") if isinstance(document, dict) else None
+            if not isinstance(specs, dict):
+                raise ConfigError(f"{role / name}: has no `argument_specs`, a map from entry points to their options")
+            entry = specs.get("main")
+            return entry if isinstance(entry, dict) else None
+    return None
+
+
+def _further(role: Path) -> list[dict[str, str]]:
+    """Rules that people wrote themselves: a list of `rule` and `message`."""
+    document = _load(role / _RULES)
+    rules = [] if document is None else document
+    if not isinstance(rules, list) or not all(isinstance(each, dict) and "rule" in each for each in rules):
+        raise ConfigError(f"{role / _RULES}: is no list of rules; each is a map with `rule` and `message`")
+    return rules
+
+
+def _crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        document = _load(path)
+        spec = document.get("spec") if isinstance(document, dict) else None
+        names = spec.get("names") if isinstance(spec, dict) else None
+        if not isinstance(spec, dict) or not isinstance(names, dict):
+            continue
+        if (spec.get("group"), names.get("kind")) == (gvk.group, gvk.kind):
+            return path, path.read_text(encoding="utf-8")
+    raise ConfigError(f"{folder}: holds no CRD of {gvk}; `ansible-operator create api` writes one")
+
+
+def _load(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+
+def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
+    """Return a CRD's text with another schema of a version's `spec`; every line around it stays. Raises ConfigError."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    versions = _value(_value(root, "spec"), "versions")
+    entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
+    entry = next((each for each in entries if getattr(_value(each, "name"), "value", None) == version), None)
+    node = entry
+    for key in ("schema", "openAPIV3Schema", "properties", "spec"):
+        node = _value(node, key)
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:
+        raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` to be replaced")
+    text = yamledits.replace(text, node, schema)
+    whole = _value(_value(entry, "schema"), "openAPIV3Schema")
+    if schema.get("required") and whole is not None and _value(whole, "required") is None:
+        lines, indent = text.splitlines(keepends=True), " " * whole.start_mark.column
+        lines.insert(whole.start_mark.line, f"{indent}required:\n{indent}  - spec\n")
+        text = "".join(lines)
+    return text
+
+
+def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            if name.value == key:
+                found: yaml.Node = value
+                return found
+    return None

@@ -1,0 +1,111 @@
+"""What argument specs say of several options at once, as rules of the Common Expression Language.
+
+Pure. The rules stand beside the options they are about, so `self` is the object that holds them
+(https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Rule = dict[str, str]
+
+_RESERVED = frozenset(
+    {
+        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
+        *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
+    }
+)
+"""Words that the language keeps for itself."""
+
+
+def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule], list[str]]:
+    """Return the rules that `holder` asks for, and sentences about those that cannot be written.
+
+    `names` are the options and the fields that stand for them.
+    """
+    found: list[Rule] = []
+    untold: list[str] = []
+    makers: tuple[tuple[str, Callable[[Any, Mapping[str, str]], Iterator[Rule]]], ...] = (
+        ("mutually_exclusive", _exclusive),
+        ("required_together", _together),
+        ("required_one_of", _one_of),
+        ("required_if", _if),
+        ("required_by", _by),
+    )
+    for key, make in makers:
+        try:
+            found += make(holder.get(key) or (), names)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            untold.append(f"{key} is not understood, or names an option that there is not; no rule is made of it")
+    return found, untold
+
+
+def _exclusive(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
+    for group in _groups(groups):
+        # Pairs, not a sum: within a list without a limit, the API server refuses rules that go through lists again.
+        pairs = itertools.combinations((_has(name, names) for name in group), 2)
+        rule = " && ".join(f"!({first} && {second})" for first, second in pairs) or "true"
+        yield {"rule": rule, "message": f"only one of {_list(group, names)} may be set"}
+
+
+def _together(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
+    for group in _groups(groups):
+        first, *rest = (_has(name, names) for name in group)
+        same = " && ".join(f"{first} == {each}" for each in rest) or "true"
+        yield {"rule": same, "message": f"{_list(group, names)} must be set together"}
+
+
+def _one_of(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
+    for group in _groups(groups):
+        given = " || ".join(_has(name, names) for name in group)
+        yield {"rule": given, "message": f"one of {_list(group, names)} must be set"}
+
+
+def _if(conditions: Any, names: Mapping[str, str]) -> Iterator[Rule]:
+    for condition in conditions:
+        name, value, wanted, *rest = condition
+        any_of = bool(rest and rest[0])
+        given = (" || " if any_of else " && ").join(_has(each, names) for each in wanted)
+        literal = json.dumps(value, ensure_ascii=False)
+        rule = f"!({_has(name, names)} && {_field(name, names)} == {literal}) || ({given})"
+        what = f"one of {_list(wanted, names)}" if any_of and len(wanted) > 1 else _list(wanted, names)
+        yield {"rule": rule, "message": f"{what} must be set when {names[name]} is {literal}"}
+
+
+def _by(owners: Any, names: Mapping[str, str]) -> Iterator[Rule]:
+    for name, needed in dict(owners).items():
+        wanted = [needed] if isinstance(needed, str) else list(needed)
+        given = " && ".join(_has(each, names) for each in wanted)
+        rule = f"!{_has(name, names)} || ({given})"
+        yield {"rule": rule, "message": f"{_list(wanted, names)} must be set when {names[name]} is"}
+
+
+def _groups(groups: Any) -> Iterator[list[str]]:
+    """Lists of names; one list alone may stand without another around it."""
+    yield from [groups] if groups and all(isinstance(each, str) for each in groups) else map(list, groups)
+
+
+def _list(group: Any, names: Mapping[str, str]) -> str:
+    *most, last = (names[name] for name in group)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _has(name: str, names: Mapping[str, str]) -> str:
+    return f"has({_field(name, names)})"
+
+
+def _field(name: str, names: Mapping[str, str]) -> str:
+    return f"self.{escaped(names[name])}"
+
+
+def escaped(key: str) -> str:
+    """Return a key as the language wants it in a path."""
+    if key in _RESERVED:
+        return f"__{key}__"
+    parts = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+    return re.sub(r"__|\.|-|/", lambda found: parts[found[0]], key)

@@ -1,0 +1,126 @@
+"""`generate crds`, as a user types it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import cli
+
+Type = Callable[[str], tuple[int, str, str]]
+CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
+SPECS = Path("roles/memcached/meta/argument_specs.yml")
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str) -> tuple[int, str, str]:
+        code = cli.main(shlex.split(line))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    assert run("init --domain example.com --project-name mc --group cache --kind Memcached")[0] == 0
+    return run
+
+
+def specs(**entry: Any) -> None:
+    SPECS.write_text(yaml.safe_dump({"argument_specs": {"main": entry}}))
+
+
+def spec_of(number: int = 0) -> dict[str, Any]:
+    schema = yaml.safe_load(CRD.read_text())["spec"]["versions"][number]["schema"]["openAPIV3Schema"]
+    found: dict[str, Any] = schema["properties"]["spec"]
+    return found
+
+
+def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> None:
+    CRD.write_text(CRD.read_text().replace("  scope: Namespaced\n", "  # by hand\n  scope: Namespaced\n"))
+    before = CRD.read_text().splitlines()
+    specs(options={"size": {"type": "int"}})
+    assert typed("generate crds") == (0, f"changed  {CRD}\n", "")
+    assert spec_of() == {
+        "type": "object",
+        "properties": {"size": {"type": "integer", "format": "int64"}},
+        "default": {},
+    }
+    after = CRD.read_text().splitlines()
+    gone = [line.strip() for line in before if line not in after]
+    assert gone == ["description: What is wanted."]
+
+
+def test_it_is_stable(typed: Type) -> None:
+    specs(options={"size": {"type": "int", "required": True}}, required_one_of=[["size"]])
+    assert typed("generate crds")[0] == 0
+    once = CRD.read_text()
+    assert typed("generate crds --check") == (0, "all 1 CRDs are as they should be\n", "")
+    assert typed("generate crds")[0] == 0
+    assert CRD.read_text() == once
+    assert once.count("- spec\n") == 1
+
+
+def test_a_check_writes_nothing_and_fails_where_something_differs(typed: Type) -> None:
+    before = CRD.read_text()
+    specs(options={"size": {"type": "int"}})
+    assert typed("generate crds --check") == (1, f"differs  {CRD}\n", "")
+    assert CRD.read_text() == before
+
+
+def test_a_role_without_argument_specs_takes_anything(typed: Type) -> None:
+    SPECS.unlink()
+    assert typed("generate crds")[0] == 0
+    assert spec_of()["x-kubernetes-preserve-unknown-fields"] is True
+
+
+def test_further_rules_come_from_a_file_of_the_role(typed: Type) -> None:
+    rule = {"rule": "self.size < 10", "message": "at most nine"}
+    (SPECS.parent / "crd_validations.yml").write_text(yaml.safe_dump([rule]))
+    specs(options={"size": {"type": "int"}}, required_one_of=[["size"]])
+    assert typed("generate crds")[0] == 0
+    assert [each["message"] for each in spec_of()["x-kubernetes-validations"]] == [
+        "one of size must be set",
+        "at most nine",
+    ]
+
+
+def test_only_the_watched_version_is_written(typed: Type) -> None:
+    assert typed("create api --group cache --version v1 --kind Memcached")[0] == 0
+    specs(options={"size": {"type": "int"}})
+    assert typed("generate crds")[0] == 0
+    assert "size" in spec_of(0)["properties"]
+    assert "properties" not in spec_of(1)
+
+
+def test_what_a_schema_cannot_say_is_a_warning(typed: Type) -> None:
+    specs(options={"size": {"type": "int", "default": "many"}})
+    code, _, err = typed("generate crds")
+    assert code == 0
+    assert err == f"warning: {CRD}: spec.size: the default 'many' is no integer; left out\n"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "why"),
+    [
+        (CRD.unlink, "holds no CRD of cache.example.com/v1alpha1, Kind=Memcached"),
+        (lambda: CRD.write_text("a: ["), "cannot be read"),
+        (
+            lambda: CRD.write_text(CRD.read_text().replace("name: v1alpha1", "name: v1")),
+            "version v1alpha1 has no `schema",
+        ),
+        (lambda: SPECS.write_text("a: 1"), "has no `argument_specs`"),
+        (lambda: (SPECS.parent / "crd_validations.yml").write_text("a: 1"), "is no list of rules"),
+        (lambda: Path("watches.yaml").write_text("[]"), "watches nothing"),
+    ],
+)
+def test_what_cannot_be_done_is_told(typed: Type, break_it: Callable[[], object], why: str) -> None:
+    specs(options={})
+    break_it()
+    code, out, err = typed("generate crds")
+    assert (code, out) == (2, "")
+    assert why in err
