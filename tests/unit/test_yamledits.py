@@ -89,7 +89,7 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(_VALUES, max_size=3), _VALUES, st.integers(1, 4))
 def test_whatever_the_list_holds_only_lines_are_added(held: list[object], behind: object, indent: int) -> None:
     document = {"resources": held, "z": behind}
