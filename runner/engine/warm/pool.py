@@ -9,6 +9,7 @@ for each reason, and another attempt is made later. Servers are few, and those t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ _NEEDED = 192 << 20
 """Bytes of memory that must be free for one more server than one."""
 _RETRY_FIRST, _RETRY_LAST = 1.0, 300.0
 _RENEW_FIRST, _RENEW_LAST = 10.0, 1800.0
-"""Seconds between servers that differ only in what was learned."""
+"""Seconds that a server serves at least before another takes its place that differs only in what was learned."""
 _ATTEMPTS = 3
 """Servers that an order is given to before it goes the cold way."""
 _TOO_SHORT = 10.0
@@ -52,6 +53,8 @@ class _Slot:
     learns: bool = True
     renewing: asyncio.Task[None] | None = None
     renew_at: float = 0.0
+    hurried: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody waits for what was learned to be loaded."""
     renewals: int = 0
     early_deaths: int = 0
     failures: int = 0
@@ -134,8 +137,10 @@ class Pool:
 
     async def settle(self) -> None:
         """Wait until what runs have shown so far is loaded ahead."""
-        while waiting := [slot.renewing for slot in self._slots.values() if slot.renewing]:
-            await asyncio.wait(waiting)
+        while waiting := [slot for slot in self._slots.values() if slot.renewing]:
+            for slot in waiting:
+                slot.hurried.set()
+            await asyncio.wait([slot.renewing for slot in waiting if slot.renewing])
 
     async def warm_up(self, environment: Mapping[str, str]) -> None:
         """Start the server for an environment before it is needed."""
@@ -208,6 +213,7 @@ class Pool:
             slot.starting = None
         old, slot.server = slot.server, server
         slot.failures, slot.retry_at, slot.problem, slot.unlike = 0, 0.0, "", ""
+        slot.renew_at = max(slot.renew_at, _now() + _RENEW_FIRST)
         if old:
             self._do(old.close())
         self._do(self._watch(slot, server))
@@ -243,7 +249,10 @@ class Pool:
     async def _renew(self, slot: _Slot) -> None:
         """Replace a server by one that has loaded what was learned; ever more seldom, as runs differ for ever."""
         try:
-            await asyncio.sleep(slot.renew_at - _now())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(slot.renew_at - _now()):
+                    await slot.hurried.wait()
+            slot.hurried.clear()
             slot.renew_at = _now() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
             slot.renewals += 1
             await self._replace(slot)
