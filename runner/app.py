@@ -139,6 +139,7 @@ class _Operator:
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
             )
             await self._open_user_metrics(stack)
+            self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             await self._serve(stack, engine)
             await self._work(engine, [dependents.follow(), references.follow()], holding)
@@ -150,8 +151,15 @@ class _Operator:
         engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, limit))
         for watch in self._watches:
             engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
-        engine.expect((watch.content for watch in self._watches), self._environment)
         return engine
+
+    def _expect_runs(self, engine: RunEngine) -> None:
+        """Have runs made ready, once their environment is complete: what is made ready serves the very same only."""
+        watches = [watch for watch in self._watches if engine.is_warm(watch.engine)]
+        contents = [watch.content for watch in watches]
+        contents += [watch.finalizer.content for watch in watches if watch.finalizer]
+        if contents:
+            engine.expect(contents, self._environment)
 
     def _dependents(self, client: Client, discovery: Discovery) -> Dependents:
         """What runs make is watched for every watch, unless owner injection is off."""

@@ -256,7 +256,7 @@ _ANSIBLE = (
     Option("ansible-args", "", _text, "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"),
     Option(
         "engine",
-        "exec",
+        "auto",
         _one_of(*ENGINES),
         "how runs are started: warm (forked from a process that has Ansible loaded), exec (a new interpreter each), or "
         "auto: warm where the installed ansible-core was tested with it; engine: of a watch wins",

@@ -67,10 +67,12 @@ class Starters:
             self._log.info("Runs start new interpreters (engine exec), not the warm engine", reason=self._problem)
         return self._cold
 
+    def is_warm(self, name: EngineName | None) -> bool:
+        """Whether runs are forked that name this engine; None means the default."""
+        return self.of(name) is self._warm
+
     async def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
-        """Make ready what runs of these with this environment will need, if they are to be warm."""
-        if self.of(None) is not self._warm:
-            return
+        """Make ready what warm runs of these with this environment will need."""
         names = await asyncio.to_thread(lambda: frozenset().union(*map(content.modules, contents)))
         self._warm.load_ahead(environment, Load(modules=names))
         await self._warm.warm_up(environment)

@@ -67,8 +67,12 @@ class RunEngine:
         self._expecting: set[asyncio.Task[None]] = set()
         processes.adopt_orphans()
 
+    def is_warm(self, engine: EngineName | None) -> bool:
+        """Whether runs are forked that name this engine; None means the default."""
+        return self._starters.is_warm(engine)
+
     def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
-        """Make ready what runs of these roles and playbooks will need; they need not wait for it."""
+        """Make ready what warm runs of these roles and playbooks will need; they need not wait for it."""
         task = asyncio.create_task(self._expect(tuple(contents), environment))
         self._expecting.add(task)
         task.add_done_callback(self._expecting.discard)

@@ -20,8 +20,8 @@ from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
 from runner.watches import Content, Playbook, Role
 
-ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "exec")
-"""`auto` tests the other engine; also what the operators that tests start are told."""
+ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
+"""`exec` tests the other engine."""
 WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT", "").split(",")))
 """Shortcuts that are not taken."""
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
@@ -112,7 +112,9 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     root = tmp_path_factory.mktemp("engine") / "runner"
     engine = RunEngine(root, EngineSettings(ENGINE, WITHOUT, 0))
     yield engine, root
+    problem = engine.problem
     await engine.close(0)
+    assert problem is None, "not every run was warm"
 
 
 @pytest.fixture

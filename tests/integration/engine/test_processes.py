@@ -20,13 +20,13 @@ from runner.engine import processes
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Outcome
 from runner.engine.run_engine import RunEngine
+from tests.integration.engine.conftest import ENGINE
 
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "exec")
 ProcessesOf = Callable[[Path], list[int]]
 Eventually = Callable[..., None]
 
@@ -218,14 +218,13 @@ OPERATOR = textwrap.dedent("""
     from runner.watches import Playbook
 
     async def main():
-        root, playbook = map(Path, sys.argv[1:])
+        root, playbook, engine = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
         job = Job(
             ident="run", gvk=GVK("g", "v1", "K"), key=ObjectKey("n", "o"), content=Playbook(playbook),
             run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
             ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
         )
-        settings = EngineSettings(os.environ.get("ANSIBLE_OPERATOR_ENGINE", "exec"), frozenset(), 0)
-        await RunEngine(root, settings).run(job, lambda event: None)
+        await RunEngine(root, EngineSettings(engine, frozenset(), 0)).run(job, lambda event: None)
 
     asyncio.run(main())
 """)
@@ -238,7 +237,7 @@ async def test_nothing_outlives_an_operator_that_is_killed(
     processes_of: ProcessesOf,
 ) -> None:
     root = tmp_path / "other-root"
-    command = [sys.executable, "-c", OPERATOR, str(root), str(lingering(runs, marks).path)]
+    command = [sys.executable, "-c", OPERATOR, str(root), str(lingering(runs, marks).path), ENGINE]
     operator = subprocess.Popen(command)  # noqa: ASYNC220 - it starts at once
     await until(lambda: started(marks))
     daemons = alive(marks)

@@ -279,6 +279,7 @@ class Project:
         own = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))},
             "ANSIBLE_GATHERING": "explicit",
+            **{name: os.environ[name] for name in ("ANSIBLE_OPERATOR_ENGINE",) if name in os.environ},
             **(environment or {}),
         }
         with log.open("wb") as output:

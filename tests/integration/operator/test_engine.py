@@ -1,4 +1,4 @@
-"""What the operator says of itself where no run can be forked: the environment of these leads plugins astray."""
+"""Which engine runs take, and what the operator says where no run can be forked."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import urllib3
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Operator, Project
+    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
 
 ASTRAY = {"ANSIBLE_FILTER_PLUGINS": "../relative"}
 WHY = "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder"
+HELLO = "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n"
+READY, STARTED = "Fork server is ready", "Run's process started"
 
 
 def _get(operator: Operator, path: str) -> str:
@@ -42,3 +44,36 @@ def test_an_operator_that_may_be_warm_and_cannot_is_ready_and_counts_it(project:
     assert WHY in said["reason"]
     assert operator.is_ready()
     assert "ansible_operator_warm_engine_problem 1.0" in _get(operator, "/metrics")
+
+
+def servers_before_first_run(operator: Operator) -> int:
+    told = [line["msg"] for line in operator.lines() if line["msg"] in {READY, STARTED}]
+    return told.index(STARTED)
+
+
+def test_the_first_run_is_forked_from_the_server_that_the_operator_made_ready_when_it_started(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", HELLO)
+    project.watch("thing")
+    operator = project.start("--log-level=debug")
+    operator.await_line(READY)
+
+    things.create("one")
+    things.await_success("one")
+
+    assert servers_before_first_run(operator) == 1
+    assert "the slow way" not in operator.log
+
+
+def test_an_operator_whose_watches_want_new_interpreters_keeps_no_server(project: Project, things: Things) -> None:
+    project.role("thing", HELLO)
+    project.watch("thing", engine="exec")
+    operator = project.start("--log-level=debug")
+
+    things.create("one")
+    things.await_success("one")
+
+    assert servers_before_first_run(operator) == 0
+    assert operator.stop() == 0
+    assert not operator.lines(msg=READY)
