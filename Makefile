@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASE ?= spine
 WORKERS ?= 2
 
-.PHONY: help setup fmt check test test-unit test-integration test-full test-warm bench demo run build lock clean
+.PHONY: help setup fmt check test test-unit test-integration test-full bench demo run build lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,14 +36,13 @@ test-unit: $(VENV)/.made-from
 	$(BIN)/pytest -n $(WORKERS) tests/unit
 
 test-integration: setup
-	$(BIN)/pytest -m "not full and not warm" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
+	$(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
 
 test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
-	$(BIN)/pytest -m "full and not warm" -n $(WORKERS) --dist loadgroup tests
+	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
+	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup \
+		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
 	hack/matrix 2.18 2.19 2.20 2.21
-
-test-warm: setup ## The warm engine: what both engines show of the same runs, and what is its own
-	$(BIN)/pytest -m warm -n $(WORKERS) --dist loadgroup tests
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

@@ -30,7 +30,7 @@ SMALL = {
     ("case", "goals"),
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
-        pytest.param("engine", [6, 6, 80], marks=pytest.mark.warm),
+        pytest.param("engine", [6, 6, 80], marks=pytest.mark.full),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
     ],
 )

@@ -16,7 +16,7 @@ from runner.engine.run_engine import RunEngine
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.warm]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WHENCE = """
 #!/usr/bin/python

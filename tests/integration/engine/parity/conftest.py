@@ -130,7 +130,7 @@ class Parity:
     ) -> Observation:
         """Run `hanging.yml` with both, `act` once it hangs, compare, and return what the cold run showed.
 
-        With `broken_off` the run's own files may end anywhere.
+        With `broken_off` the run's own files may end anywhere: what is told to end may still write how its task failed.
         """
         seen = []
         for engine in ("exec", self.name):
@@ -274,4 +274,6 @@ async def parity(place: Place, processes_of: Callable[[Path], list[int]]) -> Asy
     engine.check(name, "PARITY_ENGINE")
     keep = os.environ.get("PARITY_KEEP")
     yield Parity(engine, name, place, processes_of, Path(keep) if keep else None)
+    problem = engine.problem
     await engine.close(0)
+    assert problem is None, "not every run was warm"

@@ -15,7 +15,7 @@ from runner.engine.job import Outcome
 if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Hanging, Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.warm]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def kill(number: signal.Signals, find: Callable[[Hanging], int]) -> Callable[[Hanging], None]:
@@ -43,12 +43,16 @@ def supervisor(hanging: Hanging) -> int:
 
 
 async def test_a_hung_module_is_ended_by_canceling_the_run(parity: Parity) -> None:
-    await parity.interrupted("module", Outcome.CANCELED, lambda hanging: hanging.cancel(), how="stubborn")
+    await parity.interrupted(
+        "module", Outcome.CANCELED, lambda hanging: hanging.cancel(), how="stubborn", broken_off=True
+    )
 
 
 @pytest.mark.full  # waits for the deadline
 async def test_a_hung_module_is_ended_by_the_deadline(parity: Parity) -> None:
-    cold = await parity.interrupted("module", Outcome.TIMED_OUT, lambda _: None, how="stubborn", deadline=15.0)
+    cold = await parity.interrupted(
+        "module", Outcome.TIMED_OUT, lambda _: None, how="stubborn", deadline=25.0, broken_off=True
+    )
 
     assert "during task 'hanging in a module'" in cold.result.message
 

@@ -11,7 +11,7 @@ from runner.engine.job import Outcome
 if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.warm]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
@@ -21,6 +21,7 @@ async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
     assert str(cold.task("deprecated")["msg"]).startswith("['localhost']")
 
 
+@pytest.mark.full
 async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
     cold = await parity("library.yml")
 
@@ -30,6 +31,7 @@ async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
     assert cold.task("so do utils")["who"] == "the project's"
 
 
+@pytest.mark.full
 async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -> None:
     cold = await parity("modules.yml")
 

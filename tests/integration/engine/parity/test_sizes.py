@@ -9,9 +9,10 @@ import pytest
 if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.warm]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.full
 async def test_large_and_odd_output_and_many_items(parity: Parity) -> None:
     cold = await parity("sizes.yml", verbosity=1)
 
@@ -19,6 +20,7 @@ async def test_large_and_odd_output_and_many_items(parity: Parity) -> None:
     assert len(cold.of("runner_item_on_ok")) == 500 + 500 + 50
 
 
+@pytest.mark.full
 async def test_two_hundred_tasks_of_which_half_are_skipped(parity: Parity) -> None:
     cold = await parity("many.yml")
 
