@@ -213,7 +213,7 @@ class Parity:
             "ansible_args": "",
             "max_artifacts": 20,
             "kubeconfig": "apiVersion: v1\nkind: Config\n",
-            "deadline": 280.0,
+            "deadline": 850.0,
         }
         extra_vars = {**given, **changes.pop("extra_vars", {})}
         environment = {"ANSIBLE_GATHERING": "explicit", **changes.pop("environment", {})}

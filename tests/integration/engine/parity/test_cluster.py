@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from runner.devcluster import DevCluster
     from tests.integration.engine.parity.conftest import Parity
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -11,7 +11,7 @@ from runner.engine.job import Outcome
 if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Parity
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 
 
 async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.integration.engine.parity.conftest import Parity
     from tests.integration.engine.parity.observe import Observation
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 
 
 async def test_modules_that_do_what_no_module_should(parity: Parity) -> None:
