@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASE ?= spine
 WORKERS ?= 2
 
-.PHONY: help setup fmt check test test-unit test-integration test-full bench demo run build lock clean
+.PHONY: help setup fmt check test test-unit test-integration test-full faults bench demo run build lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 t
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
 	hack/matrix 2.18 2.19 2.20 2.21
+
+faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md
+	$(BIN)/python -m tests.faults
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

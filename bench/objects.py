@@ -88,6 +88,16 @@ async def create_held(client: Client, namespace: str, count: int, size: int) -> 
     await concurrently(range(1, count), lambda number: _create_held(client, namespace, f"held-{number:05}", text))
 
 
+async def create(client: Client, namespace: str, count: int, size: int) -> None:
+    """Create ordinary objects of `size` bytes."""
+    sample = await client.request("POST", path(namespace), body=body("object-00000"))
+    text = "x" * max(size - _stored(sample), 0)
+    await concurrently(
+        range(1, count),
+        lambda number: client.request("POST", path(namespace), body=body(f"object-{number:05}", text)),
+    )
+
+
 async def _create_held(client: Client, namespace: str, name: str, text: str) -> Object:
     obj = body(name, text)
     obj["metadata"]["finalizers"] = [_HOLDER]

@@ -28,6 +28,7 @@ Line = dict[str, Any]
 
 DEADLINE = 300.0
 """Seconds after which what is waited for is not going to happen."""
+_ROOT = Path(__file__).resolve().parents[1]
 _LOOK = 0.02
 _STOP_WITHIN = 60.0
 
@@ -38,15 +39,25 @@ class Project:
 
     folder: Path
     kubeconfig: Path
+    program: tuple[str, ...] = (str(Path(sys.executable).with_name("ansible-operator")),)
+    """What starts the operator, before its command and flags."""
 
     @classmethod
-    def make(cls, folder: Path, kubeconfig: Path, tasks: list[dict[str, Any]]) -> Project:
-        """Write one; a role of YAML is one of JSON as well."""
+    def make(cls, folder: Path, kubeconfig: Path, tasks: list[dict[str, Any]], **options: Any) -> Project:
+        """Write one; a role of YAML is one of JSON as well. `options` are further fields of the watch."""
         role = folder / "roles" / "bench" / "tasks"
         role.mkdir(parents=True)
         (role / "main.yml").write_text(json.dumps(tasks), encoding="utf-8")
-        watch = {"group": GROUP, "version": VERSION, "kind": KIND, "role": "bench"}
+        watch = {"group": GROUP, "version": VERSION, "kind": KIND, "role": "bench", **options}
         (folder / "watches.yaml").write_text(json.dumps([watch]), encoding="utf-8")
+        return cls(folder, kubeconfig)
+
+    @classmethod
+    def sample(cls, folder: Path, kubeconfig: Path) -> Project:
+        """Write one that runs the sample operator's role."""
+        folder.mkdir(parents=True)
+        (folder / "roles").symlink_to(_ROOT / "roles")
+        (folder / "watches.yaml").symlink_to(_ROOT / "watches.yaml")
         return cls(folder, kubeconfig)
 
     @property
@@ -170,7 +181,7 @@ def moment(line: Line) -> float:
 
 def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[str]:
     return [
-        str(Path(sys.executable).with_name("ansible-operator")),
+        *project.program,
         "run",
         f"--kubeconfig={project.kubeconfig}",
         f"--runner-dir={project.runs}",

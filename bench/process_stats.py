@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _MIB = 1024.0
@@ -32,6 +33,40 @@ def cpu_seconds(pid: int) -> float:
     """Return how long the threads that live now have run so far; the kernel counts nanoseconds here."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_bytes().split()[0]) for thread in threads) / 1e9
+
+
+def cpu_seconds_of_tree(pid: int) -> float:
+    """Return how long a process and all below it ran so far, those that ended and were waited for included."""
+    pids = [pid, *_below(pid)]
+    ticks = 0
+    for each in pids:
+        # The command may hold spaces and brackets; what follows its last bracket is fixed (proc_pid_stat(5)).
+        text = Path(f"/proc/{each}/stat").read_bytes()
+        ticks += sum(int(field) for field in text[text.rindex(b")") + 2 :].split()[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def proportional_of_tree(pid: int) -> float:
+    """Return the proportional memory of a process and all below it, in MiB."""
+    return sum(map(proportional, [pid, *_below(pid)]))
+
+
+def open_files(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def below(pid: int) -> int:
+    """Return how many processes there are below one."""
+    return len(_below(pid))
+
+
+def _below(pid: int) -> list[int]:
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        children = [int(child) for child in (thread / "children").read_text(encoding="ascii").split()]
+        found += [each for child in children for each in (child, *_below(child))]
+    return found
 
 
 def _kibibytes(file: Path, name: str) -> int:

@@ -107,3 +107,7 @@ class LeaseLostError(OperatorError):
 
 class TerminalError(OperatorError):
     """Retrying is useless until the object changes."""
+
+
+PASSING = (ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError)
+"""What ends by itself: the API server is away or busy, or a token is about to be renewed. Worth another attempt."""

@@ -7,6 +7,7 @@ what came of it, take the finalizer off, and say when to come back. Knows nothin
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +16,7 @@ from runner.access import Access, Grant
 from runner.engine.artifacts import new_ident
 from runner.engine.job import Engine, Job, Outcome, RunResult, canceled
 from runner.errors import (
+    PASSING,
     ApiError,
     ApiUnavailableError,
     ConflictError,
@@ -201,21 +203,27 @@ class Reconciler:
         return seen if seen is not None and uid_of(seen) == uid_of(obj) else obj
 
     async def _release(self, resource: ApiResource, obj: Object, hold: Hold) -> None:
-        """Take our finalizer off, whoever else writes finalizers at the same time."""
+        """Take our finalizer off, whoever else writes finalizers at the same time.
+
+        Waits while the API server is away: a finalizer that has done its work is not run again.
+        """
         name = self._watch.finalizer.name if self._watch.finalizer else ""
-        uid, attempts = uid_of(obj), 0
-        while (patch := finalizers.removal(name, obj)) is not None:
+        key, uid = key_of(obj), uid_of(obj)
+        seen: Object | None = obj
+        for attempts in itertools.count():
             hold.check()
             try:
-                await self._client.patch(resource, key_of(obj), patch, content_type=PatchType.JSON)
+                seen = seen or await self._client.get(resource, key)
+                patch = finalizers.removal(name, seen)
+                if patch is not None and uid_of(seen) == uid:
+                    await self._client.patch(resource, key, patch, content_type=PatchType.JSON)
             except (ConflictError, InvalidError):
-                await asyncio.sleep(CONFLICT_BACKOFF.after(attempts))
-                attempts += 1
-                obj = await self._client.get(resource, key_of(obj))
-                if uid_of(obj) != uid:
-                    return
+                seen = None  # another writer was quicker
+            except PASSING as error:
+                self._log.warning("Removal of the finalizer is repeated", error=str(error), **key._asdict())
             else:
                 return
+            await asyncio.sleep(CONFLICT_BACKOFF.after(attempts))
 
     def _terms(self, obj: Object, plan: Plan, wishes: Wishes, request: Request) -> Terms:
         finalizer, now = self._watch.finalizer, datetime.now(UTC)

@@ -12,15 +12,7 @@ import time
 from collections.abc import Sequence
 
 from runner import log, status
-from runner.errors import (
-    ApiUnavailableError,
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-    ServerError,
-    ThrottledError,
-)
+from runner.errors import PASSING, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from runner.holding import Hold
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
@@ -46,7 +38,7 @@ class StatusWriter:
     async def write(self, resource: ApiResource, obj: Object, wanted: Sequence[status.Condition], hold: Hold) -> None:
         """Give `obj` the `wanted` conditions, unless it has them. LeaseLostError: it may be another replica's.
 
-        Waits while the API server is away: a run's result is not lost with a connection.
+        Waits while the API server is away or does not know us: a run's result is not lost with a connection.
         """
         delay = _CONFLICT_DELAY
         refusals = 0
@@ -55,7 +47,7 @@ class StatusWriter:
             hold.check()
             try:
                 seen = await self._attempt(resource, seen, wanted)
-            except (ApiUnavailableError, ServerError, ThrottledError) as error:
+            except PASSING as error:
                 delay = max(delay, _OUTAGE_DELAY)
                 self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
             except ForbiddenError as error:

@@ -21,6 +21,7 @@ from runner.engine import advice, events, inputdir, processes, redaction
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
 from runner.engine.supervision import Supervision, signal_name
+from runner.engine.warm import scratch
 from runner.engine.wire import Ending
 from runner.engine_names import EngineName
 from runner.errors import EngineError
@@ -283,6 +284,7 @@ def _end_leftovers(root: Path) -> int:
         time.sleep(0.05)
         left = processes.leftovers(root)
     running = processes.table()
+    scratch.remove_abandoned(root, running)
     for run_dir, identity in inputdir.unfinished(root):
         if not processes.operator_lives(identity, running):
             inputdir.abandon(run_dir)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ import orjson
 from runner.engine import starter
 from runner.engine.starter import READ_AHEAD, Started
 from runner.engine.warm import messages, procfs
+from runner.engine.warm import scratch as scratch_folders
 from runner.engine.warm.messages import Answer, Load
 from runner.engine.wire import PER_RUN, Order
 
@@ -74,9 +73,19 @@ class Server:
 
     @classmethod
     async def _launch(cls, environment: Mapping[str, str], folder: Path) -> Server:
-        scratch = await asyncio.to_thread(_make_scratch, folder)
+        # Not in a thread: whoever is canceled meanwhile would leave it behind.
+        scratch = scratch_folders.make(folder)
+        try:
+            return await cls._launch_in(scratch, environment)
+        except BaseException:
+            scratch_folders.remove(scratch)
+            raise
+
+    @classmethod
+    async def _launch_in(cls, scratch: Path, environment: Mapping[str, str]) -> Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
             ours.setblocking(False)  # noqa: FBT003 - the standard library's
             number = theirs.fileno()
             own = {name: str(scratch / name) for name in environment.keys() & PER_RUN}
@@ -92,6 +101,7 @@ class Server:
                 env={**environment, **own, procfs.PADDING: procfs.padding()},
                 pass_fds=(number,),
             )
+            undo.pop_all()
         return cls(process, ours, scratch)
 
     @property
@@ -149,7 +159,7 @@ class Server:
         await self._listening
         async with self._turn:  # whoever asks it now notices first
             self._connection.close()
-        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+        await asyncio.to_thread(scratch_folders.remove, self._scratch)
         said = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
         return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (f": {said}" if said else "")
 
@@ -164,7 +174,7 @@ class Server:
             self._kill()
             await self._process.wait()
         await self._listening
-        await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+        await asyncio.to_thread(scratch_folders.remove, self._scratch)
 
     async def _load(self, wanted: Load) -> None:
         answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
@@ -202,13 +212,6 @@ class Server:
         stream = self._process.stderr
         while stream and (part := await stream.read(_COMPLAINT)):
             self._complaint = (self._complaint + part)[-_COMPLAINT:]
-
-
-def _make_scratch(folder: Path) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".warm-", dir=folder))
-    (scratch / "TMPDIR").mkdir(mode=0o700)
-    return scratch
 
 
 def _stamps(paths: Sequence[str]) -> dict[str, _Stamp]:

@@ -110,6 +110,27 @@ def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_ba
     assert len(operator.runs("one")) == 1
 
 
+@pytest.mark.xdist_group("own control plane")
+def test_a_finalizer_that_has_run_is_not_run_again_because_the_api_server_was_away(
+    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+) -> None:
+    project.role("thing", COUNT)
+    project.role("goodbye", HOLD)
+    project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "goodbye"})
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    things.delete("one")
+    operator.await_line("Run started", name="one", reason="deleted")
+    eventually(lambda: things.conditions("one")["Running"]["reason"] == "Running", "the run to be announced")
+    devcluster.pause("kube-apiserver")
+    (project.folder / "notes.go").touch()
+    operator.await_line("Run ended", name="one", reason="deleted")
+    devcluster.restart_apiserver()
+    things.await_gone("one")
+    assert [run["reason"] for run in operator.runs("one")] == ["created", "deleted"]
+
+
 def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_its_work(
     project: Project, things: Things, eventually: Eventually
 ) -> None:

@@ -1,0 +1,60 @@
+"""Many objects: who waits, what each costs, and what stays. `python -m bench.scale`.
+
+1. With many objects present at start, a new one: how long until it is done, in run times.
+2. A burst of new objects of the sample operator with the warm engine, against one object at a time.
+3. An object that can only fail: runs in its first half minute, and in its first hour in virtual time.
+4. Many objects that were run and rest: memory of each, all told; Ansible is left out (`bench.without_ansible`).
+5. Many runs, and a day of periodic runs in virtual time: what grows.
+
+`BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS`
+names parts (`newcomer`, `burst`, `failing`, `rest`, `flat`, with commas).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from bench import objects, scale_bursts, scale_rest
+from bench.results import Result, show, tell
+from bench.scale_bed import NAMESPACES, Bed, Size
+from runner import devcluster
+from runner.kube import auth
+from runner.kube.client import Client
+
+_PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
+    "newcomer": scale_bursts.newcomer,
+    "burst": scale_bursts.burst,
+    "failing": scale_rest.failing,
+    "rest": scale_rest.rest,
+    "flat": scale_rest.flat,
+}
+
+
+def main() -> None:
+    """Measure on a control plane that goes afterwards."""
+    with (
+        devcluster.start(name="bench", progress=sys.stderr) as cluster,
+        tempfile.TemporaryDirectory(prefix="ansible-operator-bench-") as folder,
+    ):
+        asyncio.run(_measure(cluster, Path(folder), Size.of(os.environ)))
+
+
+async def _measure(cluster: devcluster.DevCluster, folder: Path, size: Size) -> None:
+    async with Client(await auth.load(str(cluster.kubeconfig), None)) as client:
+        bed = Bed(size, client, folder, cluster)
+        await objects.install(client, NAMESPACES)
+        for name, part in _PARTS.items():
+            if name not in size.parts:
+                continue
+            tell("{}; load average {:.1f}, {:.1f}, {:.1f}".format(name, *os.getloadavg()))
+            async for result in part(bed):
+                show(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What every part of the benchmark of scale needs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench import process_stats
+from bench.operator_process import DEADLINE, OperatorProcess, Project
+from runner.devcluster import DevCluster
+from runner.devcluster.layout import COMPONENTS
+from runner.kube.client import Client
+
+CASE = "scale"
+PRESENT, BURST, FAILING, REST, NONE, FLAT = NAMESPACES = tuple(
+    f"bench-{name}" for name in ("present", "burst", "failing", "rest", "nothing", "flat")
+)
+WARM = "--engine=auto"
+_LOOK = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    present: int
+    burst: int
+    objects: int
+    long_runs: int
+    repeats: int
+    failing_seconds: float
+    parts: frozenset[str]
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Size:
+        """Read it from the environment."""
+        return cls(
+            present=int(environ.get("BENCH_PRESENT", "500")),
+            burst=int(environ.get("BENCH_BURST", "200")),
+            objects=int(environ.get("BENCH_OBJECTS", "10000")),
+            long_runs=int(environ.get("BENCH_LONG_RUNS", "500")),
+            repeats=int(environ.get("BENCH_REPEATS", "5")),
+            failing_seconds=float(environ.get("BENCH_FAILING_SECONDS", "30")),
+            parts=frozenset(environ.get("BENCH_PARTS", "newcomer,burst,failing,rest,flat").split(",")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """Where it is measured."""
+
+    size: Size
+    client: Client
+    folder: Path
+    cluster: DevCluster
+
+    def project(self, name: str, tasks: list[dict[str, Any]], **options: Any) -> Project:
+        """Write a project with one role."""
+        return Project.make(self.folder / name, self.cluster.kubeconfig, tasks, **options)
+
+    def control_plane_cpu(self) -> float:
+        """Seconds that the control plane has computed so far."""
+        pids = filter(None, map(self.cluster.pid, COMPONENTS))
+        return sum(map(process_stats.cpu_seconds_of_tree, pids))
+
+
+def trivial(message: str = "hello") -> list[dict[str, Any]]:
+    """The tasks of a role that does next to nothing."""
+    return [{"name": "Say hello", "ansible.builtin.debug": {"msg": message}}]
+
+
+async def until(holds: Callable[[], Any], what: str, deadline: float = DEADLINE) -> None:
+    """Wait until an awaitable condition holds; RuntimeError after the deadline."""
+    try:
+        async with asyncio.timeout(deadline):
+            for _ in itertools.count():
+                if await holds():
+                    return
+                await asyncio.sleep(_LOOK)
+    except TimeoutError as error:
+        raise RuntimeError(f"waited {deadline:.0f} s in vain for {what}") from error
+
+
+async def metric(operator: OperatorProcess, name: str, **labels: str) -> float:
+    """Return the sum of a metric's series with these labels."""
+    families = text_string_to_metric_families(await operator.metrics())
+    return sum(
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+def succeeded(obj: Mapping[str, Any], generation: int | None = None) -> bool:
+    """Whether an object's status says that its newest spec was run."""
+    wanted = generation or obj["metadata"]["generation"]
+    return any(
+        entry["type"] == "Successful" and entry["status"] == "True" and entry.get("observedGeneration") == wanted
+        for entry in (obj.get("status") or {}).get("conditions") or []
+    )

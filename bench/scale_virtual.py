@@ -1,0 +1,140 @@
+"""Hours that take seconds: the real queue, controller and policies on a clock that jumps from timer to timer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+from bench.results import Result
+from bench.scale_bed import CASE
+from runner import log, verdicts
+from runner.controller import Controller
+from runner.engine.job import Outcome, RunResult
+from runner.kube.cache import Change, Summary
+from runner.kube.informer import Informer
+from runner.metrics import Metrics
+from runner.objects import GVK, ObjectKey
+from runner.reconcile import Reconciler
+from runner.verdicts import Terms, Verdict
+from runner.watches import Watch
+from runner.workqueue import Reason, Request
+from tests.unit.conftest import VirtualTimeLoop
+from tests.watch_values import watch_value
+
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+_RUN = 0.3
+"""Seconds of a run."""
+
+
+class _Objects:
+    """In the place of the informer: objects that are there and do not change."""
+
+    def __init__(self, count: int) -> None:
+        self.keys = {ObjectKey("bench", f"object-{number:05}") for number in range(count)}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self.keys
+
+    async def follow(self, changed: Callable[[Change], None]) -> None:
+        for key in self.keys:
+            summary = Summary(
+                "uid", "1", 1, deleting=False, paused=False, finalizers=(), annotations_digest=b"", content_digest=b""
+            )
+            changed(Change(key, None, summary, initial=True))
+
+
+class _Runs:
+    """In the place of the reconciler: runs take time and all end the same way; what comes next is decided as ever."""
+
+    def __init__(self, watch: Watch, outcome: Outcome, period: float) -> None:
+        self._outcome = outcome
+        self._terms = Terms(watch.policy.retry, period, finalizing=False, limit=None, deleted_for=0.0)
+        self._chance = random.Random(1)  # noqa: S311 - spreads load, guards nothing
+        self.began: list[float] = []
+        self.times: Counter[ObjectKey] = Counter()
+
+    async def reconcile(self, request: Request) -> Verdict:
+        self.began.append(asyncio.get_running_loop().time())
+        self.times[request.key] += 1
+        await asyncio.sleep(_RUN)
+        result = RunResult(self._outcome, recap=None, failures=(), message="", requeue_after=None, duration=_RUN)
+        spread = self._chance.uniform(-1, 1)
+        return verdicts.decide(result, self._terms, failed_runs=request.failed_runs, spread=spread).verdict
+
+    def supersede(self, key: ObjectKey, reason: Reason) -> None:
+        """Nothing changes."""
+
+
+def runs_of_a_hopeless_object() -> tuple[int, int]:
+    """Count the runs of an object whose runs all fail, in its first 30 seconds and in its first hour."""
+    runs = _Runs(_watch(), Outcome.FAILED, period=0)
+    _virtually(_go_on(runs, 1, _HOUR))
+    return sum(moment <= 30 for moment in runs.began), sum(moment <= _HOUR for moment in runs.began)
+
+
+def a_day_of_resyncs(count: int) -> list[Result]:
+    """Run `count` objects each hour for a day; see what it leaves in memory, and whether any was forgotten."""
+    runs = _Runs(_watch(), Outcome.SUCCEEDED, period=_HOUR)
+    grown = _virtually(_go_on(runs, count, _DAY))
+    fewest, most = min(runs.times.values()), max(runs.times.values())
+    return [
+        Result(CASE, "growth by a day of periodic runs, of each object", grown / count, "bytes", 64),
+        Result(CASE, "periodic runs of a day, the object with the fewest", fewest, "runs", 22, "higher"),
+        Result(CASE, "periodic runs of a day, the object with the most", most, "runs", 28),
+    ]
+
+
+def _watch() -> Watch:
+    return watch_value(gvk=GVK("bench.example.com", "v1", "Load"))
+
+
+async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
+    """Run a controller for as long; return by how many bytes what it holds grew after its first tenth."""
+    informer = _Objects(count)
+    controller = _controller(informer, runs)
+    await controller.follow()
+    working = asyncio.create_task(controller.work())
+    await asyncio.sleep(seconds / 10)
+    before = _held(runs)
+    await asyncio.sleep(seconds - seconds / 10)
+    after = _held(runs)
+    controller.queue.close()
+    await working
+    return after - before
+
+
+def _controller(informer: _Objects, runs: _Runs) -> Controller:
+    return Controller(
+        _watch(),
+        cast("Informer", informer),
+        cast("Reconciler", runs),
+        Metrics(),
+        workers=4,
+    )
+
+
+def _held(runs: _Runs) -> int:
+    """Bytes that Python holds, but for what the benchmark itself notes."""
+    runs.began.clear() if runs.times.total() > 100 else None
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def _virtually(work: Any) -> Any:
+    log.configure(level=logging.ERROR, encoder="json")
+    tracemalloc.start()
+    try:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            return runner.run(work)
+    finally:
+        tracemalloc.stop()

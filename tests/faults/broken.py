@@ -1,0 +1,66 @@
+"""The operator with one of its promises broken on purpose: what the fault suite must notice. Only tests start it.
+
+`python tests/faults/broken.py PROMISE run FLAGS...`; the promises are `retry`, `reaping` and `relisting`.
+"""
+
+# ruff: noqa: B010 - what is replaced here is a promise, not an attribute of ours
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from runner.cli import main
+from runner.engine import processes, supervision
+from runner.engine.run_engine import RunEngine
+from runner.kube.cache import Cache
+from runner.kube.watch_events import Synced, WatchEvent
+from runner.workqueue import WorkQueue
+
+
+def _break_retry() -> None:
+    """What failed is not tried again."""
+
+    def retry(_: WorkQueue, __: Any, ___: Any, *, ran: bool) -> float:
+        return float(ran)
+
+    setattr(WorkQueue, "retry", retry)
+
+
+def _break_reaping() -> None:
+    """What runs leave is neither ended nor waited for."""
+
+    async def nothing_left(_: RunEngine) -> int:
+        return 0
+
+    def nothing(*_: Any) -> bool:
+        return True
+
+    setattr(RunEngine, "reap_leftovers", nothing_left)
+    setattr(processes, "kill", nothing)
+    setattr(supervision, "_reap_strays", nothing)
+
+
+def _break_relisting() -> None:
+    """After a gap a new list is taken for granted: what changed meanwhile is not found."""
+    apply = Cache.apply
+
+    def deaf(self: Cache, scope: str, event: WatchEvent) -> Any:
+        changes = apply(self, scope, event)
+        state = self._scopes[scope]
+        again = state.synced and (state.listing or isinstance(event, Synced)) and state.round > 1
+        return [] if again else changes
+
+    setattr(Cache, "apply", deaf)
+
+
+PROMISES: dict[str, Callable[[], None]] = {
+    "retry": _break_retry,
+    "reaping": _break_reaping,
+    "relisting": _break_relisting,
+}
+
+if __name__ == "__main__":
+    PROMISES[sys.argv.pop(1)]()
+    sys.exit(main())

@@ -1,0 +1,419 @@
+"""A control plane, the relay in front of it, an operator, and the objects whose fate is watched.
+
+Everything that is asked of the API server here goes to it directly, not through the relay, and is asked again while it
+is away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import urllib3
+import yaml
+
+from runner.devcluster import DevCluster
+from tests.faults import journal, surroundings
+from tests.faults.journal import Line, Logged
+from tests.faults.relay import Relay
+from tests.integration.operator.conftest import (
+    ACCOUNT,
+    GROUP,
+    THING_CRD,
+    Api,
+    Things,
+    _account_kubeconfig,
+    _established,
+)
+
+T = TypeVar("T")
+
+NAMESPACE = "faults"
+PATIENCE = 240.0
+"""Seconds after which what is waited for is not going to happen."""
+_FINALIZER = f"{GROUP}/faults"
+_MEMORY_LIMIT = "400Mi"
+_RUN_TIMEOUT = "40s"
+_STOPS_WITHIN = 60.0
+
+_MODULE = """
+import http.client
+import json
+import os
+from urllib.parse import urlsplit
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def note(path, what, words):
+    line = " ".join([os.environ["ANSIBLE_OPERATOR_RUN_ID"], what, *words]) + "\\n"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(file, line.encode())
+    os.close(file)
+
+
+def make(namespace, name, size):
+    with open(os.environ["K8S_AUTH_KUBECONFIG"]) as file:
+        content = json.load(file)
+    url, user = urlsplit(content["clusters"][0]["cluster"]["server"]), content["users"][0]["user"]
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
+    headers = {"Authorization": "Bearer " + user["token"], "Content-Type": "application/apply-patch+yaml"}
+    path = "/api/v1/namespaces/%s/configmaps/%s?fieldManager=faults&force=true" % (namespace, name)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"size": size}}
+    connection.request("PATCH", path, body=json.dumps(body), headers=headers)
+    answer = connection.getresponse()
+    if answer.status >= 300:
+        raise OSError("%s: %s" % (answer.status, answer.read()))
+
+
+def main():
+    module = AnsibleModule({
+        "path": {"type": "path"}, "what": {"type": "str"}, "words": {"type": "list", "elements": "str"},
+        "effect": {"type": "dict", "default": {}},
+    })
+    given = module.params
+    try:
+        if given["effect"]:
+            make(**given["effect"])
+        note(given["path"], given["what"], given["words"])
+    except Exception as error:
+        module.fail_json(msg="%s: %s" % (type(error).__name__, error))
+    module.exit_json(changed=True)
+
+
+main()
+"""
+
+_TASKS = """
+- name: Begin
+  note: &note
+    path: "{notes}"
+    what: begin
+    words:
+      - "{{{{ ansible_operator_meta.name }}}}"
+      - "{{{{ _test_example_com_thing.metadata.uid }}}}"
+      - "{{{{ _test_example_com_thing.metadata.generation }}}}"
+      - "{{{{ 'finalizing' if finalizing | default(false) else 'ordinary' }}}}"
+
+- name: Take some time, in a process of its own
+  ansible.builtin.command: sleep 0.3
+  changed_when: false
+
+- name: Need more memory than there is
+  ansible.builtin.command: "{python} -c 'x = bytearray(600 << 20); import time; time.sleep(30)'"
+  changed_when: false
+  when: lookup('ansible.builtin.fileglob', '{hunger}') | length > 0
+
+- name: Make the effect
+  note:
+    <<: *note
+    what: effect
+    effect:
+      namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+      name: "{{{{ ansible_operator_meta.name }}}}"
+      size: "{{{{ size | string }}}}"
+  when: not finalizing | default(false)
+
+- name: End
+  note:
+    <<: *note
+    what: end
+"""
+
+
+def until(condition: Callable[[], T], what: Callable[[], str] | str, patience: float = PATIENCE) -> T:
+    """Ask until the answer is true; AssertionError with `what` when that takes too long."""
+    end = time.monotonic() + patience
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {patience:.0f} s in vain: {what if isinstance(what, str) else what()}")
+        time.sleep(0.1)
+    return found
+
+
+@dataclass(slots=True)
+class Life:
+    """One operator process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    engine: str
+    began: float = field(default_factory=time.monotonic)
+    idle_memory: float = 0.0
+    """MiB, when it had nothing to do for the first time."""
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
+
+    def is_ready(self) -> bool:
+        """Ask its readiness probe."""
+        serving = [line["port"] for line in self.lines() if line["msg"] == "Serving" and "/readyz" in line["paths"]]
+        if not serving:
+            return False
+        try:
+            answer = urllib3.request("GET", f"http://127.0.0.1:{serving[0]}/readyz", retries=False, timeout=5)
+        except urllib3.exceptions.HTTPError:
+            return False
+        return answer.status == 200
+
+
+@dataclass(slots=True)
+class World:
+    """All of it. `chance` decides everything that is left to chance."""
+
+    cluster: DevCluster
+    folder: Path
+    chance: random.Random
+    command: tuple[str, ...]
+    """What starts an operator, before `run`."""
+    relay: Relay
+    api: Api
+    things: Things
+    disk: surroundings.Disk
+    clock: surroundings.Clock | None
+    token_file: Path
+    kubeconfig: Path
+    engine: str = "auto"
+    lives: list[Life] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Objects that are wanted, and the size that each is to have."""
+    deleted: set[str] = field(default_factory=set)
+    """Uids of objects that were deleted."""
+
+    @property
+    def life(self) -> Life:
+        """The operator that is running."""
+        return self.lives[-1]
+
+    @property
+    def notes(self) -> Path:
+        """Where runs write to."""
+        return self.folder / "notes"
+
+    @property
+    def hunger(self) -> Path:
+        """While it is there, runs need more memory than they may use."""
+        return self.folder / "hunger"
+
+    def start_operator(self) -> None:
+        """Start the operator; it need not be ready when this returns."""
+        log = self.folder / f"operator-{len(self.lives)}.log"
+        flags = [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--runner-dir={self.disk.folder}/runs",
+            "--proxy-port=0",
+            "--user-metrics-port=0",
+            "--health-probe-bind-address=127.0.0.1:0",
+            "--metrics-bind-address=127.0.0.1:0",
+            "--log-format=json",
+            "--log-level=debug",
+            f"--namespace={NAMESPACE}",
+            f"--engine={self.engine}",
+            f"--run-memory-limit={_MEMORY_LIMIT}",
+            "--ansible-log-events=nothing",
+            "--max-concurrent-reconciles=2",
+        ]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*self.command, "run", *flags],
+                cwd=self.folder / "project",
+                env=self._environment(),
+                stdout=output,
+                stderr=output,
+            )
+        self.lives.append(Life(process, log, self.engine))
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))}
+        own = {"ANSIBLE_GATHERING": "explicit", "FAULTS_WORLD": str(self.folder)}
+        return {**kept, **own, **(self.clock.environment if self.clock else {})}
+
+    def stop_operator(self, number: signal.Signals) -> int:
+        """End the operator by a signal; return its exit code."""
+        process = self.life.process
+        process.send_signal(number)
+        return process.wait(_STOPS_WITHIN)
+
+    def await_ready(self) -> None:
+        """Wait until the operator watches."""
+        until(self._ready, lambda: f"the operator to be ready; the end of its log:\n{self.last_words()}")
+
+    def _ready(self) -> bool:
+        code = self.life.process.poll()
+        assert code is None, f"the operator ended by itself ({code}):\n{self.last_words()}"
+        return self.life.is_ready()
+
+    def last_words(self, size: int = 3000) -> str:
+        """The end of the operator's log."""
+        return self.life.log.read_text(encoding="utf-8", errors="replace")[-size:]
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Ask the API server, again while it is away or not itself."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return call()
+            except (AssertionError, urllib3.exceptions.HTTPError, OSError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    def touch(self) -> None:
+        """Create, change or delete an object, as somebody would who does not know of any fault."""
+        name = f"obj-{self.chance.randrange(5)}"
+        lot = self.chance.random()
+        found = self.ask(lambda: self.things.get(name))
+        if found is None:
+            size = self.chance.randrange(1000)
+            made = self.ask(lambda: self.things.get(name) or self.things.create(name, {"size": size}))
+            self.sizes[name] = made["spec"]["size"]
+        elif "deletionTimestamp" in found["metadata"]:
+            return
+        elif lot < 0.15:
+            self.deleted.add(found["metadata"]["uid"])
+            self.sizes.pop(name, None)
+            self.ask(lambda: self.things.delete(name))
+        else:
+            self.sizes[name] = found["spec"]["size"] + 1
+            self.ask(lambda: self.things.merge(name, {"spec": {"size": self.sizes[name]}}))
+
+    def renew_token(self) -> str:
+        """Get another token for the operator's account; it is not in use yet."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+        answer = self.ask(lambda: self.api.call("POST", path, {"spec": {"expirationSeconds": 7200}}))
+        return str(answer["status"]["token"])
+
+    def written(self) -> list[Line]:
+        """All that runs wrote so far."""
+        if not self.notes.exists():
+            return []
+        return [Line.parse(text) for text in self.notes.read_text(encoding="utf-8").splitlines()]
+
+    def logged(self) -> dict[str, Logged]:
+        """What the operators logged of their runs."""
+        found: dict[str, Logged] = {}
+        for line in (line for life in self.lives for line in life.lines()):
+            if line["msg"] == "Run started":
+                found[line["job"]] = Logged(line["reason"], "")
+            elif line["msg"] == "Run ended":
+                found[line["job"]] = Logged(line["reason"], line["outcome"])
+        return found
+
+    def problems(self) -> list[str]:
+        """Say what keeps the objects from being as they are wanted; empty when they have converged."""
+        found: list[str] = []
+        generations: dict[str, int] = {}
+        for number in range(5):
+            name = f"obj-{number}"
+            obj = self.ask(lambda name=name: self.things.get(name))  # type: ignore[misc]
+            if name not in self.sizes:
+                found += [f"{name} is still there: {obj['metadata']}"] if obj is not None else []
+                continue
+            if obj is None:
+                found.append(f"{name} is gone")
+                continue
+            generations[obj["metadata"]["uid"]] = obj["metadata"]["generation"]
+            found += self._not_as_wanted(name, obj)
+        return found + journal.lost(self.written(), generations)
+
+    def _not_as_wanted(self, name: str, obj: dict[str, Any]) -> Iterator[str]:
+        size, meta = self.sizes[name], obj["metadata"]
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"
+        effect = self.ask(lambda: self.api.call("GET", path)) or {}
+        if obj["spec"]["size"] != size or effect.get("data", {}).get("size") != str(size):
+            yield f"{name} is to have size {size}; it has {obj['spec']['size']}, its effect is {effect.get('data')}"
+        conditions = {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+        for kind, status in (("Successful", "True"), ("Running", "True"), ("Failure", "False")):
+            entry = conditions.get(kind, {"status": "False"})
+            current = kind == "Failure" or entry.get("observedGeneration") == meta["generation"]
+            if entry["status"] != status or not current:
+                yield f"{name} (generation {meta['generation']}) has {kind}: {entry}"
+
+
+@contextlib.contextmanager
+def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tuple[str, ...]) -> Iterator[World]:
+    """Make everything but the operator; end everything."""
+    api = Api(Path(cluster.kubeconfig))
+    _install(api)
+    (folder / "project").mkdir()
+    relay = Relay(cluster.url, Path(cluster.kubeconfig).parent, chance)
+    token_file = folder / "token"
+    made = World(
+        cluster,
+        folder,
+        chance,
+        command,
+        relay=relay,
+        api=api,
+        things=Things(api, NAMESPACE),
+        disk=surroundings.disk(folder / "disk"),
+        clock=surroundings.clock(folder),
+        token_file=token_file,
+        kubeconfig=_through(relay.start(), _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
+    )
+    _write_project(made)
+    try:
+        yield made
+    finally:
+        for life in made.lives:
+            if life.process.poll() is None:
+                life.process.kill()
+                life.process.wait()
+        relay.stop()
+        made.disk.remove()
+        api.close()
+
+
+def _install(api: Api) -> None:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{GROUP}"
+    api.apply(path, THING_CRD)
+    until(lambda: _established(api, path), "the kind to be served")
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+
+def _through(url: str, kubeconfig: Path, token_file: Path) -> Path:
+    """Lead a kubeconfig through the relay, its token into a file that can be renewed."""
+    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    document["clusters"][0]["cluster"]["server"] = url
+    token_file.write_text(document["users"][0]["user"]["token"], encoding="utf-8")
+    document["users"][0]["user"] = {"tokenFile": str(token_file)}
+    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return kubeconfig
+
+
+def _write_project(made: World) -> None:
+    role = made.folder / "project" / "roles" / "thing"
+    (role / "tasks").mkdir(parents=True)
+    (role / "library").mkdir()
+    (role / "library" / "note.py").write_text(_MODULE, encoding="utf-8")
+    tasks = _TASKS.format(notes=made.notes, python=sys.executable, hunger=made.hunger)
+    (role / "tasks" / "main.yml").write_text("---" + tasks, encoding="utf-8")
+    watch = {
+        "group": GROUP,
+        "version": "v1",
+        "kind": "Thing",
+        "role": "thing",
+        "maxRunnerArtifacts": 3,
+        "runTimeout": _RUN_TIMEOUT,
+        "retry": {"delay": "500ms", "maxDelay": "4s"},
+        "finalizer": {"name": _FINALIZER, "vars": {"finalizing": True}},
+    }
+    (made.folder / "project" / "watches.yaml").write_text(yaml.safe_dump([watch]), encoding="utf-8")
+
+
+def forget(folder: Path) -> None:
+    """Remove what a world left."""
+    shutil.rmtree(folder, ignore_errors=True)
