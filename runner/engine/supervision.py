@@ -98,8 +98,7 @@ class Supervision:
         if self.ending is not None and self.ending.alone:
             return self._how(code), True
         gone = await asyncio.to_thread(processes.kill, self._identity, self.pid, _KILL_WITHIN)
-        if self.ending is None:
-            await asyncio.to_thread(_reap_strays, known)
+        await asyncio.to_thread(_reap_strays, known)
         return self._how(code), gone
 
     def _how(self, code: int | None) -> str:

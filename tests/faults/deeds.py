@@ -30,6 +30,8 @@ Deed: TypeAlias = Callable[[World], AbstractContextManager[None]]
 
 _ENDING = (signal.SIGTERM, signal.SIGKILL)
 _SPARE_DESCRIPTORS = 6
+_HITS_WITHIN = 5.0
+"""Seconds that a fault of the relay waits for somebody to meet it."""
 _CLOCK_JUMPS = (7200, 90_000, -240)
 """Seconds. Not further back: the control plane's certificates are five minutes old."""
 
@@ -80,8 +82,12 @@ def _answers(world: World) -> bool:
 def _ruled(*rules: Rule) -> Deed:
     @contextmanager
     def deed(world: World) -> Iterator[None]:
+        before = world.relay.made.total()
         world.relay.rules = rules
         yield
+        end = time.monotonic() + _HITS_WITHIN
+        while world.relay.made.total() == before and time.monotonic() < end:
+            time.sleep(0.05)  # a fault that meets nobody is none
         world.relay.rules = ()
 
     return deed

@@ -31,6 +31,11 @@ def is_idle(world: World) -> bool:
     return not processes.living(_of_runs(world))
 
 
+def going_on(world: World) -> str:
+    """Describe the runs that go on."""
+    return "\n".join(["the last run to end:", *map(_describe, processes.living(_of_runs(world)))])
+
+
 def _of_runs(world: World) -> list[processes.Process]:
     """Every process that the operator, or an earlier one, brought about, but fork servers."""
     table = processes.table()

@@ -118,7 +118,7 @@ class Suite:
         try:
             world.await_ready()
             until(lambda: not world.problems(), lambda: "\n".join(["all to converge:", *world.problems()]), patience)
-            until(self._is_idle, "the last run to end", patience)
+            until(self._is_idle, lambda: leaks.going_on(world), patience)
             until(lambda: not leaks.found(world), lambda: "\n".join(["no leak:", *leaks.found(world)]), _LEAK_PATIENCE)
         except AssertionError as error:
             raise Broken(f"{error}\nthe end of the operator's log:\n{world.last_words()}") from error

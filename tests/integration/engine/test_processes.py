@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -137,6 +138,26 @@ async def test_a_supervisor_that_is_killed_leaves_nothing_and_the_result_says_so
     assert processes_of(runs.root) == []
     assert own_zombies() == []
     assert not (runs.run_dir / "env" / "kubeconfig").exists()
+
+
+async def test_a_run_whose_artifacts_cannot_be_written_leaves_nothing(
+    runs: Runs, processes_of: ProcessesOf, own_zombies: Callable[[], list[int]]
+) -> None:
+    playbook = runs.tasks("- {name: long, command: sleep 1}\n- {debug: {msg: 1}}\n- {name: hanging, command: sleep 600}")
+
+    def fill_the_disk(event: Event) -> None:
+        if event["event"] == "runner_on_start" and event["event_data"]["task"] == "long":
+            found = map(processes.read, processes_of(runs.root))
+            (supervisor,) = [each.pid for each in found if each and each.parent == os.getpid()]
+            _, hard = resource.prlimit(supervisor, resource.RLIMIT_FSIZE)
+            resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (1, hard))
+
+    ran = await runs.run(playbook, fill_the_disk)
+
+    assert ran.result.outcome is Outcome.DIED
+    assert "ansible-runner failed (" in ran.result.message
+    assert processes_of(runs.root) == []
+    assert own_zombies() == []
 
 
 async def test_ansible_that_is_killed_is_told_from_one_that_failed(runs: Runs, processes_of: ProcessesOf) -> None:
