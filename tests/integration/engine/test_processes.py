@@ -143,7 +143,9 @@ async def test_a_supervisor_that_is_killed_leaves_nothing_and_the_result_says_so
 async def test_a_run_whose_artifacts_cannot_be_written_leaves_nothing(
     runs: Runs, processes_of: ProcessesOf, own_zombies: Callable[[], list[int]]
 ) -> None:
-    playbook = runs.tasks("- {name: long, command: sleep 1}\n- {debug: {msg: 1}}\n- {name: hanging, command: sleep 600}")
+    playbook = runs.tasks(
+        "- {name: long, command: sleep 1}\n- {debug: {msg: 1}}\n- {name: hanging, command: sleep 600}"
+    )
 
     def fill_the_disk(event: Event) -> None:
         if event["event"] == "runner_on_start" and event["event_data"]["task"] == "long":
