@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -13,14 +12,17 @@ from typing import Any, cast
 
 from bench.results import Result
 from bench.scale_bed import CASE
-from runner import log, verdicts
+from runner import log, resync, verdicts
 from runner.controller import Controller
 from runner.engine.job import Outcome, RunResult
+from runner.holding import Alone
 from runner.kube.cache import Change, Summary
 from runner.kube.informer import Informer
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.reconcile import Reconciler
+from runner.references import References
+from runner.slots import Share, Slots
 from runner.verdicts import Terms, Verdict
 from runner.watches import Watch
 from runner.workqueue import Reason, Request
@@ -31,6 +33,7 @@ _HOUR = 3600.0
 _DAY = 24 * _HOUR
 _RUN = 0.3
 """Seconds of a run."""
+_WORKERS = 4
 
 
 class _Objects:
@@ -53,23 +56,37 @@ class _Objects:
             changed(Change(key, None, summary, initial=True))
 
 
+class _NoReferences:
+    """In the place of what objects refer to: nothing."""
+
+    async def ready(self, gvk: GVK, key: ObjectKey) -> None:
+        """Nothing has to be known first."""
+
+    def forget(self, gvk: GVK, key: ObjectKey) -> None:
+        """Nothing was known."""
+
+
 class _Runs:
     """In the place of the reconciler: runs take time and all end the same way; what comes next is decided as ever."""
 
     def __init__(self, watch: Watch, outcome: Outcome, period: float) -> None:
+        self.holding = Alone()
+        self._retry = watch.policy.retry
         self._outcome = outcome
-        self._terms = Terms(watch.policy.retry, period, finalizing=False, limit=None, deleted_for=0.0)
-        self._chance = random.Random(1)  # noqa: S311 - spreads load, guards nothing
+        self._period = period
         self.began: list[float] = []
         self.times: Counter[ObjectKey] = Counter()
 
     async def reconcile(self, request: Request) -> Verdict:
-        self.began.append(asyncio.get_running_loop().time())
+        time = asyncio.get_running_loop().time
+        self.began.append(time())
         self.times[request.key] += 1
         await asyncio.sleep(_RUN)
         result = RunResult(self._outcome, recap=None, failures=(), message="", requeue_after=None, duration=_RUN)
-        spread = self._chance.uniform(-1, 1)
-        return verdicts.decide(result, self._terms, failed_runs=request.failed_runs, spread=spread).verdict
+        settled = request.reason is not Reason.PRESENT
+        again = resync.wait(self._period, request.key.name, time(), settled=settled) if self._period else None
+        terms = Terms(self._retry, again, finalizing=False, limit=None, deleted_for=0.0)
+        return verdicts.decide(result, terms, failed_runs=request.failed_runs).verdict
 
     def supersede(self, key: ObjectKey, reason: Reason) -> None:
         """Nothing changes."""
@@ -119,7 +136,9 @@ def _controller(informer: _Objects, runs: _Runs) -> Controller:
         cast("Informer", informer),
         cast("Reconciler", runs),
         Metrics(),
-        workers=4,
+        cast("References", _NoReferences()),
+        _WORKERS,
+        Slots(Share.of(_WORKERS)),
     )
 
 

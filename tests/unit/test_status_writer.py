@@ -9,6 +9,7 @@ import pytest
 
 from runner import status
 from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
+from runner.holding import Hold
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object
@@ -48,7 +49,7 @@ def test_a_result_outlives_what_passes_by_itself(virtually: Virtually, refusal: 
         answers = _Answers(*[refusal] * 30)
         obj: Object = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1}}
         writer = StatusWriter(cast("Client", answers), GVK_, enabled=True)
-        await writer.write(RESOURCE, obj, status.observed(obj, status.failed("Failed", "why")))
+        await writer.write(RESOURCE, obj, status.observed(obj, status.failed("Failed", "why")), Hold(lambda: True))
         assert answers.written == 1
 
     virtually(scenario())
