@@ -123,11 +123,11 @@ class _Operator:
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
             discovery = Discovery(client)
-            dependents = self._dependents(client, discovery)
+            holding = await replicas.make(settings, credentials, self._metrics, stack)
+            dependents = self._dependents(client, discovery, holding)
             references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
             self._metrics.add_engine(lambda: engine.problem)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
-            holding = await replicas.make(settings, credentials, self._metrics, stack)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
@@ -161,7 +161,7 @@ class _Operator:
         if contents:
             engine.expect(contents, self._environment)
 
-    def _dependents(self, client: Client, discovery: Discovery) -> Dependents:
+    def _dependents(self, client: Client, discovery: Discovery, holding: Holding) -> Dependents:
         """What runs make is watched for every watch, unless owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.Surroundings.of_process())
@@ -169,7 +169,7 @@ class _Operator:
         if settings.shards > 1:
             store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
-        return Dependents(client, discovery, settings.namespaces, watches, self._wake, store)
+        return Dependents(client, discovery, settings.namespaces, watches, self._wake, store, holding.owns)
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].wake(key, why)

@@ -55,14 +55,16 @@ class Dependents:
         watches: Iterable[Watch],
         wake: Wake,
         store: Store,
+        is_ours: Callable[[GVK, ObjectKey], bool],
     ) -> None:
-        """`namespaces` are those of the operator, none: all."""
+        """`namespaces` are those of the operator, none: all; `is_ours` tells what this replica runs, of all of them."""
         self._client = client
         self._discovery = discovery
         self._namespaces = tuple(namespaces)
         self._watches = {watch.gvk: watch for watch in watches if watch.watch_dependent_resources}
         self._wake = wake
         self._store = store
+        self._is_ours = is_ours
         self._cluster_scoped: set[GVK] = set()
         """Watched kinds that are."""
         self._kinds: dict[tuple[str, str], DependentKind] = {}
@@ -256,6 +258,8 @@ class Dependents:
             self._tell(kind.gvk, news)
 
     def _tell(self, kind: GVK, news: News) -> None:
+        if not self._is_ours(news.target.gvk, news.target.key):
+            return
         loop = asyncio.get_running_loop()
         why = f"{kind.kind} {news.key} {news.what}"
         delay = self._loops.delay(kind, news, loop.time())

@@ -61,7 +61,10 @@ class Harness:
 
     def __init__(self, client: Client, folder: Path, namespaces: tuple[str, ...], watches: tuple[Watch, ...]) -> None:
         self.woken: list[tuple[float, GVK, ObjectKey, str]] = []
-        self.dependents = Dependents(client, Discovery(client), namespaces, watches, self._wake, FileStore(folder))
+        self.is_ours = True
+        self.dependents = Dependents(
+            client, Discovery(client), namespaces, watches, self._wake, FileStore(folder), lambda *_: self.is_ours
+        )
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self.woken.append((asyncio.get_running_loop().time(), gvk, key, why))
@@ -181,6 +184,24 @@ def test_owners_of_other_kinds_are_nobodys_business(make: Make, virtually: Virtu
         assert harness.woken == []
 
     virtually(story())
+
+
+def test_what_another_replica_runs_is_not_woken_nor_counted_as_woken_too_often(
+    make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        harness.is_ours = False
+        for version in range(2, 40):
+            harness.tell(Applied(child(version, generation=version)))
+        assert harness.woken == []
+        harness.is_ours = True
+        harness.tell(Applied(child(41, generation=41)))
+        assert len(harness.woken) == 1
+
+    virtually(story())
+    assert "again and again" not in capsys.readouterr().out
 
 
 def test_an_owner_is_found_by_annotations_wherever_it_lives(make: Make, virtually: Virtually) -> None:

@@ -288,6 +288,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
             watches,
             wake,
             store,
+            lambda *_: True,
         )
         mark = await make_owner(resources[0], f"mark-{uuid.uuid4().hex[:6]}")
         operator = Operator(dependents, hand, mark, store, woken)

@@ -259,11 +259,14 @@ class Project:
             {**wide, "kind": "ClusterRoleBinding", "metadata": {"name": name}},
         )
 
-    def start(self, *flags: str, environment: Mapping[str, str] | None = None, ready: bool = True) -> Operator:
-        """Start the installed command in the project's folder, and wait until it watches."""
+    def start(
+        self, *flags: str, environment: Mapping[str, str] | None = None, ready: bool = True, python: str = ""
+    ) -> Operator:
+        """Start the installed command in the project's folder, and wait until it watches; `python` may be another."""
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         log = self.folder / f"operator-{len(self.operators)}.log"
         command = [
+            *([python] if python else []),
             str(Path(sys.executable).with_name("ansible-operator")),
             "run",
             f"--kubeconfig={self.kubeconfig}",

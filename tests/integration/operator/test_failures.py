@@ -150,3 +150,14 @@ def test_an_annotation_that_does_not_parse_stops_the_object_until_it_is_put_righ
     assert operator.runs("one") == []
     things.merge("one", {"metadata": {"annotations": {name: "1h"}}})
     things.await_success("one")
+
+
+def test_a_message_may_hold_what_the_api_server_writes_in_another_way(project: Project, things: Things) -> None:
+    project.role("thing", "- ansible.builtin.fail: {msg: \"<size> {{ size }} & 'more' \u2028 \\u2029 ü\"}\n")
+    project.watch("thing", retry={"attempts": 1})
+    operator = project.start()
+    things.create("one", {"size": 1})
+    assert "<size> 1 &" in things.await_condition("one", "Failure")["message"]
+    things.merge("one", {"spec": {"size": 2}})
+    assert "<size> 2 &" in things.await_condition("one", "Failure")["message"]
+    assert not [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]

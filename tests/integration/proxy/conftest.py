@@ -227,7 +227,9 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         owner = Owner(
             GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), made["metadata"]["uid"], namespaced=True
         )
-        dependents = Dependents(client, discovery, (namespace,), loaded.watches, lambda *_: None, FileStore(tmp_path))
+        dependents = Dependents(
+            client, discovery, (namespace,), loaded.watches, lambda *_: None, FileStore(tmp_path), lambda *_: True
+        )
         served = Served(client, time.monotonic)
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
