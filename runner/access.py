@@ -25,6 +25,8 @@ from runner.watches import Watch
 LOOPBACK = "127.0.0.1"
 """Where the proxy listens."""
 _SECRET = GVK("", "v1", "Secret")
+_FOLDERS = {"PWD", "OLDPWD"}
+"""Variables of shells whose names tell of passwords, and whose values are everybody's."""
 _HTTP_PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
@@ -53,7 +55,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
     """What in the operator's own environment, which runs inherit, is secret by its name: `DB_PASSWORD`, `API_TOKEN`."""
-    return [value for name, value in environ.items() if is_telling(name)]
+    return [value for name, value in environ.items() if is_telling(name) and name not in _FOLDERS]
 
 
 def account(written: str, namespace: str) -> str:

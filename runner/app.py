@@ -147,8 +147,8 @@ class _Operator:
 
     def _engine(self) -> RunEngine:
         settings = self._settings
-        limit = settings.run_memory_limit
-        engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, limit))
+        limits = settings.run_memory_limit, settings.runner_dir_limit
+        engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
         for watch in self._watches:
             engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
         return engine
@@ -259,6 +259,7 @@ class _Operator:
             ansible_args=settings.ansible_args,
             environment=self._environment,
             verbosity=settings.verbosity_for,
+            forget=shared.engine.forget,
             timeout=settings.run_timeout,
         )
         reconciler = Reconciler(

@@ -57,7 +57,9 @@ class Controller:
 
     async def follow(self) -> None:
         """Turn what happens to the kind's objects into requests, for ever."""
-        await self._informer.follow(self._changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informer.follow(self._changed))
+            group.create_task(self._reconciler.sweep())
 
     def wake(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it owns."""

@@ -6,13 +6,13 @@ Owns what is said once about an object's spec: keys that fall together, and stri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner import log, paths
 from runner.access import Grant
-from runner.engine import artifacts, params
+from runner.engine import kept, params
 from runner.engine.job import Job
 from runner.finalizers import Plan
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
@@ -32,6 +32,8 @@ class RunDefaults:
     timeout: float
     """Seconds that a run may take where neither watch nor object say; 0: as long as it likes."""
     verbosity: Callable[[GVK], int]
+    forget: Callable[[Path], Awaitable[None]]
+    """Removes the run folder of an object that is gone."""
 
 
 class JobFactory:
@@ -79,7 +81,20 @@ class JobFactory:
         """Remove what is kept of an object that is gone: its run folder, and what was said of it."""
         self._told.pop(key, None)
         run_dir = paths.run_dir(self._defaults.runner_dir, self._watch.gvk, key)
-        await asyncio.to_thread(artifacts.remove, run_dir)
+        await self._defaults.forget(run_dir)
+
+    async def sweep(self, namespaces: Sequence[str], exists: Callable[[ObjectKey], bool]) -> None:
+        """Remove what an earlier operator kept of objects that are gone. `namespaces` are the watched ones, none: all.
+
+        Call it once all objects are known; of kinds that are not watched any more nothing is removed.
+        """
+        base = paths.run_dir(self._defaults.runner_dir, self._watch.gvk, ObjectKey("", ""))
+        for run_dir in await asyncio.to_thread(lambda: list(kept.run_folders(base))):
+            *namespace, name = run_dir.relative_to(base).parts
+            key = ObjectKey("".join(namespace[:1]), name)
+            is_ours = not (namespaces and key.namespace) or key.namespace in namespaces
+            if is_ours and not exists(key):
+                await self._defaults.forget(run_dir)
 
     def _tell(self, obj: Object, parameters: params.Parameters, wishes: Wishes) -> None:
         """Say once per object what its owner should know about the spec."""

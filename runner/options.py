@@ -87,7 +87,7 @@ def _quantity(text: str) -> int:
     """Return bytes, written as Kubernetes writes them: `512Mi`, `2G`, `1073741824`."""
     found = _QUANTITY.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is no amount of memory; write one like 512Mi, 2Gi, or 0 for no limit")
+        raise ValueError(f"{text!r} is no size; write one like 512Mi, 2Gi, or 0 for no limit")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -232,6 +232,14 @@ _RUN = (
         _text,
         "where run folders are kept",
         "DIR",
+    ),
+    Option(
+        "runner-dir-limit",
+        "1Gi",
+        _quantity,
+        "how much the run folders of all objects may hold together, such as 200Mi; what has not run for the longest "
+        "time goes first; 0: as much as they like",
+        "SIZE",
     ),
 )
 _ANSIBLE = (

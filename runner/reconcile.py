@@ -138,6 +138,14 @@ class Reconciler:
             self._log.warning("Reconcile is repeated", error=str(error), **request.key._asdict())
             return Retry(TROUBLE_BACKOFF, ran=False)
 
+    async def sweep(self) -> None:
+        """Once all objects are known, remove what is kept of those that are gone."""
+        await self._informer.synced.wait()
+        try:
+            await self._jobs.sweep(self._informer.namespaces, lambda key: self._informer.get(key) is not None)
+        except OSError as error:
+            self._log.warning("What is kept of objects that are gone could not be removed", error=str(error))
+
     def supersede(self, key: ObjectKey, reason: Reason) -> None:
         """End the object's run, if one goes on that what happened to the object makes pointless."""
         running = self._running.get(key)

@@ -45,6 +45,8 @@ class Settings:
     graceful_shutdown_timeout: float
     inject_owner_ref: bool
     runner_dir: Path
+    runner_dir_limit: int
+    """Bytes; 0: none."""
     ansible_verbosity: int
     ansible_roles_path: str
     ansible_collections_path: str

@@ -34,6 +34,8 @@ class EngineSettings:
     """Names of the warm engine's shortcuts that are not taken."""
     memory_limit: int
     """Bytes that all processes of a run may use together; 0: as many as they like."""
+    disk_limit: int = 0
+    """Bytes that the run folders of all objects may hold together; 0: as many as they like."""
 
 
 class Starters:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import runner
-from runner.engine import artifacts, extravars, masked_files
+from runner.engine import artifacts, extravars, kept, masked_files
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.engine.run_secrets import RunSecrets
@@ -292,21 +292,12 @@ def _collection_role(role: Role) -> str | None:
 
 
 def unfinished(root: Path) -> list[tuple[Path, str]]:
-    """Return each run folder below `root` whose last run has not ended orderly, with the name of that run.
-
-    Looks into no run folder: there may be thousands of them, each with thousands of files.
-    """
-    found = []
-    waiting = [root]
-    while waiting:
-        folder = waiting.pop()
-        if (folder / _ENVVARS).is_file():
-            if (folder / KUBECONFIG).is_file() or (folder / _UNMASKED).is_file():
-                found.append((folder, _identity(folder / _ENVVARS)))
-        else:
-            with contextlib.suppress(OSError):  # removed meanwhile, or not ours to read
-                waiting.extend(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    return found
+    """Return each run folder below `root` whose last run has not ended orderly, with the name of that run."""
+    return [
+        (folder, _identity(folder / _ENVVARS))
+        for folder in kept.run_folders(root)
+        if (folder / KUBECONFIG).is_file() or (folder / _UNMASKED).is_file()
+    ]
 
 
 def abandon(path: Path) -> None:

@@ -121,6 +121,10 @@ class Engine(Protocol):
         """Run a job to its end. Canceling the awaiting task ends every process of the run first."""
         ...
 
+    async def forget(self, run_dir: Path) -> None:
+        """Remove what is kept of an object that is gone."""
+        ...
+
     async def close(self, grace: float) -> None:
         """Let runs end within `grace` seconds, then end them. No run starts afterwards."""
         ...

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,7 @@ from runner import log
 from runner.engine import advice, events, inputdir, processes, redaction
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
+from runner.engine.kept import KeptRuns
 from runner.engine.supervision import Supervision, signal_name
 from runner.engine.warm import scratch
 from runner.engine.wire import Ending
@@ -61,6 +62,7 @@ class RunEngine:
         self._starters = Starters(root, settings)
         self._memory_limit = settings.memory_limit
         self._core = version("ansible-core")
+        self._kept = KeptRuns(root, settings.disk_limit)
         self._log = log.get(__name__)
         self._runs: set[_Run] = set()
         self._supervisors: set[int] = set()
@@ -74,7 +76,10 @@ class RunEngine:
 
     def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
         """Make ready what warm runs of these roles and playbooks will need; they need not wait for it."""
-        task = asyncio.create_task(self._expect(tuple(contents), environment))
+        self._expect_end(self._expect(tuple(contents), environment))
+
+    def _expect_end(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._expecting.add(task)
         task.add_done_callback(self._expecting.discard)
 
@@ -119,6 +124,7 @@ class RunEngine:
             await asyncio.wait(tasks)
         for task in self._expecting:
             task.cancel()
+        self._kept.close()
         await asyncio.gather(*self._expecting, return_exceptions=True)
         await self._starters.close()
 
@@ -141,15 +147,26 @@ class RunEngine:
         return self._starters.servers
 
     async def reap_leftovers(self) -> int:
-        """End what runs of a dead earlier operator on the same root left; returns how many processes that were."""
-        return await asyncio.to_thread(_end_leftovers, self._root)
+        """End what runs of a dead earlier operator on the same root left; returns how many processes that were.
+
+        What its runs have in files is looked at afterwards, without anybody waiting for it.
+        """
+        ended = await asyncio.to_thread(_end_leftovers, self._root)
+        self._expect_end(asyncio.to_thread(self._kept.survey))
+        return ended
+
+    async def forget(self, run_dir: Path) -> None:
+        """Remove what is kept of an object that is gone."""
+        await asyncio.to_thread(self._kept.remove, run_dir)
 
     async def _run(self, job: Job, sink: EventSink, stop: _Stop) -> RunResult:
         began = time.monotonic()
         identity = processes.run_id(self._root, job.ident)
+        self._kept.begin(job.run_dir)
         try:
             folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)
         except EngineError as error:
+            await self._leave(job)
             return _not_started(str(error), time.monotonic() - began)
         try:
             return redaction.result(await self._supervise(job, folder, identity, sink, stop), job.secrets)
@@ -161,6 +178,13 @@ class RunEngine:
             await asyncio.to_thread(inputdir.clear, folder, job.max_artifacts, job.secrets)
         except OSError as error:  # what a role made as another user, say; the run's result stands
             self._log.warning("What a run left could not be removed", job=job.ident, error=str(error))
+        await self._leave(job)
+
+    async def _leave(self, job: Job) -> None:
+        try:
+            await asyncio.to_thread(self._kept.end, job.run_dir, job.max_artifacts)
+        except OSError as error:
+            self._log.warning("No room could be made among the run folders", job=job.ident, error=str(error))
 
     async def _supervise(
         self,

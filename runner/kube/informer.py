@@ -35,9 +35,13 @@ class Informer:
     ) -> None:
         """`finalizer` is the name of ours, empty where there is none."""
         self._watchers = watchers(client, discovery, gvk, namespaces, selection, WatchPolicy())
+        self.namespaces = tuple(namespaces)
+        """Where it looks; none: everywhere."""
         self._cache = Cache()
         self._finalizer = finalizer
         self._departed: Departed | None = None
+        self.synced = asyncio.Event()
+        """Set once all selected objects are known."""
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
             self._departed = Departed(client, discovery, gvk, namespaces, finalizer, within)
@@ -84,6 +88,8 @@ class Informer:
             if isinstance(event, Synced) and self._departed is not None:
                 # What our finalizer stands on and the list did not hold left before we were there.
                 self._departed.look_for(watcher.namespace, self._cache)
+            if all(self._cache.is_synced(watcher.namespace) for watcher in self._watchers):
+                self.synced.set()
 
     def _note_departure(self, change: Change) -> None:
         if self._departed is None:

@@ -15,7 +15,7 @@ def test_without_an_http_proxy_nothing_is_added() -> None:
 
 
 def test_what_the_operators_environment_says_is_secret_by_its_name() -> None:
-    environ = {"DB_PASSWORD": "a", "API_TOKEN": "b", "PASSWORD_FILE": "c", "TOKEN_URL": "d", "HOME": "e", "PATH": "f"}
+    environ = {"DB_PASSWORD": "a", "API_TOKEN": "b", "PASSWORD_FILE": "c", "TOKEN_URL": "d", "HOME": "e", "PWD": "f"}
     assert access.secrets_in(environ) == ["a", "b"]
 
 

@@ -155,7 +155,7 @@ class TestValues:
     @pytest.mark.parametrize("text", ["", "-1", "1.5Gi", "2GB", "lots", "512mi"])
     def test_what_is_no_amount_of_memory_is_refused(self, text: str) -> None:
         assert refused(run_memory_limit=text) == [
-            f"--run-memory-limit: {text!r} is no amount of memory; write one like 512Mi, 2Gi, or 0 for no limit"
+            f"--run-memory-limit: {text!r} is no size; write one like 512Mi, 2Gi, or 0 for no limit"
         ]
 
     def test_shortcuts_that_are_not_taken_are_a_list(self) -> None:

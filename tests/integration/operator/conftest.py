@@ -14,7 +14,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -260,13 +260,20 @@ class Project:
         )
 
     def start(
-        self, *flags: str, environment: Mapping[str, str] | None = None, ready: bool = True, python: str = ""
+        self,
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        ready: bool = True,
+        within: Sequence[str] = (),
     ) -> Operator:
-        """Start the installed command in the project's folder, and wait until it watches; `python` may be another."""
+        """Start the installed command in the project's folder, and wait until it watches.
+
+        `within`: a command that becomes the one that stands behind it.
+        """
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         log = self.folder / f"operator-{len(self.operators)}.log"
         command = [
-            *([python] if python else []),
+            *within,
             str(Path(sys.executable).with_name("ansible-operator")),
             "run",
             f"--kubeconfig={self.kubeconfig}",

@@ -128,7 +128,7 @@ class Fleet:
             "--graceful-shutdown-timeout=3s",
             environment={"NOTES": str(self.project.folder / "notes"), "POD_NAME": name},
             ready=False,
-            python=self.python,
+            within=[self.python] if self.python else (),
         )
 
     def tend(self) -> None:

@@ -1,0 +1,156 @@
+"""Little to write to: a read-only root file system, and a disk that is full.
+
+The operator gets mounts of its own (mount_namespaces(7)), which takes the right to make some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.engine import kept
+from tests.integration.operator.conftest import ROOT, wait_until
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Project, Things
+
+MOUNTS = """
+set -e
+runs=$1 size=$2; shift 2
+mount --make-rprivate /
+mount --bind /tmp /mnt
+mount -t tmpfs -o size=64m,mode=1777 tmpfs /tmp
+while [ "$1" != -- ]; do
+    case "$1" in /tmp/*)
+        [ -d "$1" ] || { mkdir -p "$1"; mount --bind "/mnt/${1#/tmp/}" "$1"; mount -o remount,ro,bind "$1"; }
+    esac
+    shift
+done
+shift
+mkdir -p "$runs" 2>/dev/null || true
+mount -t tmpfs -o "size=$size" tmpfs "$runs"
+mount -o remount,ro,bind /mnt
+mount -o remount,ro,bind /
+cd "$PWD"
+if touch "$HOME/probe" "$PWD/probe" 2>/dev/null; then echo 'this is not read-only' >&2; exit 1; fi
+exec "$@"
+"""
+WORKS = """
+- name: Write a file where modules do
+  ansible.builtin.tempfile: {state: file}
+- name: Read it from the cluster
+  kubernetes.core.k8s_info: {kind: Pod, namespace: "{{ ansible_operator_meta.namespace }}"}
+"""
+WAITS = """
+- name: Wait
+  ansible.builtin.wait_for: {path: "{{ go }}", timeout: 120}
+- name: Go on
+  ansible.builtin.debug: {msg: done}
+"""
+
+
+def _may_mount() -> bool:
+    probe = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    try:
+        return subprocess.run(probe, check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+needs_mounts = pytest.mark.skipif(not _may_mount(), reason="needs the right to make mounts of its own")
+
+
+def _within(project: Project, size: str) -> list[str]:
+    runs = project.folder / "runs"
+    runs.mkdir(exist_ok=True)
+    needed = [ROOT, Path(sys.prefix), project.kubeconfig.parent]
+    return ["unshare", "-m", "sh", "-c", MOUNTS, "sh", str(runs), size, *map(str, needed), "--"]
+
+
+@needs_mounts
+def test_with_a_read_only_root_two_writable_folders_are_enough(project: Project, things: Things) -> None:
+    project.role("thing", WORKS)
+    project.role("cleanup", WORKS)
+    project.grant([""], ["pods"])
+    project.watch("thing", finalizer={"name": "test.example.com/cleanup", "role": "cleanup"})
+    operator = project.start(within=_within(project, "64m"), environment={"HOME": str(Path.home())})
+    things.create("one", {})
+    things.await_success("one")
+    things.delete("one")
+    things.await_gone("one")
+    assert operator.lines(level="error") == []
+    assert operator.stop() == 0
+
+
+@needs_mounts
+def test_a_full_disk_fails_the_run_that_meets_it_and_no_more_once_there_is_room(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", WAITS)
+    project.watch(
+        "thing", retry={"delay": "500ms", "maxDelay": "500ms"}, vars={"go": str(project.folder / "runs" / "go")}
+    )
+    operator = project.start(within=_within(project, "8m"), environment={"HOME": str(Path.home())})
+    inside = Path(f"/proc/{operator.process.pid}/root{project.folder / 'runs'}")
+    things.create("one", {})
+    wait_until(lambda: "TASK [thing : Wait]" in operator.log, "the run to be on its way")
+    _fill(inside / "filler")
+    (inside / "go").touch()
+    ended = operator.await_line("Run ended", name="one")
+    assert "No space left on device" in ended["error"]
+    things.create("two", {})
+    failure = things.await_condition("two", "Failure")
+    assert "No space left on device" in failure["message"]
+    (inside / "filler").unlink()
+    for name in ("one", "two"):
+        things.await_success(name)
+    assert operator.stop() == 0
+
+
+def _fill(path: Path) -> None:
+    """Leave no byte on a disk."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_restart_removes_what_was_kept_of_objects_that_went_meanwhile(project: Project, things: Things) -> None:
+    project.role("thing", "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing")
+    operator = project.start()
+    for name in ("stays", "goes"):
+        things.create(name, {})
+        things.await_success(name)
+    assert operator.stop() == 0
+    things.delete("goes")
+    things.await_gone("goes")
+    of_kind = project.folder / "runs" / "test.example.com" / "v1" / "Thing"
+    others = [of_kind / "elsewhere" / "theirs", of_kind.parent / "Other" / things.namespace / "one"]
+    for other in others:
+        (other / "env").mkdir(parents=True)
+        (other / "env" / "envvars").write_text("{}")
+    operator = project.start()
+    operator.await_line("Run ended", name="stays")
+    wait_until(lambda: not (of_kind / things.namespace / "goes").exists(), "what was kept of it to go")
+    assert (of_kind / things.namespace / "stays" / "artifacts" / "latest").exists()
+    assert all(other.is_dir() for other in others)
+
+
+def test_the_limit_of_all_run_folders_counts_what_runs_left(project: Project, things: Things) -> None:
+    project.role("thing", "- name: Say much\n  ansible.builtin.debug: {msg: \"{{ 'much ' * 100000 }}\"}\n")
+    project.watch("thing", maxRunnerArtifacts=5)
+    operator = project.start("--runner-dir-limit=4Mi")
+    names = ["one", "two", "three"]
+    for name in names:
+        things.create(name, {})
+        things.await_success(name)
+    runs = project.folder / "runs" / "test.example.com" / "v1" / "Thing" / things.namespace
+    wait_until(lambda: kept.used(runs) <= 4 << 20, "room to be made")
+    assert (runs / names[-1]).is_dir()
+    assert not (runs / names[0]).exists()
+    assert operator.lines(level="error") == []
