@@ -152,8 +152,14 @@ class RunEngine:
         What its runs have in files is looked at afterwards, without anybody waiting for it.
         """
         ended = await asyncio.to_thread(_end_leftovers, self._root)
-        self._expect_end(asyncio.to_thread(self._kept.survey))
+        self._expect_end(self._survey())
         return ended
+
+    async def _survey(self) -> None:
+        try:
+            await asyncio.to_thread(self._kept.survey)
+        except OSError as error:
+            self._log.warning("Not all of what earlier runs left could be looked at", error=str(error))
 
     async def forget(self, run_dir: Path) -> None:
         """Remove what is kept of an object that is gone."""
@@ -162,9 +168,8 @@ class RunEngine:
     async def _run(self, job: Job, sink: EventSink, stop: _Stop) -> RunResult:
         began = time.monotonic()
         identity = processes.run_id(self._root, job.ident)
-        self._kept.begin(job.run_dir)
         try:
-            folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)
+            folder = await asyncio.to_thread(self._prepare, job, identity)
         except EngineError as error:
             await self._leave(job)
             return _not_started(str(error), time.monotonic() - began)
@@ -172,6 +177,10 @@ class RunEngine:
             return redaction.result(await self._supervise(job, folder, identity, sink, stop), job.secrets)
         finally:
             await self._clear(folder, job)
+
+    def _prepare(self, job: Job, identity: str) -> inputdir.RunFolder:
+        self._kept.begin(job.run_dir)
+        return inputdir.prepare(job, identity, os.environ)
 
     async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
         try:
