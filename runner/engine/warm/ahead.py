@@ -141,13 +141,13 @@ class _Watch:
                 return super().get(name, default)
 
             def __contains__(self, name: object) -> bool:
-                note(str(name))
+                note(name)
                 return bool(super().__contains__(name))
 
         os.environ.__class__ = Watched
 
-    def _note(self, name: str) -> None:
-        if any(_importing()):
+    def _note(self, name: object) -> None:
+        if isinstance(name, str) and any(_importing()):  # whoever asks by bytes gets a TypeError, and nothing of it
             self.read[name] = os.environb.get(os.fsencode(name), b"").decode(errors="replace") or None
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -164,8 +164,10 @@ class _Watch:
         """Whether what is opened may change while the server lives: neither code nor the system's own."""
         if not isinstance(path, str | bytes):
             return False
-        text = os.path.realpath(os.fsdecode(path))
-        return not text.startswith((*self._code, *_HARMLESS))
+        text = os.fsdecode(path)
+        if text.startswith("<") and text.endswith(">"):
+            return False  # stands for no file: whoever formats a traceback has lines looked for there
+        return not os.path.realpath(text).startswith((*self._code, *_HARMLESS))
 
 
 def _is_probe(address: object) -> bool:
