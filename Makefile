@@ -33,7 +33,7 @@ check: $(VENV)/.made-from ## Format, lint, types and layers; writes nothing
 test: test-unit test-integration ## Unit tests, then the tests on a real control plane with real Ansible
 
 test-unit: $(VENV)/.made-from
-	$(BIN)/pytest -n $(WORKERS) tests/unit
+	$(BIN)/pytest -m "not full" -n $(WORKERS) tests/unit
 
 test-integration: setup
 	$(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
@@ -42,6 +42,7 @@ test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 t
 	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
+	$(BIN)/pytest -m "not full" -n $(WORKERS) --hypothesis-profile=full tests/unit
 	hack/matrix 2.18 2.19 2.20 2.21
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# The same examples each time, and no limit of time: a slow machine is no failure.
-settings.register_profile(
-    "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# The same examples each time, and no limit of time: a slow machine is no failure. `make test-full` asks for many more.
+for name, examples in (("repeatable", 30), ("full", 500)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("repeatable")

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,14 +51,10 @@ def _create(cluster: DevCluster, what: str, name: str) -> None:
     subprocess.run(command, capture_output=True, check=True)
 
 
-def test_a_cluster_is_ready_after_less_than_5_seconds_of_work() -> None:
-    # Of processor time, so that a busy machine makes no difference; an idle one is ready sooner than that.
-    ticks = 0
+def test_a_cluster_that_has_started_answers_at_once() -> None:
     with devcluster.start(name="quick") as cluster:
-        for component in COMPONENTS:
-            after_name = Path(f"/proc/{cluster.pid(component)}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(after_name[11]) + int(after_name[12])
-    assert ticks / os.sysconf("SC_CLK_TCK") < 5
+        asked = _get(cluster, "namespaces")
+    assert asked.returncode == 0, asked.stderr
 
 
 def test_two_side_by_side_know_nothing_of_each_other_and_leave_nothing(processes_in: ProcessesIn) -> None:
@@ -137,10 +132,11 @@ def test_logs_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_flag_that_the_api_server_refuses_is_told_with_its_log() -> None:
-    began = time.monotonic()
-    with pytest.raises(ClusterError, match="--no-such-flag"), devcluster.start(apiserver_args=["--no-such-flag"]):
+    with (
+        pytest.raises(ClusterError, match=r"(?s)ended with exit code \d+ while .*--no-such-flag"),
+        devcluster.start(apiserver_args=["--no-such-flag"]),
+    ):
         pass
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(

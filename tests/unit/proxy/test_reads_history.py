@@ -319,8 +319,11 @@ async def histories(seeds: range, steps: int = 120) -> Counter[str]:
     return results
 
 
-def test_no_read_is_older_than_what_went_through_the_proxy_before_and_many_are_hits(virtually: Virtually) -> None:
-    results = virtually(histories(range(40)))
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.full)])
+def test_no_read_is_older_than_what_went_through_the_proxy_before_and_many_are_hits(
+    virtually: Virtually, seeds: range
+) -> None:
+    results = virtually(histories(seeds))
     assert results["hit"] > 0.3 * results.total(), results
 
 
