@@ -31,12 +31,14 @@ from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
+from runner.events import Events
 from runner.holding import Holding
 from runner.jobs import JobFactory, RunDefaults
 from runner.kube import auth
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
+from runner.loop_guard import Contention, LoopGuard
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.onlookers import Onlookers
@@ -86,6 +88,7 @@ class _Shared:
     holding: Holding
     run_log: RunLog
     slots: Slots
+    events: Events
 
 
 class _Operator:
@@ -137,6 +140,7 @@ class _Operator:
                 holding=holding,
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
+                events=Events(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time),
             )
             await self._open_user_metrics(stack)
             self._expect_runs(engine)
@@ -169,13 +173,17 @@ class _Operator:
         if settings.shards > 1:
             store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
-        return Dependents(client, discovery, settings.namespaces, watches, self._wake, store, holding.owns)
+        guard = LoopGuard(self._wake, self._contended)
+        return Dependents(client, discovery, settings.namespaces, watches, guard, store, holding.owns)
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].wake(key, why)
 
     def _wake_for_reference(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].wake_for_reference(key, why)
+
+    def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
+        self._controllers[gvk].contended(key, contention)
 
     async def _open_proxy(
         self, stack: AsyncExitStack, client: Client, dependents: Dependents, onlookers: Onlookers
@@ -273,6 +281,7 @@ class _Operator:
             jobs=JobFactory(watch, defaults),
             run_log=shared.run_log,
             metrics=self._metrics,
+            events=shared.events,
             period=settings.reconcile_period,
         )
         account = watch.service_account or None

@@ -26,11 +26,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.drift import Target
 from runner.inflight import Attempt, InFlight, Place
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.shelf import FIRST_WAIT, Kept, Shelf, Version
+from runner.states import Target
 
 MOST_BYTES = 64 << 20
 """What is kept in all."""

@@ -1,9 +1,15 @@
-"""Which fields of an object differ between two of its states. Pure; names of fields only, never values."""
+"""Which fields of an object differ between two of its states. Pure; names of fields only, never values.
+
+Two states may be there as objects, or as fingerprints, which hold a digest for each field instead of its value.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import orjson
 
 from runner.objects import Object
 
@@ -11,6 +17,9 @@ MOST = 20
 """Fields that are told; where more changed, the last entry says so."""
 
 _DEPTH = 6
+_DEEPEST = 12
+_MOST_LEAVES = 1000
+_DIGEST_SIZE = 8
 _NOT_CONTENT = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
@@ -36,3 +45,31 @@ def _differences(old: Any, new: Any, path: str, depth: int) -> Iterator[str]:
             yield from _differences(old.get(name), new.get(name), f"{path}.{name}", depth - 1)
     else:
         yield path
+
+
+def fingerprint(content: Mapping[str, Any]) -> dict[str, bytes]:
+    """Digest each field that holds no other, under its path, as `spec.list[0].name`. Of a huge object, the first."""
+    found: dict[str, bytes] = {}
+    for path, value in _leaves(content, "", _DEEPEST):
+        if len(found) == _MOST_LEAVES:
+            break
+        found[path] = hashlib.blake2b(
+            orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE
+        ).digest()
+    return found
+
+
+def differing(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Name the fields in which two fingerprints differ."""
+    return tuple(sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path)))
+
+
+def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth and isinstance(value, Mapping) and value:
+        for name, each in value.items():
+            yield from _leaves(each, f"{path}.{name}" if path else str(name), depth - 1)
+    elif depth and isinstance(value, list) and value:
+        for number, each in enumerate(value):
+            yield from _leaves(each, f"{path}[{number}]", depth - 1)
+    else:
+        yield path, value

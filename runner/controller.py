@@ -11,6 +11,7 @@ import asyncio
 from runner import log, triggers
 from runner.kube.cache import Change
 from runner.kube.informer import Informer
+from runner.loop_guard import Contention
 from runner.metrics import Metrics, controller_name
 from runner.objects import ObjectKey
 from runner.reconcile import TROUBLE_BACKOFF, Reconciler
@@ -46,6 +47,8 @@ class Controller:
         self._holding = reconciler.holding
         self._name = controller_name(watch.gvk)
         self._terminal: set[ObjectKey] = set()
+        self._notes: dict[ObjectKey, Contention | None] = {}
+        self._noted = asyncio.Event()
         self._log = log.get(__name__, gvk=str(watch.gvk))
         metrics.add_kind(watch.gvk, self.queue, workers)
         self._holding.listen(self)
@@ -60,6 +63,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.follow(self._changed))
             group.create_task(self._reconciler.sweep())
+            group.create_task(self._note())
 
     def wake(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it owns."""
@@ -89,6 +93,20 @@ class Controller:
     def _of(self, shard: int) -> list[ObjectKey]:
         shard_of, gvk = self._holding.shard_of, self.watch.gvk
         return [key for key in self._informer.all_keys() if shard_of(gvk, key) == shard]
+
+    def contended(self, key: ObjectKey, contention: Contention | None) -> None:
+        """Show that an object is slowed down because of something that it owns, or (None) no longer."""
+        self._notes[key] = contention
+        self._noted.set()
+
+    async def _note(self) -> None:
+        """Write what is to be shown of objects that are slowed down, for ever; of each, the latest."""
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            while self._notes:
+                key, contention = self._notes.popitem()
+                await self._reconciler.note(key, contention)
 
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from runner import log
-from runner.drift import Finding, Ledger, News, State
+from runner.drift import Finding, Ledger, News
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.backoff import Backoff
 from runner.kube.client import Client
@@ -21,6 +21,7 @@ from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import ObjectKey, key_of
 from runner.shelf import Shelf, Version
+from runner.states import State
 
 _log = log.get(__name__)
 
@@ -153,11 +154,12 @@ class DependentKind:
             return self.ledger.absent(key)
         except ForbiddenError as error:
             self._refuse(error)
-            return ()
+            return self.ledger.unreadable(key)
         except (ApiError, ApiUnavailableError):
             self._to_read[key] = None
             raise
-        return self.ledger.read(key, State.of(obj, self._targets(obj), whole=True))
+        state = State.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
+        return self.ledger.read(key, state)
 
     def _refuse(self, error: ForbiddenError) -> None:
         if self._refused:

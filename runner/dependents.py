@@ -16,7 +16,7 @@ reconcile, controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from runner import log
@@ -24,22 +24,20 @@ from runner.bodies import MOST_BYTES, Bodies
 from runner.dependent_kind import DependentKind, watcher_of
 from runner.dependents_health import Health
 from runner.dependents_store import Kinds, Store
-from runner.drift import Ledger, News, State, Target, Write
+from runner.drift import Ledger, News, Write
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.backoff import Backoff
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import watchers
 from runner.kube.watch_policy import WatchPolicy
-from runner.loops import Loops
+from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Claim, Owner, claims_of
 from runner.pending_news import PendingNews
 from runner.rereads import Rereads
+from runner.states import State, Target
 from runner.watches import Watch
-
-Wake = Callable[[GVK, ObjectKey, str], None]
-"""Asks for a run of an owner: its kind as it is watched, its key, and why."""
 
 _log = log.get(__name__)
 
@@ -53,16 +51,18 @@ class Dependents:
         discovery: Discovery,
         namespaces: Sequence[str],
         watches: Iterable[Watch],
-        wake: Wake,
+        guard: LoopGuard,
         store: Store,
         is_ours: Callable[[GVK, ObjectKey], bool],
     ) -> None:
-        """`namespaces` are those of the operator, none: all; `is_ours` tells what this replica runs, of all of them."""
+        """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`: what this
+        replica runs, of all objects.
+        """  # noqa: D205 - one list
         self._client = client
         self._discovery = discovery
         self._namespaces = tuple(namespaces)
         self._watches = {watch.gvk: watch for watch in watches if watch.watch_dependent_resources}
-        self._wake = wake
+        self._guard = guard
         self._store = store
         self._is_ours = is_ours
         self._cluster_scoped: set[GVK] = set()
@@ -75,7 +75,6 @@ class Dependents:
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Watch and kind, where a run of this process has made or read an object."""
         self._pending = PendingNews()
-        self._loops = Loops()
         self._rereads = Rereads(client)
         self.bodies = Bodies(MOST_BYTES, self._rereads.ask)
         """What the API server has answered for dependents."""
@@ -117,6 +116,7 @@ class Dependents:
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """An owner is gone."""
         self.bodies.forget(Target(gvk, key))
+        self._guard.forget(Target(gvk, key))
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
         """Whether runs of this owner may be answered from memory for such objects: they are dependents of its watch."""
@@ -142,8 +142,8 @@ class Dependents:
         target, key = Target(owner.gvk, owner.key), key_of(obj)
         if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
             return
-        state = self._state(resource, obj)
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
+        state = self._state(resource, obj, suspect=kind is not None and kind.ledger.suspects(key))
         if state is not None and target in state.targets:
             kind = self._vouch(owner.gvk, resource)
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
@@ -172,12 +172,12 @@ class Dependents:
             return False
         return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
 
-    def _state(self, resource: ApiResource, obj: Object) -> State | None:
+    def _state(self, resource: ApiResource, obj: Object, *, suspect: bool) -> State | None:
         """Condense the answer to a write; None for that of a subresource such as `scale`, which tells versions only."""
         kind = GVK.of(obj).kind
         if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
             return None
-        return State.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind)
+        return State.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
 
     def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
         """Whether the operator's namespaces hold the object."""
@@ -257,22 +257,13 @@ class Dependents:
         if not self._pending.holds(kind.gvk, news):
             self._tell(kind.gvk, news)
 
-    def _tell(self, kind: GVK, news: News) -> None:
+    def _tell(self, gvk: GVK, news: News) -> None:
         if not self._is_ours(news.target.gvk, news.target.key):
             return
-        loop = asyncio.get_running_loop()
-        why = f"{kind.kind} {news.key} {news.what}"
-        delay = self._loops.delay(kind, news, loop.time())
-        bound = _log.bind(gvk=str(news.target.gvk), dependent=why, **news.target.key._asdict())
-        if not delay:
-            bound.debug("A dependent wakes its owner")
-            self._wake(news.target.gvk, news.target.key, why)
-            return
-        bound.warning(
-            "A dependent wakes its owner again and again; slowing down. Do the role and somebody else write the same?",
-            seconds=delay,
-        )
-        loop.call_later(delay, self._wake, news.target.gvk, news.target.key, why)
+        kind = self._kinds.get((gvk.group, gvk.kind))
+        if kind is not None and news.state is not None:
+            kind.ledger.suspect(news.key)
+        self._guard.tell(gvk, news)
 
     def _settled(self, kind: DependentKind) -> None:
         """Forget a kind for the watches that own nothing of it any more; it is watched until the process ends."""

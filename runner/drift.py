@@ -1,89 +1,27 @@
 """What happened to the dependents of one kind, and which owners should look at it. Pure.
 
-A `State` is what is remembered of an object: digests, never content. A `Ledger` compares states as they come by and
-says what is news for whom. News is a change of the spec (by `metadata.generation`, or by the content of kinds where
-the generation says nothing), of labels, annotations, finalizers or owners, a deletion, and a new object under an old
-name. No news: creation alone, a first sight, a repetition, status and `managedFields`, and what the owner's own runs
-wrote or deleted, whether their answer or the watch's event is told first.
-
-Annotations that were written together with the status (as the Deployment controller does with its revision) are status:
-`managedFields` tell (https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management).
+A `Ledger` compares states as they come by and says what is news for whom. News is a change of the spec (by
+`metadata.generation`, or by the content of kinds where the generation says nothing), of labels, annotations, finalizers
+or owners, a deletion, and a new object under an old name. No news: creation alone, a first sight, a repetition, status
+and `managedFields`, and what the owner's own runs wrote or deleted, whether their answer or the watch's event is told
+first. What has woken its owner is looked at closely from then on: its fields are read, so that news names them.
 
 Assumes: versions of one object are compared for equality, never for order.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
-import orjson
+from runner.objects import GVK, ObjectKey
+from runner.states import State, Target, changed, difference, sentence
 
-from runner.objects import GVK, ObjectKey, annotations_of, finalizers_of, is_deleting, metadata, uid_of
-from runner.ownership import references_of
-
-_DIGEST_SIZE = 8
-_GRACEFUL = {"foregroundDeletion", "orphan"}
-"""Finalizers of the garbage collector: it takes them off by itself."""
 _MOST_WRITES = 16
 _MOST_TOMBS = 256
 _MOST_DELETIONS = 1024
-
-
-class Target(NamedTuple):
-    """An owner that is to be told: its kind as it is watched, and its key."""
-
-    gvk: GVK
-    key: ObjectKey
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What is remembered of a dependent."""
-
-    uid: str
-    version: str
-    """Its resourceVersion."""
-    generation: int | None
-    deleting: bool
-    held: bool
-    """Whether somebody's finalizer keeps it."""
-    labels: bytes
-    annotations: bytes
-    finalizers: bytes
-    owners: bytes
-    content: bytes | None
-    """All but metadata and status; None where only metadata was read."""
-    status: bytes | None
-    by: str
-    """The field manager that wrote last, status aside; empty where that is not known."""
-    targets: tuple[Target, ...]
-
-    @classmethod
-    def of(cls, obj: Mapping[str, Any], targets: tuple[Target, ...], *, whole: bool) -> State:
-        """Condense an object; `whole` when it is more than its metadata."""
-        meta = metadata(obj)
-        finalizers = sorted(set(finalizers_of(obj)))
-        transient = _written_with_status(meta)
-        return cls(
-            uid=uid_of(obj),
-            version=str(meta.get("resourceVersion") or ""),
-            generation=meta.get("generation"),
-            deleting=is_deleting(obj),
-            held=bool(set(finalizers) - _GRACEFUL),
-            labels=_digest(meta.get("labels")),
-            annotations=_digest({k: v for k, v in annotations_of(obj).items() if k not in transient}),
-            finalizers=_digest(finalizers),
-            owners=_digest(references_of(obj)),
-            content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
-            status=_digest(obj.get("status")) if whole else None,
-            by=_last_manager(meta),
-            targets=targets,
-        )
+_MOST_SUSPECTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +35,8 @@ class News:
     """What happened, for the log: `spec changed`, `was deleted`."""
     state: State | None
     """How the object is now; None when it is gone."""
+    fields: tuple[str, ...] = ()
+    """The fields that changed, as `spec.replicas`; as `spec` where no more is known; none for what is no change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +73,8 @@ class _Entry:
     seen: State | None = None
     writes: list[tuple[int, Write]] = field(default_factory=list)
     """With the round in which they were told; only those whose event has not come by yet."""
+    unread: State | None = None
+    """What is known of it by its metadata, while its fields are read."""
 
     def last(self) -> State | None:
         """The latest state that is known."""
@@ -156,6 +98,17 @@ class Ledger:
         self._rounds: dict[str, int] = {}
         self._tombs: OrderedDict[ObjectKey, State] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, Target], None] = OrderedDict()
+        self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
+
+    def suspect(self, key: ObjectKey) -> None:
+        """Look closely at an object from now on, which has woken its owner."""
+        self._suspects[key] = self._suspects.pop(key, None)
+        if len(self._suspects) > _MOST_SUSPECTS:
+            self._suspects.popitem(last=False)
+
+    def suspects(self, key: ObjectKey) -> bool:
+        """Whether the fields of an object matter."""
+        return key in self._suspects
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -199,7 +152,8 @@ class Ledger:
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             return _NOTHING
         written = next((w.state for _, w in entry.writes if w.version == state.version and w.state is not None), None)
-        if written is None and self._must_read(state):
+        if written is None and (self._must_read(state) or self._is_worth_reading(key, entry, state)):
+            entry.unread = state
             return Finding(read=(key,))
         return Finding(self._judge(key, entry, written or state))
 
@@ -208,9 +162,19 @@ class Ledger:
         entry = self._entries.get(key)
         if entry is None:
             return ()
+        entry.unread = None
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             entry.seen = state
             return ()
+        return self._judge(key, entry, state)
+
+    def unreadable(self, key: ObjectKey) -> tuple[News, ...]:
+        """What was to be read may not be: its metadata has to do, where that tells anything."""
+        entry = self._entries.get(key)
+        state = entry.unread if entry is not None else None
+        if entry is None or state is None or self._must_read(state):
+            return ()
+        entry.unread = None
         return self._judge(key, entry, state)
 
     def absent(self, key: ObjectKey) -> tuple[News, ...]:
@@ -251,6 +215,11 @@ class Ledger:
             return True
         return any(map(self._with_status, state.targets))
 
+    def _is_worth_reading(self, key: ObjectKey, entry: _Entry, state: State) -> bool:
+        """Whether a suspect has changed, so that it is of use to know which of its fields did."""
+        last = entry.last()
+        return key in self._suspects and last is not None and bool(difference(last, state, with_status=False))
+
     def _appeared(self, scope: str, key: ObjectKey, state: State) -> Finding:
         tomb = self._tombs.pop(key, None)
         news: tuple[News, ...] = ()
@@ -268,8 +237,9 @@ class Ledger:
             with_status = self._with_status(target)
             what = difference(old, new, with_status=with_status) if old is not None else ""
             if what and not self._is_explained(entry, target, new, with_status=with_status):
-                what = f"{what} (by {new.by})" if new.by else what
-                news.append(News(target, key, new.uid, what, new))
+                fields = changed(old, new, with_status=with_status) if old is not None else ()
+                by = f" (by {new.by})" if new.by else ""
+                news.append(News(target, key, new.uid, sentence(what, fields) + by, new, fields))
         entry.seen = new
         told = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
         del entry.writes[: told + 1]
@@ -301,53 +271,5 @@ class Ledger:
         return tuple(News(target, key, last.uid, "was deleted", None) for target in targets if target not in mine)
 
 
-def difference(old: State, new: State, *, with_status: bool) -> str:
-    """Say what changed between two states; empty when it is nothing that matters."""
-    if old.uid != new.uid:
-        return "was made anew"
-    if new.deleting:
-        # What ends by itself is news when it has ended; what a finalizer keeps may need somebody.
-        return "is being deleted" if new.held and not old.deleting else ""
-    changed = [name for name in ("labels", "annotations", "finalizers", "owners") if _differ(old, new, name)]
-    if old.content is not None and new.content is not None:
-        changed += ["content"] if old.content != new.content else []
-    elif old.generation != new.generation:
-        changed.append("spec")
-    elif new.generation is None and old.version != new.version:
-        changed.append("content, perhaps")
-    if with_status and old.status is not None and new.status is not None and old.status != new.status:
-        changed.append("status")
-    return f"changed: {', '.join(changed)}" if changed else ""
-
-
-def _differ(old: State, new: State, name: str) -> bool:
-    return bool(getattr(old, name) != getattr(new, name))
-
-
 def _together(old: State | None, new: State) -> tuple[Target, ...]:
     return tuple(dict.fromkeys((*(old.targets if old else ()), *new.targets)))
-
-
-def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
-    """The annotations that only writers of the status subresource manage."""
-    by_status: set[str] = set()
-    by_others: set[str] = set()
-    for entry in meta.get("managedFields") or ():
-        fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
-        names = {name[2:] for name in fields.get("f:annotations") or () if name.startswith("f:")}
-        (by_status if entry.get("subresource") == "status" else by_others).update(names)
-    return by_status - by_others
-
-
-def _last_manager(meta: Mapping[str, Any]) -> str:
-    writes = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") != "status"]
-    if not writes:
-        return ""
-    return sys.intern(str(max(writes, key=lambda entry: str(entry.get("time") or "")).get("manager") or ""))
-
-
-def _digest(value: object) -> bytes:
-    """Digest a JSON value; nothing at all, empty or absent, is empty."""
-    if not value:
-        return b""
-    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from runner.drift import News, Target, Write
+from runner.drift import News, Write
 from runner.objects import GVK, ObjectKey
+from runner.states import Target
 
 
 class PendingNews:

@@ -26,12 +26,14 @@ from runner.errors import (
     NotFoundError,
     TerminalError,
 )
+from runner.events import Events, Occurrence, Reference
 from runner.finalizers import Plan
 from runner.holding import Hold, Holding
 from runner.jobs import JobFactory
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
+from runner.loop_guard import Contention
 from runner.metrics import Metrics
 from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, uid_of
 from runner.policy import Backoff
@@ -80,6 +82,7 @@ class Reconciler:
         jobs: JobFactory,
         run_log: RunLog,
         metrics: Metrics,
+        events: Events,
         period: float,
     ) -> None:
         self._watch = watch
@@ -93,6 +96,7 @@ class Reconciler:
         self._jobs = jobs
         self._run_log = run_log
         self._metrics = metrics
+        self._events = events
         self._period = period if watch.reconcile_period is None else watch.reconcile_period
         self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status)
         self._running: dict[ObjectKey, _Running] = {}
@@ -152,6 +156,25 @@ class Reconciler:
         sentence = verdicts.superseded(self._watch.policy, reason)
         if running is not None and sentence and not running.finalizing:
             running.end(sentence)
+
+    async def note(self, key: ObjectKey, contention: Contention | None) -> None:
+        """Show that an object is slowed down because of a dependent, or (None) no longer."""
+        obj = self._informer.get(key)
+        with self.holding.hold(self._watch.gvk, key) as hold:
+            if obj is None or hold is None:
+                return
+            try:
+                resource = await self._discovery.find(self._watch.gvk)
+                wanted = status.contended(contention.sentence()) if contention is not None else status.quiet(obj)
+                await self._status.write(resource, obj, status.observed(obj, wanted), hold)
+            except (ApiError, ApiUnavailableError, LeaseLostError) as error:
+                self._log.info("A condition is not written", error=str(error), **key._asdict())
+        if contention is not None:
+            about = Reference.to(self._watch.gvk, obj)
+            dependent = Reference(contention.kind, contention.key, contention.uid)
+            await self._events.record(
+                Occurrence(about, dependent, "Warning", "DependentChangedAgain", "SlowedDown", contention.sentence())
+            )
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request, hold: Hold) -> Verdict:
         if is_paused(obj):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from runner.drift import Target
 from runner.inflight import Place
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.states import Target
 
 FIRST_WAIT = 0.5
 """Seconds after which an object that changed is read again."""

@@ -16,6 +16,8 @@ from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
 
 Condition: TypeAlias = dict[str, Any]
 
+CONTENDED = "Contended"
+"""A condition that only objects have which a dependent has put into a circle."""
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 
@@ -57,6 +59,18 @@ def paused() -> list[Condition]:
     """Conditions of an object that somebody asked to be left as it is."""
     message = f"Not run while the annotation {PAUSED} is true"
     return [_condition("Running", status=False, reason="Paused", message=message)]
+
+
+def contended(sentence: str) -> list[Condition]:
+    """Conditions of an object that is slowed down, since a dependent of it is changed again and again."""
+    return [_condition(CONTENDED, status=True, reason="DependentChangedAgain", message=sentence)]
+
+
+def quiet(obj: Object) -> list[Condition]:
+    """Conditions of an object that is slowed down no longer; none where nothing had been said."""
+    if _find(conditions_of(obj), CONTENDED) is None:
+        return []
+    return [_condition(CONTENDED, status=False, reason="Quiet", message="")]
 
 
 def failed(reason: str, message: str, recap: Recap | None = None) -> list[Condition]:

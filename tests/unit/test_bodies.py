@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from runner.bodies import LARGEST, Bodies, Read
-from runner.drift import Target
 from runner.inflight import Place
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.shelf import Shelf, Version
+from runner.states import Target
 
 OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})

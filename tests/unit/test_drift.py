@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from runner.drift import Finding, Ledger, News, State, Target, Write
+from runner.drift import Finding, Ledger, News, Write
 from runner.objects import GVK, Object, ObjectKey
+from runner.states import State, Target
 
 OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 OTHER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
@@ -342,3 +343,51 @@ def test_many_deletions_are_not_kept_for_ever() -> None:
         story.ledger.deleted(ObjectKey("ns", f"n{number}"), State.of(deployment(1), (OTHER,), whole=False))
     assert len(story.ledger._tombs) <= 256
     assert len(story.ledger._deletions) <= 1024
+
+
+class TestSuspects:
+    """Objects that have woken their owner."""
+
+    def story(self) -> Story:
+        story = Story().seen(deployment(1))
+        story.ledger.suspect(KEY)
+        return story
+
+    @staticmethod
+    def closely(obj: Object) -> State:
+        return State.of(obj, (OWNER,), whole=True, suspect=True)
+
+    def test_the_field_that_somebody_changed_is_named(self) -> None:
+        story = self.story()
+        mine = deployment(2, generation=2, meta={"annotations": {"a": "1"}})
+        story.ledger.wrote("", KEY, Write(OWNER, "u1", "2", self.closely(mine)))
+        theirs = deployment(3, generation=3, meta={"annotations": {"a": "2"}})
+        story.seen(mine).seen(theirs)
+        assert (story.reads, story.told) == ([KEY], [])
+        (news,) = story.ledger.read(KEY, self.closely(theirs))
+        assert news.fields == ("metadata.annotations.a", "spec.replicas")
+        assert news.what == "changed: metadata.annotations.a, spec.replicas"
+
+    def test_a_change_of_status_alone_is_not_read(self) -> None:
+        story = self.story().seen(deployment(2, status={"ready": 1}))
+        assert (story.reads, story.told) == ([], [])
+
+    def test_where_fields_were_not_known_the_part_is_named(self) -> None:
+        story = self.story().seen(deployment(2, generation=2))
+        (news,) = story.ledger.read(KEY, self.closely(deployment(2, generation=2)))
+        assert (news.what, news.fields) == ("changed: spec", ("spec",))
+
+    def test_what_may_not_be_read_is_news_all_the_same(self) -> None:
+        story = self.story().seen(deployment(2, generation=2))
+        (news,) = story.ledger.unreadable(KEY)
+        assert news.fields == ("spec",)
+        assert story.ledger.unreadable(KEY) == ()
+
+    def test_status_is_named_only_to_who_wants_it(self) -> None:
+        story = Story().seen(deployment(1), OWNER, CURIOUS)
+        story.ledger.suspect(KEY)
+        before, after = (deployment(n, status={"ready": n}) for n in (2, 3))
+        for obj in (before, after):
+            story.seen(obj, OWNER, CURIOUS)
+            story.news += story.ledger.read(KEY, State.of(obj, (OWNER, CURIOUS), whole=True, suspect=True))
+        assert [(news.target, news.fields) for news in story.news[-1:]] == [(CURIOUS, ("status.ready",))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.drift import News, State, Target, Write
+from runner.drift import News, Write
 from runner.objects import GVK, ObjectKey
 from runner.pending_news import PendingNews
+from runner.states import State, Target
 
 KIND = GVK("apps", "v1", "Deployment")
 OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))

@@ -11,13 +11,13 @@ import orjson
 import pytest
 
 from runner.bodies import Bodies, Read
-from runner.drift import Target
 from runner.errors import ApiUnavailableError, NotFoundError
 from runner.inflight import Place
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
 from runner.rereads import Rereads
 from runner.shelf import Version
+from runner.states import Target
 
 OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})

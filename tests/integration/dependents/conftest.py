@@ -23,6 +23,7 @@ from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube import auth
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
+from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner
 from runner.proxy.owners import own
@@ -286,7 +287,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
             Discovery(hand.client),
             namespaces,
             watches,
-            wake,
+            LoopGuard(wake, lambda *_: None),
             store,
             lambda *_: True,
         )

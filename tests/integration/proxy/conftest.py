@@ -26,6 +26,7 @@ from runner.devcluster import DevCluster
 from runner.kube import auth
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
+from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
@@ -227,8 +228,9 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         owner = Owner(
             GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), made["metadata"]["uid"], namespaced=True
         )
+        guard = LoopGuard(lambda *_: None, lambda *_: None)
         dependents = Dependents(
-            client, discovery, (namespace,), loaded.watches, lambda *_: None, FileStore(tmp_path), lambda *_: True
+            client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda *_: True
         )
         served = Served(client, time.monotonic)
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))

@@ -14,12 +14,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.bodies import MOST_BYTES, Bodies
-from runner.drift import Target
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.reads import Reads
 from runner.shelf import Version
+from runner.states import Target
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Message, Stage

@@ -19,7 +19,6 @@ import orjson
 import pytest
 
 from runner.bodies import MOST_BYTES, Bodies
-from runner.drift import Target
 from runner.errors import ApiUnavailableError, NotFoundError
 from runner.inflight import InFlight
 from runner.kube.discovery import ApiResource
@@ -32,6 +31,7 @@ from runner.proxy.messages import RequestHead
 from runner.proxy.reads import Reads
 from runner.rereads import Rereads
 from runner.shelf import Shelf, Version
+from runner.states import Target
 
 OWNER = Owner(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc", namespaced=True)
 VERBS = frozenset({"get", "list", "watch"})
