@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from runner.engine.run_secrets import RunSecrets
 from runner.holding import Hold
 from runner.kube.discovery import ApiResource
+from runner.last_run import Footprint
 from runner.masking_forms import is_telling
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.onlookers import Onlookers
@@ -39,6 +40,8 @@ class Grant:
     """What the run asked so far."""
     secrets: RunSecrets
     """What is known to be secret in it so far."""
+    footprint: Footprint | None
+    """What the run sees, where its watch skips what has not changed; complete when the run is over."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -109,6 +112,7 @@ class Access:
             in_finalizer=finalizing,
             service_account=account(watch.service_account, self._namespace),
             may_write=hold.is_valid,
+            footprint=Footprint() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.key, watch.gvk.kind, watch.gvk.group)),
         )
         token = self._identities.issue(run)
@@ -118,7 +122,9 @@ class Access:
         hold.when_lost(lambda: self._identities.cut(token))
         self._onlookers.began(owner)
         try:
-            yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets)
+            yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets, run.footprint)
         finally:
             self._identities.revoke(token)
-            self._onlookers.ended(owner)
+            undisturbed = self._onlookers.ended(owner)
+            if run.footprint is not None and undisturbed:
+                run.footprint.owned = self._onlookers.owned_now(owner.gvk, owner.key) or ""

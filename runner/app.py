@@ -32,6 +32,7 @@ from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
 from runner.events import Events
+from runner.executed import Executed
 from runner.holding import Holding
 from runner.jobs import JobFactory, RunDefaults
 from runner.kube import auth
@@ -43,6 +44,7 @@ from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.onlookers import Onlookers
 from runner.proxy.catalog import Catalog
+from runner.proxy.footprints import Footprints
 from runner.proxy.identity import Identities
 from runner.proxy.negotiate import Negotiate
 from runner.proxy.reads import Reads
@@ -55,6 +57,7 @@ from runner.reconcile import Reconciler
 from runner.references import References
 from runner.runlog import RunLog
 from runner.settings import Settings
+from runner.skipping import Skipping
 from runner.slots import Share, Slots
 from runner.user_metrics import UserMetrics
 from runner.watches import LoadedWatches, Watch
@@ -87,6 +90,7 @@ class _Shared:
     references: References
     holding: Holding
     run_log: RunLog
+    dependents: Dependents
     slots: Slots
     events: Events
 
@@ -99,13 +103,13 @@ class _Operator:
         self._watches = loaded.watches
         self._metrics = Metrics()
         self._user_metrics = UserMetrics(time.time)
-        places = paths.search_path(
+        self._places = paths.search_path(
             cwd=Path.cwd(),
             roles_path=settings.ansible_roles_path,
             collections_path=settings.ansible_collections_path,
             environ=os.environ,
         )
-        self._environment = {**paths.ansible_environment(places), **access.environment(os.environ)}
+        self._environment = {**paths.ansible_environment(self._places), **access.environment(os.environ)}
         self._controllers: dict[GVK, Controller] = {}
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -139,6 +143,7 @@ class _Operator:
                 references=references,
                 holding=holding,
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
+                dependents=dependents,
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
                 events=Events(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time),
             )
@@ -199,6 +204,7 @@ class _Operator:
                 Secrets(),
                 Catalog(clock, served.forget),
                 Negotiate(),
+                Footprints(),
                 Refusals(),
                 reads,
                 Writes(served, client, onlookers),
@@ -282,12 +288,20 @@ class _Operator:
             run_log=shared.run_log,
             metrics=self._metrics,
             events=shared.events,
+            skipping=self._skipping(watch, shared),
             period=settings.reconcile_period,
         )
         account = watch.service_account or None
         selector = watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
         return Controller(watch, informer, reconciler, self._metrics, shared.references, workers, shared.slots)
+
+    def _skipping(self, watch: Watch, shared: _Shared) -> Skipping | None:
+        if not watch.skip_unchanged:
+            return None
+        environ = {**os.environ, **self._environment}
+        executed = Executed(watch, self._places, self._settings.ansible_args, environ, Path.cwd())
+        return Skipping(watch.gvk, shared.client, shared.dependents, executed)
 
     async def _serve(self, stack: AsyncExitStack, engine: RunEngine) -> None:
         """Open probes and metrics."""

@@ -54,6 +54,9 @@ class DependentKind:
         self._to_read: dict[ObjectKey, None] = {}
         """What is to be read, in its order."""
         self._reading = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._compared = asyncio.Event()
+        self._compared.set()
         self._stopped = False
 
     def serves(self, resource: ApiResource) -> bool:
@@ -73,6 +76,11 @@ class DependentKind:
     def scope_of(self, key: ObjectKey) -> str:
         """The scope whose watcher sees the object."""
         return watcher_of(self._watchers, key.namespace).namespace
+
+    async def settled(self) -> None:
+        """Wait until everything has been listed, and what had to be compared has been."""
+        await self._listed.wait()
+        await self._compared.wait()
 
     async def follow(self) -> None:
         """Follow until stopped."""
@@ -96,6 +104,7 @@ class DependentKind:
             if isinstance(event, Synced) and watcher.namespace in self._unlisted:
                 self._unlisted.remove(watcher.namespace)
                 if not self._unlisted:
+                    self._listed.set()
                     self._settled(self)
 
     def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
@@ -123,6 +132,7 @@ class DependentKind:
     def _found(self, finding: Finding) -> tuple[News, ...]:
         for key in finding.read:
             self._to_read[key] = None
+            self._compared.clear()
             self._reading.set()
         return finding.news
 
@@ -143,6 +153,7 @@ class DependentKind:
                 backoff.reset()
                 for each in news:
                     self._heard(self, each)
+            self._compared.set()
 
     async def _compare(self, key: ObjectKey) -> tuple[News, ...]:
         """Read an object and compare it with what is known of it."""

@@ -16,7 +16,7 @@ reconcile, controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from runner import log
@@ -31,6 +31,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import watchers
 from runner.kube.watch_policy import WatchPolicy
+from runner.last_run import Seen, digest
 from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Claim, Owner, claims_of
@@ -38,6 +39,9 @@ from runner.pending_news import PendingNews
 from runner.rereads import Rereads
 from runner.states import State, Target
 from runner.watches import Watch
+
+_PATIENCE = 60.0
+"""Seconds that somebody waits at most for what an object owns to be seen."""
 
 _log = log.get(__name__)
 
@@ -72,6 +76,7 @@ class Dependents:
         self._known: dict[GVK, set[GVK]] = {}
         """The kinds that each watch's runs have made."""
         self._unsaved = asyncio.Event()
+        self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Watch and kind, where a run of this process has made or read an object."""
         self._pending = PendingNews()
@@ -108,10 +113,51 @@ class Dependents:
             self._cluster_scoped.add(owner.gvk)
         self._pending.began(Target(owner.gvk, owner.key))
 
-    def ended(self, owner: Owner) -> None:
-        """A run of `owner` is over, and all that it wrote was told."""
-        for kind, news in self._pending.ended(Target(owner.gvk, owner.key)):
+    def ended(self, owner: Owner) -> bool:
+        """A run of `owner` is over, and all that it wrote was told. Says whether nobody has interfered meanwhile."""
+        left = self._pending.ended(Target(owner.gvk, owner.key))
+        for kind, news in left:
             self._tell(kind, news)
+        return not left
+
+    async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """Digest what an object owns, once all of it has been seen; None when that is not known."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._resumed.wait()
+                for kind in self._kinds_of(gvk):
+                    await kind.settled()
+        except TimeoutError:
+            return None
+        return self.owned_now(gvk, key)
+
+    def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """Digest what an object owns, as far as it has been seen; None when something of it is not known."""
+        target = Target(gvk, key)
+        told: list[list[object]] = []
+        for kind in self._kinds_of(gvk):
+            if kind.problems():
+                return None
+            for name, state in kind.ledger.owned_by(target):
+                traits = kind.ledger.traits(state, target)
+                if traits is None:
+                    return None
+                told.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
+        return digest(sorted(told, key=str))
+
+    def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
+        """Whether what a run saw is watched as its object's own."""
+        name = ObjectKey(seen.namespace, seen.name)
+        return any(
+            (kind.resource.gvk.group, kind.resource.plural) == (seen.group, seen.plural)
+            and any(each == name for each, _ in kind.ledger.owned_by(Target(gvk, key)))
+            for kind in self._kinds_of(gvk)
+        )
+
+    def _kinds_of(self, gvk: GVK) -> list[DependentKind]:
+        """The kinds that a watch's runs have made, as far as they are watched."""
+        names = {(known.group, known.kind) for known in self._known.get(gvk, ())}
+        return [kind for name, kind in self._kinds.items() if name in names]
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """An owner is gone."""
@@ -281,6 +327,7 @@ class Dependents:
         for gvk in self._watches:
             for dependent in sorted(stored.get(gvk, ())):
                 await self._resume_kind(gvk, dependent)
+        self._resumed.set()
 
     async def _resume_kind(self, gvk: GVK, dependent: GVK) -> None:
         backoff = Backoff(1.0, 30.0)

@@ -82,6 +82,14 @@ class _Entry:
             return self.seen
         return next((write.state for _, write in reversed(self.writes) if write.state is not None), None)
 
+    def latest(self) -> State | None:
+        """The state that was written last, though its event has not come by; else what was seen."""
+        return next((write.state for _, write in reversed(self.writes) if write.state is not None), self.seen)
+
+    def known(self) -> list[State]:
+        """Every state that is remembered."""
+        return [state for state in (self.seen, *(write.state for _, write in self.writes)) if state is not None]
+
 
 class Ledger:
     """Remembers the dependents of one kind."""
@@ -99,6 +107,8 @@ class Ledger:
         self._tombs: OrderedDict[ObjectKey, State] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, Target], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
+        self._by_owner: dict[Target, list[ObjectKey]] | None = None
+        """Made when it is asked for, gone when an entry comes, goes, or changes owners."""
 
     def suspect(self, key: ObjectKey) -> None:
         """Look closely at an object from now on, which has woken its owner."""
@@ -112,6 +122,24 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def owned_by(self, target: Target) -> list[tuple[ObjectKey, State]]:
+        """What an owner has, as it was last written or seen; what its runs have deleted is left out."""
+        if self._by_owner is None:
+            self._by_owner = {}
+            for key, entry in self._entries.items():
+                for owner in dict.fromkeys(each for state in entry.known() for each in state.targets):
+                    self._by_owner.setdefault(owner, []).append(key)
+        latest = ((key, self._entries[key].latest()) for key in self._by_owner.get(target, ()))
+        return [
+            (key, state)
+            for key, state in latest
+            if state is not None and target in state.targets and (state.uid, target) not in self._deletions
+        ]
+
+    def traits(self, state: State, target: Target) -> list[object] | None:
+        """What matters of an object to one of its owners, as JSON; None where something of that is not known."""
+        return state.traits(with_status=self._with_status(target), generation_tells=self._generation_tells)
 
     def owners(self) -> set[GVK]:
         """The kinds of all owners of what is remembered."""
@@ -196,6 +224,7 @@ class Ledger:
     def wrote(self, scope: str, key: ObjectKey, write: Write) -> None:
         """A run wrote an object."""
         self._tombs.pop(key, None)
+        self._by_owner = None
         now = self._rounds.get(scope, 0)
         entry = self._entries.setdefault(key, _Entry(scope, now))
         entry.round = now
@@ -227,6 +256,7 @@ class Ledger:
             news = tuple(News(target, key, state.uid, "was made anew", state) for target in tomb.targets)
         if not state.targets:
             return Finding(news)
+        self._by_owner = None
         self._entries[key] = _Entry(scope, self._rounds.get(scope, 0), state)
         return Finding(news, (key,) if self._must_read(state) else ())
 
@@ -240,10 +270,13 @@ class Ledger:
                 fields = changed(old, new, with_status=with_status) if old is not None else ()
                 by = f" (by {new.by})" if new.by else ""
                 news.append(News(target, key, new.uid, sentence(what, fields) + by, new, fields))
+        if old is None or old.targets != new.targets:
+            self._by_owner = None
         entry.seen = new
         told = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
         del entry.writes[: told + 1]
         if not new.targets and not entry.writes:
+            self._by_owner = None
             del self._entries[key]
         return tuple(news)
 
@@ -254,6 +287,7 @@ class Ledger:
 
     def _gone(self, key: ObjectKey, entry: _Entry | None, last: State) -> tuple[News, ...]:
         old = entry.last() if entry is not None else None
+        self._by_owner = None
         if entry is not None:
             # What a run made anew meanwhile is another object, whose event is still to come.
             entry.seen = None

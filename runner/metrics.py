@@ -64,6 +64,12 @@ class Metrics:
         self.objects = Gauge(
             "ansible_operator_objects", "Objects that are watched, held in memory", ["GVK"], registry=self.registry
         )
+        self.skipped = Counter(
+            "ansible_operator_skipped_runs",
+            "Runs that were left out, since nothing had changed",
+            ["GVK", "reason"],
+            registry=self.registry,
+        )
         self.loop_lag = Histogram(
             "ansible_operator_loop_lag_seconds",
             "Seconds the event loop was late",

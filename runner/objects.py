@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 PAUSED = "ansible.sdk.operatorframework.io/paused"
 """Annotation: `"true"` on an object keeps it from being run, finalized included."""
 
+LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
+"""Annotation: our record of a run that succeeded. A change of it is nobody's."""
+
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API server sent it."""
 

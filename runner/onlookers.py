@@ -24,10 +24,15 @@ class Onlookers:
         self._dependents.began(owner)
         self._references.began(owner)
 
-    def ended(self, owner: Owner) -> None:
-        """A run of `owner` is over, and all that it wrote was told."""
-        self._dependents.ended(owner)
+    def ended(self, owner: Owner) -> bool:
+        """A run of `owner` is over, and all that it wrote was told. Says whether nobody has touched what it owns."""
+        undisturbed = self._dependents.ended(owner)
         self._references.ended(owner)
+        return undisturbed
+
+    def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """Digest what an object owns, as far as it has been seen; None when something of it is not known."""
+        return self._dependents.owned_now(gvk, key)
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """An owner is gone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runner import finalizers, log, resync, status, verdicts
@@ -33,13 +33,15 @@ from runner.jobs import JobFactory
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
+from runner.last_run import Footprint
 from runner.loop_guard import Contention
 from runner.metrics import Metrics
 from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, uid_of
 from runner.policy import Backoff
 from runner.runlog import RunLog
+from runner.skipping import NOTHING_NEW, SKIPPABLE, Basis, Skipping
 from runner.status_writer import StatusWriter
-from runner.verdicts import Done, Retry, Terminal, Terms, Verdict
+from runner.verdicts import Done, RequeueAfter, Retry, Terminal, Terms, Verdict
 from runner.watches import Watch
 from runner.wishes import Wishes, wishes_of
 from runner.workqueue import Reason, Request
@@ -66,6 +68,17 @@ class _Running:
             self.task.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class _Considered:
+    """A request, after a look at whether it needs a run."""
+
+    request: Request
+    verdict: Verdict | None = None
+    """What comes instead of a run."""
+    basis: Basis | None = None
+    """What the run is made of, where that is kept."""
+
+
 class Reconciler:
     """Reconciles the objects of one watch."""
 
@@ -83,6 +96,7 @@ class Reconciler:
         run_log: RunLog,
         metrics: Metrics,
         events: Events,
+        skipping: Skipping | None,
         period: float,
     ) -> None:
         self._watch = watch
@@ -97,6 +111,7 @@ class Reconciler:
         self._run_log = run_log
         self._metrics = metrics
         self._events = events
+        self._skipping = skipping
         self._period = period if watch.reconcile_period is None else watch.reconcile_period
         self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status)
         self._running: dict[ObjectKey, _Running] = {}
@@ -183,6 +198,9 @@ class Reconciler:
         ident = new_ident(datetime.now(UTC))
         try:
             wishes = wishes_of(obj)
+            if (considered := await self._consider(obj, plan, wishes, request)).verdict is not None:
+                return considered.verdict
+            request = considered.request
             with self._access.open(self._watch, resource, obj, ident, hold, finalizing=plan.finalizing) as grant:
                 job = self._jobs.make(obj, plan, wishes, request, ident, grant)
                 obj = await self._prepare(resource, obj, plan, request, hold)
@@ -195,11 +213,44 @@ class Reconciler:
         decision = verdicts.decide(result, terms, failed_runs=request.failed_runs)
         wanted = status.ended(result, [*grant.stats.forbidden(), *decision.advice])
         await self._status.write(resource, self._latest(obj), status.observed(obj, wanted), hold)
+        hold.check()
+        await self._remember(resource, considered.basis, grant.footprint, result, self._latest(obj))
         for sentence in decision.advice:
             self._log.warning("No further run", why=sentence, job=ident, **request.key._asdict())
         if decision.release:
             await self._release(resource, self._latest(obj), hold)
         return decision.verdict
+
+    async def _consider(self, obj: Object, plan: Plan, wishes: Wishes, request: Request) -> _Considered:
+        """Leave a run out that nothing asks for; else name in the request what has, and note what it is made of."""
+        skipping = self._skipping
+        if skipping is None or plan.finalizing:
+            return _Considered(request)
+        if request.reason not in SKIPPABLE or plan.add_first is not None:
+            return _Considered(request, basis=await skipping.basis(obj))
+        now = datetime.now(UTC).timestamp()
+        checked = await skipping.check(obj, now)
+        if checked.why:
+            request = replace(request, details=(*request.details, checked.why))
+            return _Considered(request, basis=await skipping.basis(obj))
+        self._metrics.skipped.labels(str(self._watch.gvk), request.reason.value).inc()
+        self._log.info("Run skipped", reason=request.reason.value, why=NOTHING_NEW, **request.key._asdict())
+        if checked.due is not None:
+            return _Considered(request, RequeueAfter(checked.due - now))
+        return _Considered(request, Done(self._terms(obj, plan, wishes, request).again))
+
+    async def _remember(
+        self, resource: ApiResource, basis: Basis | None, footprint: Footprint | None, result: RunResult, obj: Object
+    ) -> None:
+        """Put a run on record that may not have to be repeated; take the record off where it has to be."""
+        if self._skipping is None or basis is None or footprint is None:
+            return
+        if result.outcome is Outcome.SUCCEEDED:
+            asked = result.requeue_after
+            due = datetime.now(UTC).timestamp() + asked if asked is not None else None
+            await self._skipping.succeeded(resource, obj, basis, footprint, due)
+        elif result.outcome is not Outcome.CANCELED:
+            await self._skipping.failed(resource, obj)
 
     async def _prepare(self, resource: ApiResource, obj: Object, plan: Plan, request: Request, hold: Hold) -> Object:
         """Put our finalizer on the object and announce the run, where either is due."""

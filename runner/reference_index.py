@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from runner.drift import Target
 from runner.objects import GVK, ObjectKey
 from runner.reference_states import Asked
+from runner.states import Target
 
 _NOBODY: frozenset[Target] = frozenset()
 

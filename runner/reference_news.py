@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
-from runner.drift import Target
 from runner.reference_states import Asked
+from runner.states import Target
 
 _MOST_WRITES = 4096
 

@@ -17,10 +17,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from runner import log
-from runner.drift import News, Target
+from runner.drift import News
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
-from runner.loops import Loops
+from runner.loops import Loops, Pair
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.reference_index import ReferenceIndex
@@ -28,6 +28,7 @@ from runner.reference_kind import ReferenceKind
 from runner.reference_labels import LabelledReferences, Selected
 from runner.reference_news import ReferenceNews, ReferenceRuns
 from runner.reference_states import GONE, Asked, Seen, names
+from runner.states import Target
 from runner.watches import Watch
 from runner.watches_references import Reference
 
@@ -208,7 +209,8 @@ class References:
     def _say(self, news: ReferenceNews) -> None:
         loop = asyncio.get_running_loop()
         target, why = news.target, f"{news.asked} {news.what}"
-        delay = self._loops.delay(news.asked.gvk, News(target, news.asked.key, news.uid, why, None), loop.time())
+        told = News(target, news.asked.key, news.uid, news.what, None)
+        delay = self._loops.slowdown(Pair(target, news.asked.gvk, news.asked.key), told, loop.time()).seconds
         if not delay:
             self._wake(target.gvk, target.key, why)
             return

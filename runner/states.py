@@ -80,6 +80,17 @@ class State:
             fields=_fields(obj, meta, transient) if whole and suspect else None,
         )
 
+    def traits(self, *, with_status: bool, generation_tells: bool) -> list[object] | None:
+        """What matters of it, as JSON; None where something of that is not known."""
+        tells = generation_tells and self.generation is not None
+        content = str(self.generation) if tells else self.content
+        status = self.status if with_status else b""
+        if content is None or status is None:
+            return None
+        digests = (self.labels, self.annotations, self.finalizers, self.owners, status)
+        spelt = content if isinstance(content, str) else content.hex()
+        return [self.uid, self.deleting, spelt, *(each.hex() for each in digests)]
+
 
 def difference(old: State, new: State, *, with_status: bool) -> str:
     """Say what changed between two states; empty when it is nothing that matters."""

@@ -93,6 +93,8 @@ class Watch:
     """As which service account its runs call the API server: `name` in the operator's own namespace, or
     `namespace/name`; empty: as the operator itself."""
     policy: RunPolicy
+    skip_unchanged: bool
+    """Whether runs for the operator's start and for periods are left out where nothing has changed."""
     engine: EngineName | None
     """How its runs are started; None: as the flag says."""
     line: int
@@ -168,6 +170,7 @@ _WATCH_FIELDS = (
     "references",
     "serviceAccount",
     *watches_policy.FIELDS,
+    "skipUnchanged",
     "engine",
     "finalizer",
 )
@@ -245,6 +248,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         references=watches_references.read(fields),
         service_account=_service_account(fields),
         policy=watches_policy.read(fields),
+        skip_unchanged=fields.boolean("skipUnchanged", default=False),
         engine=_engine(fields),
         line=line,
     )

@@ -31,6 +31,7 @@ _PLAIN = Watch(
     references=(),
     service_account="",
     policy=policy.DEFAULT,
+    skip_unchanged=False,
     engine=None,
     line=1,
 )

@@ -22,6 +22,7 @@ import orjson
 from runner.changes import changed_fields
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import (
+    LAST_RUN,
     Object,
     ObjectKey,
     annotations_of,
@@ -169,7 +170,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
     meta = {name: value for name, value in metadata(obj).items() if name != "managedFields"}
     kept = {**obj, "metadata": meta}
     generation = meta.get("generation")
-    annotations = annotations_of(obj)
+    annotations = {name: value for name, value in annotations_of(obj).items() if name != LAST_RUN}
     summary = Summary(
         uid=meta.get("uid") or "",
         resource_version=meta.get("resourceVersion") or "",
@@ -178,15 +179,16 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         paused=is_paused(obj),
         finalizers=tuple(map(sys.intern, finalizers_of(obj))),
         annotations_digest=_digest(annotations) if annotations else b"",
-        content_digest=_content_digest(kept, meta) if generation is None else b"",
+        content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.
     return summary, bytes(memoryview(orjson.dumps(kept)))
 
 
-def _content_digest(kept: Object, meta: Object) -> bytes:
+def _content_digest(kept: Object, meta: Object, annotations: dict[str, str]) -> bytes:
     """Digest all that somebody could have changed."""
-    return _digest({**kept, "metadata": {name: value for name, value in meta.items() if name != "resourceVersion"}})
+    telling = {name: value for name, value in meta.items() if name != "resourceVersion"}
+    return _digest({**kept, "metadata": {**telling, "annotations": annotations}})
 
 
 def _digest(value: Object | dict[str, str]) -> bytes:

@@ -17,6 +17,7 @@ from typing import Protocol
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
+from runner.last_run import Footprint
 from runner.objects import GVK
 from runner.ownership import Owner
 
@@ -79,6 +80,8 @@ class RunIdentity:
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     """Whether the object is this replica's, at this moment; asked when a write is about to leave."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
+    footprint: Footprint | None = field(default=None, compare=False, repr=False)
+    """What it sees, where that matters for later."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """What of it must not be shown; grows as the run reads and writes Secrets."""
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from runner import reference_states
-from runner.drift import Target
 from runner.objects import GVK, ObjectKey
 from runner.reference_index import ReferenceIndex
 from runner.reference_news import ReferenceNews, ReferenceRuns
 from runner.reference_states import Asked, Seen, difference, has_to_be_read, names
 from runner.spec_paths import SpecPath
+from runner.states import Target
 from runner.watches_references import Reference
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")

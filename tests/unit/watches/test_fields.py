@@ -50,6 +50,7 @@ class TestDefaults:
             references=(),
             service_account="",
             policy=policy.DEFAULT,
+            skip_unchanged=False,
             engine=None,
             line=1,
         )
@@ -91,6 +92,7 @@ class TestDefaults:
   onChange: cancel
   onDelete: cancel
   retry: {delay: 5s, factor: 1.5, maxDelay: 5m, attempts: 4}
+  skipUnchanged: true
   engine: exec
   finalizer:
     name: cache.example.com/cleanup
@@ -139,6 +141,7 @@ class TestDefaults:
                     deletion_cancels=True,
                     retry=RetryPolicy(Backoff(5, 1.5, 300), attempts=4),
                 ),
+                skip_unchanged=True,
                 engine="exec",
                 line=3,
             ),

@@ -1,0 +1,144 @@
+"""A fingerprint of what a watch's runs execute: roles and playbook, collections, versions, settings, environment.
+
+Owns: which files count. Promises: content counts, not times, so that an image built anew of the same files is the same;
+a file that has not changed is read once. What the fingerprint cannot see is told in docs/runs.md. Looks at the file
+system in a thread, at most once in some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import platform
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from runner import __version__
+from runner.last_run import digest
+from runner.paths import SearchPath
+from runner.watches import Content, Playbook, Role, Watch
+
+_FRESH = 10.0
+"""Seconds for which files are taken to be as they were."""
+_BESIDE_A_PLAYBOOK = (
+    *("roles", "tasks", "vars", "defaults", "handlers", "templates", "files", "group_vars", "host_vars", "inventory"),
+    *("playbooks", "library", "module_utils", "action_plugins", "callback_plugins", "filter_plugins", "lookup_plugins"),
+    *("test_plugins", "vars_plugins"),
+)
+_SKIPPED = frozenset({".git", "__pycache__", "molecule", ".venv"})
+_PACKAGES = ("ansible-core", "ansible", "ansible-runner", "kubernetes", "jinja2", "jsonpatch", "pyyaml")
+_NOT_OF_RUNS = frozenset({"line", "reconcile_period", "policy", "engine", "finalizer", "max_runner_artifacts"})
+"""Fields of a watch that say when and how it runs, not what comes of it."""
+_PASSING = re.compile(
+    r"(HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|COLUMNS|LINES|TMPDIR|INVOCATION_ID|JOURNAL_STREAM|PYTEST_.*|POD_.*|KUBECONFIG|"
+    r"KUBERNETES_.*|ANSIBLE_OPERATOR_.*|WATCH_NAMESPACE|ANSIBLE_OPERATOR_METRICS.*|[A-Z0-9_]+_SERVICE_(HOST|PORT.*)|"
+    r"[A-Z0-9_]+_PORT(_[0-9]+_.*)?|OSDK_.*)"
+)
+"""Variables that differ from pod to pod, or with the Services around."""
+
+
+@dataclass(slots=True)
+class Executed:
+    """Of one watch."""
+
+    watch: Watch
+    places: SearchPath
+    ansible_args: str
+    environ: Mapping[str, str]
+    cwd: Path
+    _files: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)
+    _known: str = ""
+    _at: float = -_FRESH
+
+    async def digest(self) -> str:
+        """The fingerprint."""
+        if not self._known or time.monotonic() - self._at >= _FRESH:
+            self._known = await asyncio.to_thread(self._look)
+            self._at = time.monotonic()
+        return self._known
+
+    def _look(self) -> str:
+        before, self._files = self._files, {}
+        contents = {str(path): self._read(path, before) for path in dict.fromkeys(self._paths())}
+        environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
+        told = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
+        settings = {name: value for name, value in told.items() if name not in _NOT_OF_RUNS}
+        return digest([contents, environ, settings, self.ansible_args, _versions()])
+
+    def _paths(self) -> Iterator[Path]:
+        yield from _of_content(self.watch.content)
+        for root in self.places.roles:
+            yield from _below(root)
+        for root in self.places.collections:
+            yield from _of_collections(root)
+        given = (self.environ.get(name, "") for name in ("ANSIBLE_CONFIG", "ANSIBLE_INVENTORY"))
+        for path in (Path("/etc/ansible/ansible.cfg"), self.cwd / "ansible.cfg", *(self.cwd / p for p in given if p)):
+            yield from _below(path) if path.is_dir() else (path,)
+
+    def _read(self, path: Path, before: Mapping[tuple[str, int, int, int], bytes]) -> str:
+        try:
+            found = path.stat()
+            name = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+            known = before.get(name) or hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
+        except OSError:
+            return ""
+        self._files[name] = known
+        return known.hex()
+
+
+def _of_content(content: Content) -> Iterator[Path]:
+    match content:
+        case Role(path=path):
+            yield from _below(path)
+        case Playbook(path=path):
+            yield from (each for each in sorted(path.parent.iterdir()) if each.is_file())
+            for name in _BESIDE_A_PLAYBOOK:
+                yield from _below(path.parent / name)
+
+
+def _of_collections(root: Path) -> Iterator[Path]:
+    """What is installed is known by its manifest; what lies there as source, by its files."""
+    for collection in sorted(root.glob("*/*")):
+        manifest = collection / "MANIFEST.json"
+        if manifest.is_file():
+            yield manifest
+        elif collection.is_dir() and not collection.parent.name.endswith(".info"):
+            yield from _below(collection)
+
+
+def _below(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        for name in sorted(names):
+            yield Path(folder, name)
+
+
+def _versions() -> dict[str, str]:
+    return {"runner": __version__, "python": platform.python_version(), **dict(_installed(_PACKAGES))}
+
+
+def _installed(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for package in packages:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
+
+
+def _plain(value: Any) -> Any:
+    """A watch's field as JSON, the same in each process."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

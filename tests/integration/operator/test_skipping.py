@@ -1,0 +1,115 @@
+"""`skipUnchanged`: after a restart, and for a period, only what differs is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+
+LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
+ROLE = """
+    - ansible.builtin.fail: {{msg: "as told"}}
+      when: broken | default(false)
+    - kubernetes.core.k8s_info:
+        kind: ConfigMap
+        name: settings
+        namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+    - kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{{{ ansible_operator_meta.name }}}}"
+            namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+          data: {{value: "{}"}}
+"""
+
+
+class Bed:
+    """A project whose watch skips, its objects, and restarts of its operator."""
+
+    def __init__(self, project: Project, things: Things, api: Api, eventually: Eventually) -> None:
+        self.project, self.things, self.api, self.eventually = project, things, api, eventually
+        self.maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+        self.role("first")
+        project.watch("writes", skipUnchanged=True)
+        api.call("POST", self.maps, {"metadata": {"name": "settings"}, "data": {"a": "1"}})
+        self.operator = project.start("--engine=warm")
+
+    def role(self, value: str) -> None:
+        self.project.role("writes", ROLE.format(value))
+
+    def record(self, name: str) -> str | None:
+        obj = self.things.get(name)
+        assert obj is not None
+        found: str | None = obj["metadata"].get("annotations", {}).get(LAST_RUN)
+        return found
+
+    def run_once(self, *names: str) -> None:
+        for name in names:
+            self.things.create(name, {})
+        for name in names:
+            self.things.await_success(name)
+            self.eventually(lambda name=name: self.record(name), "the record of a run")  # type: ignore[misc]
+
+    def restart(self, *flags: str) -> Operator:
+        assert self.operator.stop() == 0
+        self.operator = self.project.start("--engine=warm", *flags)
+        return self.operator
+
+    def ran_because(self, name: str) -> str:
+        """Why an object is run after a restart."""
+        details = self.operator.await_line("Run started", name=name)["details"]
+        self.operator.await_line("Run ended", name=name)
+        return str(details)
+
+
+@pytest.fixture
+def bed(project: Project, things: Things, api: Api, eventually: Eventually) -> Bed:
+    return Bed(project, things, api, eventually)
+
+
+def test_after_a_restart_only_what_differs_is_run(bed: Bed) -> None:
+    bed.run_once("one", "two", "edited")
+    bed.things.create("bad", {"broken": True})
+    bed.things.await_condition("bad", "Failure")
+    assert bed.operator.stop() == 0
+    bed.api.call("DELETE", f"{bed.maps}/two")
+    bed.things.merge("edited", {"spec": {"more": 1}})
+
+    bed.operator = bed.project.start("--engine=warm")
+    assert bed.operator.await_line("Run skipped", name="one")["reason"] == "present at start"
+    assert "something that the object owns has changed" in bed.ran_because("two")
+    assert "the object differs" in bed.ran_because("edited")
+    assert "no successful run is on record" in bed.ran_because("bad")
+    assert bed.api.call("GET", f"{bed.maps}/two") is not None
+    assert not bed.operator.runs("one")
+
+
+def test_what_was_read_and_what_is_executed_count_too(bed: Bed) -> None:
+    bed.run_once("one")
+    assert bed.operator.stop() == 0
+    bed.api.call("PATCH", f"{bed.maps}/settings", {"data": {"a": "2"}}, "application/merge-patch+json")
+    bed.operator = bed.project.start("--engine=warm")
+    assert "configmaps/settings" in bed.ran_because("one")
+    before = bed.record("one")
+    bed.role("second")
+    bed.restart()
+    assert "what is run differs" in bed.ran_because("one")
+    bed.eventually(lambda: bed.record("one") != before, "the record of the second run")
+    bed.restart()
+    bed.operator.await_line("Run skipped", name="one")
+    assert not bed.operator.runs("one")
+
+
+def test_a_period_runs_nothing_that_has_not_changed_and_a_failure_is_not_on_record(bed: Bed) -> None:
+    bed.run_once("one")
+    bed.restart("--reconcile-period=2s")
+    bed.operator.await_line("Run skipped", name="one", reason="periodic resync")
+    assert not bed.operator.runs("one")
+    bed.things.merge("one", {"spec": {"broken": True}})
+    bed.things.await_condition("one", "Failure")
+    bed.eventually(lambda: bed.record("one") is None, "the record to be taken off")
