@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from runner import finalizers, log, resync, status, verdicts
 from runner.access import Access, Grant
@@ -38,6 +39,7 @@ from runner.loop_guard import Contention
 from runner.metrics import Metrics
 from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, uid_of
 from runner.policy import Backoff
+from runner.proxy.identity import RunStats
 from runner.runlog import RunLog
 from runner.skipping import NOTHING_NEW, SKIPPABLE, Basis, Skipping
 from runner.status_writer import StatusWriter
@@ -60,6 +62,9 @@ class _Running:
 
     task: asyncio.Task[RunResult]
     finalizing: bool
+    stats: RunStats
+    deleted: bool = False
+    """Whether the object's deletion was asked for meanwhile."""
     why_ended: str = ""
 
     def end(self, why: str) -> None:
@@ -168,9 +173,19 @@ class Reconciler:
     def supersede(self, key: ObjectKey, reason: Reason) -> None:
         """End the object's run, if one goes on that what happened to the object makes pointless."""
         running = self._running.get(key)
-        sentence = verdicts.superseded(self._watch.policy, reason)
-        if running is not None and sentence and not running.finalizing:
+        if running is None or running.finalizing:
+            return
+        running.deleted = running.deleted or reason is Reason.DELETED
+        terminating = key.namespace in running.stats.terminating
+        sentence = verdicts.superseded(self._watch.policy, reason, terminating=terminating)
+        if sentence:
             running.end(sentence)
+
+    def _met_end(self, key: ObjectKey) -> None:
+        """A run could not create something, since a namespace is being deleted; a finalizer may wait for it."""
+        running = self._running.get(key)
+        if running is not None and running.deleted:
+            self.supersede(key, Reason.DELETED)
 
     async def note(self, key: ObjectKey, contention: Contention | None) -> None:
         """Show that an object is slowed down because of a dependent, or (None) no longer."""
@@ -209,7 +224,8 @@ class Reconciler:
             await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))), hold)
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
-        terms = self._terms(obj, plan, wishes, request)
+        terminating = request.key.namespace in grant.stats.terminating
+        terms = replace(self._terms(obj, plan, wishes, request), terminating=terminating)
         decision = verdicts.decide(result, terms, failed_runs=request.failed_runs)
         wanted = status.ended(result, [*grant.stats.forbidden(), *decision.advice])
         await self._status.write(resource, self._latest(obj), status.observed(obj, wanted), hold)
@@ -263,8 +279,9 @@ class Reconciler:
 
     async def _run(self, job: Job, request: Request, grant: Grant, *, finalizing: bool) -> RunResult:
         record = self._run_log.start(job, request)
-        running = _Running(asyncio.create_task(self._engine.run(job, record.event)), finalizing)
+        running = _Running(asyncio.create_task(self._engine.run(job, record.event)), finalizing, grant.stats)
         self._running[request.key] = running
+        grant.stats.told_of_end = partial(self._met_end, request.key)
         began = asyncio.get_running_loop().time()
         try:
             result = await running.task

@@ -5,7 +5,7 @@ Owns the four verdicts, and how a run's result and what the watch allows become 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from runner.engine.job import Outcome, RunResult
@@ -41,6 +41,15 @@ class Terminal:
     """Do not try again until the object changes."""
 
 
+_DOOMED = (
+    "The object's namespace is being deleted, so nothing can be created in it any more: the object is not run again "
+    "until it changes or is deleted."
+)
+_FINALIZER_CREATES = (
+    "The object's namespace is being deleted, so nothing can be created in it any more: let the finalizer do without, "
+    "or give it a limit (finalizer.limit in watches.yaml, with `then: release`)."
+)
+
 Verdict: TypeAlias = Done | RequeueAfter | Retry | Terminal
 
 
@@ -56,6 +65,8 @@ class Terms:
     """How long the finalizer is tried; None: for ever."""
     deleted_for: float
     """Seconds since the object's deletion was asked for; 0 where it was not."""
+    terminating: bool = False
+    """Whether the run could not create something, since the object's namespace is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +87,21 @@ def decide(result: RunResult, terms: Terms, *, failed_runs: int) -> Decision:
         # Whoever ended it has asked for the next one, or is about to stop.
         return Decision(Retry(terms.retry.backoff, ran=False))
     failed_runs += 1
-    over = _finalizer_is_over(terms, failed_runs) if terms.finalizing else _is_over(result, terms.retry, failed_runs)
-    return over or Decision(Retry(terms.retry.backoff, ran=True))
+    if not terms.finalizing:
+        over = Decision(Terminal(), (_DOOMED,)) if terms.terminating else _is_over(result, terms.retry, failed_runs)
+        return over or Decision(Retry(terms.retry.backoff, ran=True))
+    advice = (_FINALIZER_CREATES,) if terms.terminating else ()
+    over = _finalizer_is_over(terms, failed_runs) or Decision(Retry(terms.retry.backoff, ran=True))
+    return replace(over, advice=(*advice, *over.advice))
 
 
-def superseded(policy: RunPolicy, reason: Reason) -> str:
-    """Say why a run that goes on is pointless now; empty when it is to go on."""
+def superseded(policy: RunPolicy, reason: Reason, *, terminating: bool) -> str:
+    """Say why a run that goes on is pointless now; empty when it is to go on.
+
+    `terminating`: the object's namespace is being deleted; such a run can do nothing but keep the finalizer waiting.
+    """
+    if reason is Reason.DELETED and terminating:
+        return "the object and its namespace are being deleted; its finalizer comes next"
     if reason is Reason.DELETED and policy.deletion_cancels:
         return "the object was deleted meanwhile; its finalizer comes next"
     if reason is Reason.CHANGED and policy.change_cancels:

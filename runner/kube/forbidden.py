@@ -11,8 +11,9 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _MESSAGE = re.compile(
@@ -51,6 +52,17 @@ def read(message: str) -> MissingRight | None:
     if not resource:
         return MissingRight(user, verb, "", "", "", "", path)
     return MissingRight(user, verb, group, resource, namespace, name if verb in _BY_NAME else "", "")
+
+
+def terminating(status: Mapping[str, Any]) -> bool:
+    """Whether a refusal is because the namespace is being deleted, so that nothing can be created in it any more.
+
+    Source: the cause that the API server's admission names
+    (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#namespacelifecycle).
+    """
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, Mapping) else None
+    return any(isinstance(cause, Mapping) and cause.get("reason") == "NamespaceTerminating" for cause in causes or ())
 
 
 def rule(missing: MissingRight, verbs: Iterable[str]) -> str:

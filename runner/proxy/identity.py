@@ -38,6 +38,10 @@ class RunStats:
     """GETs of owned objects that the API server answered."""
     missing: set[MissingRight] = field(default_factory=set)
     """Rights for want of which calls were refused, the first of them."""
+    terminating: set[str] = field(default_factory=set)
+    """Namespaces in which nothing could be created any more."""
+    told_of_end: Callable[[], None] = lambda: None
+    """Is called whenever such a namespace was met."""
 
     def add(self, seconds: float, *, endless: bool) -> None:
         """Count one call."""
@@ -54,6 +58,11 @@ class RunStats:
         """Note a right that a call needed."""
         if len(self.missing) < _MOST_RIGHTS:
             self.missing.add(right)
+
+    def terminates(self, namespace: str) -> None:
+        """Note that something could not be created, since its namespace is being deleted."""
+        self.terminating.add(namespace)
+        self.told_of_end()
 
     def forbidden(self) -> tuple[str, ...]:
         """Say of each thing that was refused which rule to add; the same rights make the same sentences."""

@@ -1,4 +1,4 @@
-"""Notes which rights a run turned out not to have.
+"""Notes which rights a run turned out not to have, and which namespaces were being deleted under it.
 
 Owns: nothing but the look at answers with 403. What they say stands in the run's stats, and goes to the client as it
 came. Stands before every handler that asks the API server, so that no refusal passes it by.
@@ -28,4 +28,6 @@ class Refusals:
             missing = forbidden.read(str(status.get("message") or "")) if status else None
             if missing is not None:
                 call.run.run.stats.lacks(missing)
+            if status and forbidden.terminating(status):
+                call.run.run.stats.terminates(call.info.namespace)
         return answer

@@ -99,8 +99,10 @@ class TestSuperseded:
 
     @pytest.mark.parametrize("reason", list(Reason))
     def test_only_a_change_or_a_deletion_ends_a_run_and_only_where_the_watch_says_so(self, reason: Reason) -> None:
-        assert bool(verdicts.superseded(self.EAGER, reason)) is (reason in {Reason.CHANGED, Reason.DELETED})
-        assert verdicts.superseded(policy.DEFAULT, reason) == ""
+        assert bool(verdicts.superseded(self.EAGER, reason, terminating=False)) is (
+            reason in {Reason.CHANGED, Reason.DELETED}
+        )
+        assert verdicts.superseded(policy.DEFAULT, reason, terminating=False) == ""
 
 
 def test_an_object_that_can_only_fail_costs_few_runs() -> None:
@@ -110,3 +112,31 @@ def test_an_object_that_can_only_fail_costs_few_runs() -> None:
         at += policy.DEFAULT.retry.backoff.after(failures)
     assert sum(moment <= 30 for moment in moments) <= 6
     assert sum(moment <= 3600 for moment in moments) <= 12
+
+
+class TestNamespaceBeingDeleted:
+    TERMS = replace(TERMS, terminating=True)
+
+    def test_a_run_that_could_create_nothing_is_not_repeated_until_the_deletion_comes(self) -> None:
+        decision = _decide(BAD, self.TERMS)
+        assert decision.verdict == Terminal()
+        assert "namespace is being deleted" in decision.advice[0]
+
+    def test_a_finalizer_is_tried_on_and_says_what_would_help(self) -> None:
+        decision = _decide(BAD, replace(self.TERMS, finalizing=True))
+        assert decision.verdict == Retry(BACKOFF, ran=True)
+        assert "finalizer.limit" in decision.advice[0]
+
+    def test_a_finalizers_limit_holds(self) -> None:
+        limit = FinalizerLimit(attempts=2, time=None, release=True)
+        decision = _decide(BAD, replace(self.TERMS, finalizing=True, limit=limit), failed_runs=1)
+        assert decision.release
+        assert len(decision.advice) == 2
+
+    def test_a_success_is_one(self) -> None:
+        assert _decide(GOOD, self.TERMS) == Decision(Done(100.0))
+
+    @pytest.mark.parametrize("terminating", [True, False])
+    def test_only_a_deletion_ends_such_a_run(self, *, terminating: bool) -> None:
+        assert bool(verdicts.superseded(policy.DEFAULT, Reason.DELETED, terminating=terminating)) is terminating
+        assert not verdicts.superseded(policy.DEFAULT, Reason.CHANGED, terminating=terminating)
