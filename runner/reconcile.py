@@ -41,7 +41,7 @@ from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, ui
 from runner.policy import Backoff
 from runner.proxy.identity import RunStats
 from runner.runlog import RunLog
-from runner.skipping import NOTHING_NEW, SKIPPABLE, Basis, Skipping
+from runner.skipping import NOTHING_NEW, Basis, Skipping
 from runner.status_writer import StatusWriter
 from runner.verdicts import Done, RequeueAfter, Retry, Terminal, Terms, Verdict
 from runner.watches import Watch
@@ -242,7 +242,7 @@ class Reconciler:
         skipping = self._skipping
         if skipping is None or plan.finalizing:
             return _Considered(request)
-        if request.reason not in SKIPPABLE or plan.add_first is not None:
+        if not skipping.concerns(request.reason) or plan.add_first is not None:
             return _Considered(request, basis=await skipping.basis(obj))
         now = datetime.now(UTC).timestamp()
         checked = await skipping.check(obj, now)

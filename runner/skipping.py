@@ -24,7 +24,6 @@ from runner.status import conditions_of
 from runner.workqueue import Reason
 
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
-SKIPPABLE = frozenset({Reason.PRESENT, Reason.RESYNC})
 
 
 class Owned(Protocol):
@@ -60,13 +59,19 @@ class Basis:
 class Skipping:
     """Of one watch."""
 
-    def __init__(self, gvk: GVK, client: Client, owned: Owned, executed: Executed) -> None:
+    def __init__(self, gvk: GVK, client: Client, owned: Owned, executed: Executed, *, refers: bool) -> None:
+        """`refers`: objects name others whose change runs them; whether it has, nobody knows after a start."""
         self._gvk = gvk
+        self._reasons = frozenset({Reason.RESYNC}) if refers else frozenset({Reason.PRESENT, Reason.RESYNC})
         self._client = client
         self._owned = owned
         self._executed = executed
         self._refused = False
         self._log = log.get(__name__, gvk=str(gvk))
+
+    def concerns(self, reason: Reason) -> bool:
+        """Whether a run for this reason may be skipped."""
+        return reason in self._reasons
 
     async def basis(self, obj: Object) -> Basis:
         """Note what a run is made of."""

@@ -15,6 +15,7 @@ from runner.kube.discovery import ApiResource
 from runner.last_run import Footprint, Seen, digest_of_answer
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey
 from runner.skipping import Skipping
+from runner.workqueue import Reason
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
@@ -64,7 +65,7 @@ class Cluster:
 
     @property
     def skipping(self) -> Skipping:
-        return Skipping(THINGS, cast("Client", self), self, cast("Executed", self))
+        return Skipping(THINGS, cast("Client", self), self, cast("Executed", self), refers=False)
 
     async def runs(self, footprint: Footprint | None = None, due: float | None = None) -> None:
         """A run that succeeds."""
@@ -190,3 +191,11 @@ async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_req
     cluster.requests = 0
     assert not await cluster.why()
     assert cluster.requests == 0
+
+
+def test_changes_and_dependents_are_never_skipped_and_a_start_is_not_where_others_are_referred_to() -> None:
+    client, executed = cast("Client", None), cast("Executed", None)
+    plain = Skipping(THINGS, client, Cluster(), executed, refers=False)
+    referring = Skipping(THINGS, client, Cluster(), executed, refers=True)
+    assert {reason for reason in Reason if plain.concerns(reason)} == {Reason.PRESENT, Reason.RESYNC}
+    assert {reason for reason in Reason if referring.concerns(reason)} == {Reason.RESYNC}
