@@ -216,3 +216,16 @@ def test_an_object_of_one_kibibyte_takes_about_two() -> None:
     assert held is not None
     assert used / 1000 < 2048
     assert sys.getsizeof(cache._entries[ObjectKey("ns", "widget-1")].text) < 1200
+
+
+@pytest.mark.parametrize("generation", [1, None])
+def test_our_record_of_the_last_run_is_no_change_of_an_object(generation: int | None) -> None:
+    cache = Cache()
+    listed(cache, "", obj(generation=generation, annotations={"theirs": "1"}))
+    annotations = {"theirs": "1", "ansible.sdk.operatorframework.io/last-run": "{}"}
+    (change,) = cache.apply("", Applied(obj(version=2, generation=generation, annotations=annotations)))
+    assert change.old is not None
+    assert change.new is not None
+    assert change.new.annotations_digest == change.old.annotations_digest
+    assert change.new.content_digest == change.old.content_digest
+    assert "last-run" in str(cache.get(KEY))
