@@ -178,13 +178,23 @@ class Payloads:
 
     def __init__(self, ahead: Iterable[Payload]) -> None:
         self._known = {(payload.name, payload.path): payload for payload in ahead}
+        self._first: dict[str, str] = {}
 
     def __iter__(self) -> Any:
         return iter(self._known.values())
 
     def find(self, module_name: str, path: str, source: bytes, cache: Path) -> Payload:
-        """Return a module's payload; `cache` is a folder of this run, for what was not made ahead."""
-        key = (plain(versions.python_name(module_name, path)), plain(path))
+        """Return a module's payload; `cache` is a folder of this run, for what was not made ahead.
+
+        Of modules that get the same Python name, as a role's and Ansible's own of the same name before ansible-core
+        2.19, the first one that a run comes to stands for all of them, as it does in Ansible's own cache.
+        """
+        name, own = plain(versions.python_name(module_name, path)), plain(path)
+        first = self._first.get(name) or _first(cache, name, own)
+        self._first[name] = first
+        if first != own:
+            path, source = first, Path(first).read_bytes()
+        key = (name, first)
         now = around()
         known = self._known.get(key)
         if known and known.stands(now):
@@ -199,6 +209,21 @@ class Payloads:
             _keep(file, known)
         self._known[key] = known
         return known
+
+
+def _first(cache: Path, name: str, path: str) -> str:
+    """Return the path of the first module of this name that any process of this run has come to: this one's if none."""
+    file = cache / f"first-{name}"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}-{secrets.token_hex(4)}")
+    fresh.write_bytes(os.fsencode(path))
+    try:
+        file.hardlink_to(fresh)
+    except FileExistsError:
+        return os.fsdecode(file.read_bytes())
+    finally:
+        fresh.unlink()
+    return path
 
 
 def _keep(file: Path, payload: Payload) -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterable
 
-from runner.engine.warm import ahead, module_process, modules, tasks, versions, waiting
+from runner.engine.warm import ahead, module_process, modules, tasks, tracebacks, versions, waiting
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
 from runner.engine.warm.interpreter import Interpreter
@@ -46,6 +46,8 @@ def install(off: frozenset[str], made: Ahead) -> None:
         tasks.install(with_modules=not off & {"actions", "commands", "modules"})
     if "waiting" not in off:
         waiting.install()
+    # Ansible shows where a plugin has failed, from its own frames on, and ours stand among these.
+    tracebacks.hide()
 
 
 def _install_modules(made: Ahead) -> None:

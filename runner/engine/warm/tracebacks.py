@@ -10,13 +10,23 @@ import linecache
 import runpy
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from runner.engine.warm.payload import Payload
 
 _OURS = str(__package__).replace(".", "/") + "/"
+
+
+def hide() -> None:
+    """Leave our own frames out of every traceback that is formatted in this process from now on."""
+    walk: Any = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]  # noqa: SLF001 - no other way in
+
+    def walk_others(frames: TracebackType | None) -> Iterator[Any]:
+        return (found for found in walk(frames) if not _is_ours(found[0].f_code.co_filename))
+
+    traceback._walk_tb_with_full_positions = walk_others  # type: ignore[attr-defined]  # noqa: SLF001 - as above
 
 
 def show(error: BaseException, payload: Payload, wrapper: str, script: str) -> None:
