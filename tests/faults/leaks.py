@@ -36,6 +36,16 @@ def going_on(world: World) -> str:
     return "\n".join(["the last run to end:", *map(_describe, processes.living(_of_runs(world)))])
 
 
+def where_it_stands(world: World) -> str:
+    """Describe what the operator's threads wait for (proc_pid_status(5), proc_pid_wchan(5))."""
+    found = []
+    for thread in sorted(Path(f"/proc/{world.life.process.pid}/task").glob("*")):
+        with contextlib.suppress(OSError):
+            state = next(line for line in (thread / "status").read_text().splitlines() if line.startswith("State"))
+            found.append(f"thread {thread.name}: {state} in {(thread / 'wchan').read_text()}")
+    return "\n".join(["the operator's threads:", *found])
+
+
 def _of_runs(world: World) -> list[processes.Process]:
     """Every process that the operator, or an earlier one, brought about, but fork servers."""
     table = processes.table()

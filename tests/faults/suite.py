@@ -121,7 +121,8 @@ class Suite:
             until(self._is_idle, lambda: leaks.going_on(world), patience)
             until(lambda: not leaks.found(world), lambda: "\n".join(["no leak:", *leaks.found(world)]), _LEAK_PATIENCE)
         except AssertionError as error:
-            raise Broken(f"{error}\nthe end of the operator's log:\n{world.last_words()}") from error
+            stands = "\n".join([leaks.going_on(world), leaks.where_it_stands(world)])
+            raise Broken(f"{error}\n{stands}\nthe end of the operator's log:\n{world.last_words()}") from error
         lines, log = world.written(), world.logged()
         found = [
             *journal.overlaps(lines),
