@@ -4,10 +4,11 @@
 2. A burst of new objects of the sample operator with the warm engine, against one object at a time.
 3. An object that can only fail: runs in its first half minute, and in its first hour in virtual time.
 4. Many objects that were run and rest: memory of each, all told; Ansible is left out (`bench.without_ansible`).
-5. Many runs, and a day of periodic runs in virtual time: what grows.
+5. The same objects after a restart, with `skipUnchanged`: what it costs to find that none need be run.
+6. Many runs, and a day of periodic runs in virtual time: what grows.
 
 `BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS`
-names parts (`newcomer`, `burst`, `failing`, `rest`, `flat`, with commas).
+names parts (`newcomer`, `burst`, `failing`, `rest`, `skip`, `flat`, with commas).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "burst": scale_bursts.burst,
     "failing": scale_rest.failing,
     "rest": scale_rest.rest,
+    "skip": scale_rest.skip,
     "flat": scale_rest.flat,
 }
 

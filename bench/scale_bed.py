@@ -18,8 +18,8 @@ from runner.devcluster.layout import COMPONENTS
 from runner.kube.client import Client
 
 CASE = "scale"
-PRESENT, BURST, FAILING, REST, NONE, FLAT = NAMESPACES = tuple(
-    f"bench-{name}" for name in ("present", "burst", "failing", "rest", "nothing", "flat")
+PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP = NAMESPACES = tuple(
+    f"bench-{name}" for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip")
 )
 WARM = "--engine=auto"
 _LOOK = 0.02
@@ -47,7 +47,7 @@ class Size:
             long_runs=int(environ.get("BENCH_LONG_RUNS", "500")),
             repeats=int(environ.get("BENCH_REPEATS", "5")),
             failing_seconds=float(environ.get("BENCH_FAILING_SECONDS", "30")),
-            parts=frozenset(environ.get("BENCH_PARTS", "newcomer,burst,failing,rest,flat").split(",")),
+            parts=frozenset(environ.get("BENCH_PARTS", "newcomer,burst,failing,rest,skip,flat").split(",")),
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from bench import objects, process_stats, scale_virtual
 from bench.operator_process import OperatorProcess, Project, running
 from bench.results import Result, tell
-from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, WARM, Bed, metric, succeeded, trivial, until
+from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial, until
 
 _OBJECT_BYTES = 1024
 _KIB = 1024
@@ -60,6 +60,29 @@ async def rest(bed: Bed) -> AsyncIterator[Result]:
     yield Result(
         CASE, "memory of an object that was there at start, RSS", (again[0] - none[0]) * _KIB / count, "KiB", 8
     )
+
+
+async def skip(bed: Bed) -> AsyncIterator[Result]:
+    """What it costs to find that an object need not be run."""
+    count = bed.size.objects
+    tell(f"skip: creating {count} objects of {_OBJECT_BYTES} bytes")
+    await objects.create(bed.client, SKIP, count, _OBJECT_BYTES)
+    project = replace(bed.project("skip", trivial(), skipUnchanged=True), program=(sys.executable, *_INSTANT))
+    await _resting(project, SKIP, count)
+    async with running(project, SKIP, "--log-level=info") as operator:
+        await operator.await_ready()
+        began, before = time.perf_counter(), process_stats.cpu_seconds(operator.pid)
+        already = await metric(operator, "ansible_operator_skipped_runs_total")
+
+        async def all_skipped() -> bool:
+            await asyncio.sleep(0.2)
+            return await metric(operator, "ansible_operator_skipped_runs_total") >= count
+
+        await until(all_skipped, f"{count} objects to be left as they are", _REST_WITHIN)
+        seconds, cpu = time.perf_counter() - began, process_stats.cpu_seconds(operator.pid) - before
+    left = count - already
+    yield Result(CASE, "resync of an object that has not changed", seconds / left * 1000, "ms", 5)
+    yield Result(CASE, "resync of an object that has not changed, CPU", cpu / left * 1000, "ms")
 
 
 async def _resting(project: Project, namespace: str, count: int) -> tuple[float, float, float]:
