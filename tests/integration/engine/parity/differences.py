@@ -100,7 +100,11 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra, ...] = (
     Field("p?pid", "[0-9]+", "process ids", numbered=True),
     Field("resourceVersion", '"[0-9]+"', "an object of the API server"),
     Text(r'(?<="resourceVersion": ")[0-9]+', "version", "the same, in a diff"),
-    Text(r"(?<=ansible-tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+", "temporary", "folder of a module, by time and process"),
+    Text(
+        r"(?<=tmp-)[0-9]+\.[0-9]+-[0-9]+-[0-9]+",
+        "temporary",
+        "folder of a module, by time and process; ansible-core 2.18 breaks the line within",
+    ),
     Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
     Text(
         r"zip_data='[^']*'(,(\\n|\n) *\^+)?",
