@@ -301,7 +301,7 @@ class _Operator:
             return None
         environ = {**os.environ, **self._environment}
         executed = Executed(watch, self._places, self._settings.ansible_args, environ, Path.cwd())
-        return Skipping(watch.gvk, shared.client, shared.dependents, executed, refers=bool(watch.references))
+        return Skipping(watch.gvk, shared.client, shared.dependents, shared.references, executed)
 
     async def _serve(self, stack: AsyncExitStack, engine: RunEngine) -> None:
         """Open probes and metrics."""

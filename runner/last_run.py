@@ -39,6 +39,8 @@ class LastRun:
     """What else was looked at: a digest for each path."""
     due: float | None
     """When the role wants to be run again, in seconds since the epoch."""
+    named: str = ""
+    """Digest of what the object names without owning it; empty where it names nothing."""
 
     @classmethod
     def of(cls, obj: Object) -> LastRun | None:
@@ -51,6 +53,7 @@ class LastRun:
                 str(found["owned"]),
                 {str(path): str(digest) for path, digest in found.get("reads", {}).items()},
                 float(found["due"]) if "due" in found else None,
+                str(found.get("named", "")),
             )
         except (KeyError, TypeError, AttributeError, ValueError):
             return None
@@ -62,14 +65,20 @@ class LastRun:
             fields["reads"] = dict(self.reads)
         if self.due is not None:
             fields["due"] = round(self.due)
+        if self.named:
+            fields["named"] = self.named
         return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
-    def outdated(self, obj: str, content: str, now: float) -> str:
+    def outdated(self, obj: str, content: str, named: str | None, now: float) -> str:
         """Say why a run is due, as far as that can be known without a look at the cluster; empty when it is not."""
         if self.obj != obj:
             return "the object differs from that of the last run"
         if self.content != content:
             return "what is run differs from what the last run was made of"
+        if named is None:
+            return "it is not known how the object's references are"
+        if self.named != named:
+            return "something that the object refers to has changed"
         if self.due is not None and self.due <= now:
             return "the time has come that the last run asked for"
         return ""

@@ -23,6 +23,7 @@ from runner.objects import GVK, LAST_RUN, Object, ObjectKey, annotations_of, key
 from runner.status import conditions_of
 from runner.workqueue import Reason
 
+_SKIPPED = frozenset({Reason.PRESENT, Reason.RESYNC})
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
 
@@ -35,6 +36,14 @@ class Owned(Protocol):
 
     def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
         """Whether what was seen is watched as the object's own."""
+        ...
+
+
+class Named(Protocol):
+    """Who knows what objects name without owning it."""
+
+    def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """Digest the state of what an object names; empty where it names nothing, None when that is not known."""
         ...
 
 
@@ -54,28 +63,30 @@ class Basis:
 
     obj: str
     content: str
+    named: str | None
+    """What the object names without owning it; None where that is not known."""
 
 
 class Skipping:
     """Of one watch."""
 
-    def __init__(self, gvk: GVK, client: Client, owned: Owned, executed: Executed, *, refers: bool) -> None:
-        """`refers`: objects name others whose change runs them; whether it has, nobody knows after a start."""
+    def __init__(self, gvk: GVK, client: Client, owned: Owned, named: Named, executed: Executed) -> None:
         self._gvk = gvk
-        self._reasons = frozenset({Reason.RESYNC}) if refers else frozenset({Reason.PRESENT, Reason.RESYNC})
         self._client = client
         self._owned = owned
+        self._named = named
         self._executed = executed
         self._refused = False
         self._log = log.get(__name__, gvk=str(gvk))
 
     def concerns(self, reason: Reason) -> bool:
         """Whether a run for this reason may be skipped."""
-        return reason in self._reasons
+        return reason in _SKIPPED
 
     async def basis(self, obj: Object) -> Basis:
         """Note what a run is made of."""
-        return Basis(digest_of(obj), await self._executed.digest())
+        content = await self._executed.digest()
+        return Basis(digest_of(obj), content, self._named.fingerprint(self._gvk, key_of(obj)))
 
     async def check(self, obj: Object, now: float) -> Checked:
         """Say whether an object has to be run. `now` is in seconds since the epoch."""
@@ -85,7 +96,7 @@ class Skipping:
         if any(each.get("type") == "Failure" and each.get("status") == "True" for each in conditions_of(obj)):
             return Checked("the last run failed")
         basis = await self.basis(obj)
-        why = last.outdated(basis.obj, basis.content, now) or await self._seen_otherwise(obj, last)
+        why = last.outdated(basis.obj, basis.content, basis.named, now) or await self._seen_otherwise(obj, last)
         return Checked(why, last.due)
 
     async def _seen_otherwise(self, obj: Object, last: LastRun) -> str:
@@ -122,13 +133,18 @@ class Skipping:
         why = footprint.unseen
         if len(reads) > MOST_READS:
             why = f"it read more than {MOST_READS} objects and lists that its object does not own"
+        elif basis.named is None:
+            why = why or "it is not known how the object's references were"
         elif not footprint.owned:
             why = why or "somebody changed what the object owns meanwhile"
         if why:
             self._log.info("The next periodic run is not skipped", why=why, **key._asdict())
             await self._write(resource, obj, None)
             return
-        await self._write(resource, obj, LastRun(basis.obj, basis.content, footprint.owned, reads, due).written())
+        named = basis.named or ""
+        await self._write(
+            resource, obj, LastRun(basis.obj, basis.content, footprint.owned, reads, due, named).written()
+        )
 
     async def failed(self, resource: ApiResource, obj: Object) -> None:
         """Take the record off: what failed is run again."""

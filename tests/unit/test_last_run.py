@@ -17,7 +17,7 @@ THING: Object = {
     "spec": {"size": 1},
     "status": {"conditions": []},
 }
-RECORD = LastRun("o", "c", "w", {"/api/v1/x": "d"}, 100.0)
+RECORD = LastRun("o", "c", "w", {"/api/v1/x": "d"}, 100.0, "n")
 
 
 def changed(**paths: Any) -> Object:
@@ -73,17 +73,21 @@ def test_a_record_that_makes_no_sense_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "content", "now", "why"),
+    ("obj", "content", "named", "now", "why"),
     [
-        ("o", "c", 99.0, ""),
-        ("x", "c", 99.0, "the object"),
-        ("o", "x", 99.0, "what is run"),
-        ("o", "c", 100.0, "the time"),
+        ("o", "c", "n", 99.0, ""),
+        ("x", "c", "n", 99.0, "the object differs"),
+        ("o", "x", "n", 99.0, "what is run"),
+        ("o", "c", "x", 99.0, "something that the object refers to"),
+        ("o", "c", None, 99.0, "it is not known how the object's references"),
+        ("o", "c", "n", 100.0, "the time"),
     ],
 )
-def test_a_record_is_outdated_by_each_of_its_parts(obj: str, content: str, now: float, why: str) -> None:
-    assert RECORD.outdated(obj, content, now).startswith(why)
-    assert bool(RECORD.outdated(obj, content, now)) == bool(why)
+def test_a_record_is_outdated_by_each_of_its_parts(
+    obj: str, content: str, named: str | None, now: float, why: str
+) -> None:
+    assert RECORD.outdated(obj, content, named, now).startswith(why)
+    assert bool(RECORD.outdated(obj, content, named, now)) == bool(why)
 
 
 def test_an_answer_is_compared_with_status_and_without_what_moves_by_itself() -> None:

@@ -31,6 +31,7 @@ class Cluster:
         self.obj: Object = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}, "spec": {"size": 1}}
         self.objects: dict[str, Object] = {PATH: SETTINGS}
         self.own: str | None = "owned"
+        self.named: str | None = "named"
         self.content = "content"
         self.forbidden = False
         self.requests = 0
@@ -42,6 +43,10 @@ class Cluster:
     def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
         return seen.name == "owned"
+
+    def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
+        assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
+        return self.named
 
     async def digest(self) -> str:
         return self.content
@@ -65,7 +70,7 @@ class Cluster:
 
     @property
     def skipping(self) -> Skipping:
-        return Skipping(THINGS, cast("Client", self), self, cast("Executed", self), refers=False)
+        return Skipping(THINGS, cast("Client", self), self, self, cast("Executed", self))
 
     async def runs(self, footprint: Footprint | None = None, due: float | None = None) -> None:
         """A run that succeeds."""
@@ -102,6 +107,10 @@ def _owned(cluster: Cluster) -> None:
     cluster.own = "other"
 
 
+def _named(cluster: Cluster) -> None:
+    cluster.named = "other"
+
+
 def _unknown(cluster: Cluster) -> None:
     cluster.own = None
 
@@ -122,7 +131,7 @@ def _copied(cluster: Cluster) -> None:
     cluster.obj["metadata"]["uid"] = "of a copy"
 
 
-@pytest.mark.parametrize("change", [_spec, _content, _owned, _unknown, _seen, _gone, _failed, _copied])
+@pytest.mark.parametrize("change", [_spec, _content, _owned, _named, _unknown, _seen, _gone, _failed, _copied])
 async def test_anything_that_differs_asks_for_a_run(cluster: Cluster, change: Callable[[Cluster], None]) -> None:
     await cluster.runs()
     change(cluster)
@@ -193,9 +202,12 @@ async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_req
     assert cluster.requests == 0
 
 
-def test_changes_and_dependents_are_never_skipped_and_a_start_is_not_where_others_are_referred_to() -> None:
-    client, executed = cast("Client", None), cast("Executed", None)
-    plain = Skipping(THINGS, client, Cluster(), executed, refers=False)
-    referring = Skipping(THINGS, client, Cluster(), executed, refers=True)
-    assert {reason for reason in Reason if plain.concerns(reason)} == {Reason.PRESENT, Reason.RESYNC}
-    assert {reason for reason in Reason if referring.concerns(reason)} == {Reason.RESYNC}
+def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
+    assert {reason for reason in Reason if cluster.skipping.concerns(reason)} == {Reason.PRESENT, Reason.RESYNC}
+
+
+async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:
+    cluster.named = None
+    await cluster.runs()
+    cluster.named = "named"
+    assert await cluster.why() == "no successful run is on record"

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,11 +102,16 @@ def _folder(claimed: bytes, folder: bytes) -> bytes:
         return os.path.realpath(folder)
 
 
+_DIE = "import os, signal; {0} in (9, 19) or signal.signal({0}, signal.SIG_DFL); os.kill(os.getpid(), {0})"
+
+
 def ending(shells: Shells, output: Output) -> Output:
     """Return what is seen of a program's end through the shells: the exit code, and what they say of a signal."""
     if output.code >= 0:
         return output
-    line = shells.line(f"{shells.inner} -c {shlex.quote(f'kill -{-output.code} $$')}")
+    # Not by a shell's own `kill`: a shell never dies of a signal that was ignored when it began, as SIGINT may be.
+    dying = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(_DIE.format(-output.code))}"
+    line = shells.line(dying)
     seen = subprocess.run([shells.outer, "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return Output(seen.returncode, output.stdout + seen.stdout, output.stderr + seen.stderr)
 

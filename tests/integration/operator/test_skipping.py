@@ -113,3 +113,31 @@ def test_a_period_runs_nothing_that_has_not_changed_and_a_failure_is_not_on_reco
     bed.things.merge("one", {"spec": {"broken": True}})
     bed.things.await_condition("one", "Failure")
     bed.eventually(lambda: bed.record("one") is None, "the record to be taken off")
+
+
+def test_a_reference_that_changed_while_the_operator_was_down_is_noticed(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    settings = {"group": "", "version": "v1", "kind": "ConfigMap"}
+    project.role("refers", "    - ansible.builtin.debug: {msg: ran}\n")
+    project.watch("refers", skipUnchanged=True, references=[{**settings, "path": "spec.settings"}])
+    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+    for name in ("stays", "changes"):
+        api.call("POST", maps, {"metadata": {"name": name}, "data": {"a": "1"}})
+    operator = project.start("--engine=warm")
+    for name in ("stays", "changes"):
+        things.create(name, {"settings": name})
+        things.await_success(name)
+
+        def recorded(name: str = name) -> bool:
+            return LAST_RUN in (things.get(name) or {})["metadata"].get("annotations", {})
+
+        eventually(recorded, "a record")
+    assert operator.stop() == 0
+    api.call("PATCH", f"{maps}/changes", {"data": {"a": "2"}}, "application/merge-patch+json")
+
+    operator = project.start("--engine=warm")
+    assert operator.await_line("Run skipped", name="stays")["reason"] == "present at start"
+    operator.await_line("Run ended", name="changes")
+    [started] = operator.lines(msg="Run started", name="changes")
+    assert "something that the object refers to has changed" in str(started["details"])
