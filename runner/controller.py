@@ -154,7 +154,7 @@ class Controller:
     async def _reconcile(self, request: Request) -> Verdict:
         try:
             await self._references.ready(self.watch.gvk, request.key)
-            return await self._reconciler.reconcile(request)
+            return await self._reconciler.reconcile(self.queue.begun(request))
         except Exception:  # noqa: BLE001 - a defect of ours must not end the worker: it is told whole, and tried again
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
             return Retry(TROUBLE_BACKOFF, ran=False)

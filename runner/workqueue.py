@@ -16,7 +16,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -267,6 +267,25 @@ class WorkQueue:
                     self._line_up(request.key, held.again)
                 self._slots.dispatch()
             raise
+
+    def begun(self, request: Request) -> Request:
+        """Return the request with what came since it was handed out. Call it as the object is read: that shows it all.
+
+        Otherwise the same change would be served twice, now and after this.
+        """
+        held = self._running[request.key]
+        if held.again is None:
+            return request
+        cause = _Cause(request.reason, request.details).merged(held.again)
+        held.again = None
+        failures = self._failures.get(request.key, _Failures())
+        return replace(
+            request,
+            reason=cause.reason,
+            details=cause.details,
+            failures=failures.attempts,
+            failed_runs=failures.runs,
+        )
 
     def done(self, key: ObjectKey) -> None:
         """Give `key` back; it is due again at once if something asked for it meanwhile."""

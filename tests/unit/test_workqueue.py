@@ -146,6 +146,40 @@ def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_chan
     virtually(scenario())
 
 
+def test_what_happens_before_the_object_is_read_is_served_by_the_same_run(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.GONE)
+        request = await _take(queue)
+        queue.add(A, Reason.CREATED, ("spec",))
+        request = queue.begun(request)
+        assert (request.reason, request.details) == (Reason.CREATED, ("spec",))
+        assert queue.begun(request) == request
+        queue.add(A, Reason.CHANGED)
+        queue.done(A)
+        assert (await _take(queue)).reason is Reason.CHANGED
+        queue.done(A)
+        assert len(queue) == 0
+
+    virtually(scenario())
+
+
+def test_a_change_before_the_object_is_read_starts_the_count_of_failures_over(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CHANGED)
+        request = await _take(queue)
+        queue.retry(A, Backoff(1.0), ran=True)
+        queue.done(A)
+        request = await _take(queue)
+        assert (request.failures, request.failed_runs) == (1, 1)
+        queue.add(A, Reason.CHANGED)
+        request = queue.begun(request)
+        assert (request.reason, request.failures, request.failed_runs) == (Reason.CHANGED, 0, 0)
+
+    virtually(scenario())
+
+
 def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()

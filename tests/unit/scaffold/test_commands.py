@@ -91,7 +91,11 @@ def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
     people = [name for name in parsed(folder / "config/rbac/kustomization.yaml")["resources"] if "memcached" in name]
     assert people == [f"memcached_{who}_role.yaml" for who in ("admin", "editor", "viewer")]
     rules = parsed(folder / "config/rbac/role.yaml")["rules"]
-    assert [rule["resources"] for rule in rules[1:]] == [["memcacheds"], ["memcacheds/status"], ["memcacheds/finalizers"]]
+    assert [rule["resources"] for rule in rules[1:]] == [
+        ["memcacheds"],
+        ["memcacheds/status"],
+        ["memcacheds/finalizers"],
+    ]
     assert parsed(folder / "watches.yaml") == [
         {
             "group": "cache.example.com",
