@@ -243,7 +243,7 @@ def noted(notes: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(int(SECONDS) + 600)
 @pytest.mark.parametrize(("what", "most"), [("program", 200), ("role", 20)])
 def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whatever_is_done_to_the_operators(

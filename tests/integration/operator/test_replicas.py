@@ -178,7 +178,7 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_i
     assert a.stop() == 0
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_shards_are_shared_evenly_and_follow_who_is_there(
     project: Project, things: Things, eventually: Eventually, api: Api, namespace: str
 ) -> None:

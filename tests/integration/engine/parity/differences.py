@@ -114,6 +114,11 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra, ...] = (
     Text(r"(?<=_payload_)[0-9a-z_]{8}(?=/)", "temporary", "folder that a module runs from"),
     Text(r"(?<=/)tmp[0-9a-z_]{8}\b", "temporary", "name that tempfile chose"),
     Text(r"(?<=<temporary>/)\.[0-9a-z_]{8}(?= TO )", "temporary", "the same, as -vvv shows it"),
+    Field("_original_basename", r'"\.[0-9a-z_]{8}"', "the same, as copy and template pass it on"),
+    # Depth
+    Text(
+        r"(?<=Previous line repeated )[0-9]+", "depth", "what is left of the stack for a module that recurses for ever"
+    ),
     Text(r"(?<=j)[0-9]+\.[0-9]+(?=\b)", "async", "job of an async task"),
 )
 

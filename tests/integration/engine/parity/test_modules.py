@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,13 +21,18 @@ async def test_modules_that_do_what_no_module_should(parity: Parity) -> None:
     assert {"work/thread", "work/background", "work/forked"} <= cold.files.keys()
 
 
+def _of_module(result: dict[str, Any]) -> list[object]:
+    """What the module drew; its result holds its arguments too, with some versions of ansible-core."""
+    return [value for name, value in result.items() if name.startswith("of_")]
+
+
 async def test_chance_differs_between_runs_and_tasks(parity: Parity) -> None:
     first = await parity.under_test("random.yml")
     second = await parity.under_test("random.yml")
 
     def drawn(observation: Observation) -> list[str]:
         said = [observation.task(name) for name in ("in a worker", "shown", "in a module", "in another module")]
-        values = [said[0]["msg"], said[1]["chance"].split(" "), *(list(each.values()) for each in said[2:])]
+        values = [said[0]["msg"], said[1]["chance"].split(" "), *map(_of_module, said[2:])]
         return [str(value) for group in values for value in group if len(str(value)) > 5]
 
     both = drawn(first) + drawn(second)
