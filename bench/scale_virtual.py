@@ -18,6 +18,7 @@ from runner.engine.job import Outcome, RunResult
 from runner.holding import Alone
 from runner.kube.cache import Change, Summary
 from runner.kube.informer import Informer
+from runner.loop_guard import Contention
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.reconcile import Reconciler
@@ -87,6 +88,15 @@ class _Runs:
         again = resync.wait(self._period, request.key.name, time(), settled=settled) if self._period else None
         terms = Terms(self._retry, again, finalizing=False, limit=None, deleted_for=0.0)
         return verdicts.decide(result, terms, failed_runs=request.failed_runs).verdict
+
+    async def sweep(self) -> None:
+        """Nothing is kept of any object."""
+
+    async def note(self, key: ObjectKey, contention: Contention | None) -> None:
+        """Nobody fights."""
+
+    def forget(self, key: ObjectKey) -> None:
+        """Nothing is kept."""
 
     def supersede(self, key: ObjectKey, reason: Reason) -> None:
         """Nothing changes."""

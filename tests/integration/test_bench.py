@@ -35,7 +35,7 @@ SMALL = {
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
         pytest.param("engine", [6, 6, 80], marks=pytest.mark.full),
-        pytest.param("scale", [0, 1.1, 2, 3, 3, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64], marks=pytest.mark.full),
+        pytest.param("scale", [0, 1.1, 2, 3, 3, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64], marks=pytest.mark.long),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
     ],
 )

@@ -55,8 +55,8 @@ def test_nothing_of_it_is_left_after_runs(
             things.merge("a", {"spec": {"generation": generation}})
         things.await_success("a")
         found = things.get("a") or {}
-        assert found["status"]["generation"] == generation
-        assert found["status"]["kept"] >= 2, "both clients kept something while the run went on"
+        assert int(found["status"]["generation"]) == generation  # text on ansible-core 2.18
+        assert int(found["status"]["kept"]) >= 2, "both clients kept something while the run went on"
     assert len(operator.runs("a")) == 2
     assert [path for path in home.rglob("*") if ".ansible" not in path.parts] == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,6 +109,10 @@ async def test_a_role_with_facts(parity: Parity) -> None:
     assert "distribution" in cold.task("gathered")["msg"]
 
 
+@pytest.mark.xfail(
+    version("ansible-core").startswith("2.18."),
+    reason="collections are told of when they are loaded, see docs/limits.md",
+)
 async def test_what_ansible_tells_of_its_doings(parity: Parity) -> None:
     cold = await parity("verbose.yml", verbosity=4)
 
