@@ -173,7 +173,10 @@ STRICT = pytest.mark.skipif(version("ansible-core") < "2.19", reason="ansible-co
         "{name: broken, debug: {msg: hi}, when: words}",
         "{name: broken, debug: {msg: hi}, when: 1}",
         "{name: broken, debug: {msg: hi}, when: ''}",
-        "{name: broken, command: 'true', failed_when: words}",
+        pytest.param(
+            "{name: broken, command: 'true', failed_when: words}",
+            marks=pytest.mark.xfail(version("ansible-core").startswith("2.19."), reason="2.19 gives no message there"),
+        ),
         "{name: broken, assert: {that: words}}",
     ],
 )
