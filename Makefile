@@ -39,7 +39,7 @@ test-integration: setup
 	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
 
 test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
-	$(BIN)/pytest -m "full and not long" -n $(WORKERS) --dist loadgroup tests
+	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
 	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --hypothesis-profile=full tests/unit

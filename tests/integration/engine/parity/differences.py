@@ -115,7 +115,7 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra, ...] = (
     Text(r"(?<=/)tmp[0-9a-z_]{8}\b", "temporary", "name that tempfile chose"),
     Text(r"(?<=<temporary>/)\.[0-9a-z_]{8}(?= TO )", "temporary", "the same, as -vvv shows it"),
     Field("_original_basename", r'"\.[0-9a-z_]{8}"', "the same, as copy and template pass it on"),
-    Field("name", '"?[0-9]+"?', "number of an open file, by which Python names a stream that it opened by number"),
+    Field("stream_name", '"[0-9]+"', "number of an open file, by which Python names a stream that it opened by number"),
     # Depth
     Text(
         r"(?<=Previous line repeated )[0-9]+", "depth", "what is left of the stack for a module that recurses for ever"

@@ -102,7 +102,7 @@ def _command():
 
 def _stream(stream):
     names = ("encoding", "errors", "line_buffering", "name", "mode", "closed")
-    return {name: str(getattr(stream, name, None)) for name in names} if stream else None
+    return {f"stream_{name}": str(getattr(stream, name, None)) for name in names} if stream else None
 
 
 def _umask():
