@@ -15,10 +15,11 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from runner import __version__, access, health, log, paths, replicas, user_metrics
@@ -71,12 +72,19 @@ _WRITE_GRACE = 5.0
 _GIVE_BACK_GRACE = 5.0
 """Seconds in which Leases are released at the end."""
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 _log = log.get(__name__)
 
 
 def run(settings: Settings, loaded: LoadedWatches) -> int:
     """Run the operator until it is told to stop; return 0. What keeps it from running is an OperatorError."""
-    return asyncio.run(_Operator(settings, loaded).run())
+    try:
+        return asyncio.run(_Operator(settings, loaded).run())
+    finally:
+        # All has been stopped: a signal that comes now must not make a failure of a clean end.
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +238,11 @@ class _Operator:
             self._environment[user_metrics.ADDRESS_VARIABLE] = user_metrics.address(access.LOOPBACK, port)
 
     def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
         def caught(name: str) -> None:
+            if self._hurry.is_set():
+                return
             if self._stop.is_set():
                 _log.warning("Runs are ended at once", signal=name)
                 self._hurry.set()
@@ -238,9 +250,13 @@ class _Operator:
             _log.info("Stopping", signal=name, grace_seconds=self._settings.graceful_shutdown_timeout)
             self._stop.set()
 
-        loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, caught, each.name)
+        def pass_on(number: int, _: FrameType | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended: so has everything else
+                loop.call_soon_threadsafe(caught, signal.Signals(number).name)
+
+        # Not by the loop, which lets signals kill the process again as soon as it ends.
+        for each in _SIGNALS:
+            signal.signal(each, pass_on)
 
     async def _greet(self, client: Client) -> bool:
         """Wait for the API server and say what runs where; False when told to stop meanwhile."""

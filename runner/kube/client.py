@@ -30,10 +30,11 @@ from yarl import URL
 
 from runner import __version__
 from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
-from runner.kube import answers, sockets
+from runner.kube import answers
 from runner.kube.auth import Credentials
 from runner.kube.discovery import ApiResource
 from runner.kube.lines import split_lines
+from runner.kube.sockets import Sockets
 from runner.objects import Object, ObjectKey
 
 Params = Mapping[str, str]
@@ -130,10 +131,11 @@ class Client:
         self._warnings = answers.Warnings()
         self._calls: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
 
     async def __aenter__(self) -> Self:
-        self._calls = _session(self._limits.connections)
-        self._streams = _session(0)
+        self._calls = _session(self._limits.connections, self._sockets)
+        self._streams = _session(0, self._sockets)
         return self
 
     async def __aexit__(
@@ -143,6 +145,7 @@ class Client:
             if session is not None:
                 await session.close()
         self._calls = self._streams = None
+        await self._sockets.close()
 
     async def request(
         self,
@@ -296,7 +299,7 @@ class Client:
         return answer
 
 
-def _session(connections: int) -> aiohttp.ClientSession:
+def _session(connections: int, sockets: Sockets) -> aiohttp.ClientSession:
     """Make a session; 0 connections: as many as are asked for."""
     connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30, socket_factory=sockets.make)
     return aiohttp.ClientSession(

@@ -6,8 +6,11 @@ acknowledges, which keep-alive does not look at.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
+from contextlib import suppress
+from weakref import WeakSet
 
 from aiohttp.connector import AddrInfoType
 
@@ -15,6 +18,9 @@ _IDLE = 15
 _INTERVAL = 10
 _PROBES = 3
 _UNACKNOWLEDGED_MS = 30_000
+_TURN = 0.001
+_TURNS = 1000
+"""What a loop may take for what needs a few."""
 
 
 def make(address: AddrInfoType) -> socket.socket:
@@ -28,3 +34,31 @@ def make(address: AddrInfoType) -> socket.socket:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
     return made
+
+
+class Sockets:
+    """The sockets of one client, so that none outlives it.
+
+    A TLS connection that is closed waits for the peer's own end, half a minute by asyncio's default; a session of
+    aiohttp forgets it at once.
+    """
+
+    def __init__(self) -> None:
+        self._made: WeakSet[socket.socket] = WeakSet()
+
+    def make(self, address: AddrInfoType) -> socket.socket:
+        """Make a TCP socket; aiohttp connects it."""
+        made = make(address)
+        self._made.add(made)
+        return made
+
+    async def close(self) -> None:
+        """End what is still open; return when the event loop has let go of it. Nobody may use a connection any more."""
+        for each in list(self._made):
+            with suppress(OSError):  # it is closed, or was never connected
+                each.shutdown(socket.SHUT_RDWR)
+        # From here on each looks to its transport as if the peer had gone, which takes some turns of the loop.
+        for _ in range(_TURNS):
+            if all(each.fileno() < 0 for each in self._made):
+                return
+            await asyncio.sleep(_TURN)

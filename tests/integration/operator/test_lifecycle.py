@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -187,6 +190,17 @@ def test_without_managed_status_nothing_is_written(project: Project, things: Thi
     operator.await_line("Run ended", name="one")
     assert operator.stop() == 0
     assert "status" not in (things.get("one") or {})
+
+
+def test_signals_that_come_until_the_last_moment_make_no_failure_of_a_clean_end(project: Project) -> None:
+    project.role("thing", NOTE)
+    project.watch("thing")
+    operator = project.start(environment=_environment(project))
+    while operator.process.poll() is None:
+        operator.process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            operator.process.wait(0.002)
+    assert operator.process.returncode == 0
 
 
 def test_sigterm_lets_a_run_end_and_writes_what_came_of_it(project: Project, things: Things) -> None:

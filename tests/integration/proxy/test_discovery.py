@@ -26,7 +26,7 @@ Eventually = Callable[[Callable[[], object]], None]
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
-_OF_ONE_CALL = {"Audit-Id", "Date", "Content-Length", "Transfer-Encoding", "Age", "X-Cache"}
+_OF_ONE_CALL = {"Audit-Id", "Date", "Expires", "Content-Length", "Transfer-Encoding", "Age", "X-Cache"}
 
 
 def crd(group: str) -> dict[str, Any]:
