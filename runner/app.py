@@ -306,6 +306,7 @@ class _Operator:
             events=shared.events,
             skipping=self._skipping(watch, shared),
             period=settings.reconcile_period,
+            health_conditions=settings.health_conditions,
         )
         account = watch.service_account or None
         selector = watch.selector or None

@@ -16,6 +16,7 @@ from runner import duration
 from runner.engine_names import ENGINES
 
 PREFIX = "ANSIBLE_OPERATOR_"
+RUNNER_DIR = "/tmp/ansible-operator/runner"  # noqa: S108 - the place that existing tools look at; its folders are 0700
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
 _HIGHEST_PORT = 65_535
@@ -227,8 +228,15 @@ _RUN = (
         "what a run creates becomes owned by its object, and is watched",
     ),
     Option(
+        "health-conditions",
+        "true",
+        boolean,
+        "write Ready, Reconciling, Stalled and status.observedGeneration for tools that wait; healthConditions: of a "
+        "watch wins",
+    ),
+    Option(
         "runner-dir",
-        "/tmp/ansible-operator/runner",  # noqa: S108 - the place that existing tools look at; its folders are 0700
+        RUNNER_DIR,
         _text,
         "where run folders are kept",
         "DIR",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from runner import finalizers, log, resync, status, verdicts
+from runner import finalizers, log, output, resync, status, verdicts
 from runner.access import Access, Grant
 from runner.engine.artifacts import new_ident
 from runner.engine.job import Engine, Job, Outcome, RunResult, canceled
@@ -103,6 +103,7 @@ class Reconciler:
         events: Events,
         skipping: Skipping | None,
         period: float,
+        health_conditions: bool,
     ) -> None:
         self._watch = watch
         self._client = client
@@ -118,7 +119,8 @@ class Reconciler:
         self._events = events
         self._skipping = skipping
         self._period = period if watch.reconcile_period is None else watch.reconcile_period
-        self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status)
+        health = health_conditions if watch.health_conditions is None else watch.health_conditions
+        self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status, health=health)
         self._running: dict[ObjectKey, _Running] = {}
         self._log = log.get(__name__, gvk=str(watch.gvk))
 
@@ -221,13 +223,15 @@ class Reconciler:
                 obj = await self._prepare(resource, obj, plan, request, hold)
                 result = await self._run(job, request, grant, finalizing=plan.finalizing)
         except TerminalError as error:
-            await self._status.write(resource, obj, status.observed(obj, status.failed("Unusable", str(error))), hold)
+            await self._status.write(resource, obj, status.observed(obj, status.unusable(str(error))), hold)
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
         terminating = request.key.namespace in grant.stats.terminating
         terms = replace(self._terms(obj, plan, wishes, request), terminating=terminating)
         decision = verdicts.decide(result, terms, failed_runs=request.failed_runs)
-        wanted = status.ended(result, [*grant.stats.forbidden(), *decision.advice])
+        advice = [*grant.stats.forbidden(), *decision.advice]
+        failed = status.Failed(advice, output.pointer(job), final=isinstance(decision.verdict, Terminal))
+        wanted = status.ended(result, failed)
         await self._status.write(resource, self._latest(obj), status.observed(obj, wanted), hold)
         hold.check()
         await self._remember(resource, considered.basis, grant.footprint, result, self._latest(obj))

@@ -44,6 +44,7 @@ class Settings:
     """How many the process may use."""
     graceful_shutdown_timeout: float
     inject_owner_ref: bool
+    health_conditions: bool
     runner_dir: Path
     runner_dir_limit: int
     """Bytes; 0: none."""

@@ -14,13 +14,13 @@ from typing import Protocol
 import orjson
 
 from runner import log
+from runner.conditions import conditions_of
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.executed import Executed
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.last_run import MOST_READS, Footprint, LastRun, Seen, digest_of, digest_of_answer
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey, annotations_of, key_of, uid_of
-from runner.status import conditions_of
 from runner.workqueue import Reason
 
 _SKIPPED = frozenset({Reason.PRESENT, Reason.RESYNC})

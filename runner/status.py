@@ -1,198 +1,242 @@
-"""Conditions as a run begins and ends. Pure: an object and what happened in, a patch out.
+"""What a run's beginning and end say in an object's status. Pure: an object and what happened in, a patch out.
 
-The three conditions are `Running`, `Successful` and `Failure`, see the API conventions, "Typical status properties".
-Other conditions and other fields of status are never touched: the patch tests that the conditions are still those it
-was made from, and that the object is still the same one.
+The three conditions are `Running`, `Successful` and `Failure`, see the API conventions, "Typical status properties";
+those that tools wait for are `ready`'s. Other conditions and other fields of status are never touched: the patch tests
+that the conditions are still those it was made from, and that the object is still the same one. All that is to be said
+at a moment is one patch.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from runner.engine.job import Outcome, Recap, RunResult
+from runner import ready
+from runner.conditions import Condition, conditions_of, find, make, put
+from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
-
-Condition: TypeAlias = dict[str, Any]
+from runner.ready import Health
 
 CONTENDED = "Contended"
 """A condition that only objects have which a dependent has put into a circle."""
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
+OBSERVED = "observedGeneration"
 
-_CUT = "\n(cut here; the run's log holds the rest)"
+_CUT = "\n(cut here)"
 _UNKNOWN_FAILURE = "unknown playbook failure"
-_RUNNING_MESSAGE = "Running reconciliation"
 
 
-def begun(obj: Object) -> list[Condition]:
-    """Conditions of an object whose run begins."""
-    wanted = [_condition("Running", status=True, reason="Running", message=_RUNNING_MESSAGE)]
-    if _find(conditions_of(obj), "Successful") is not None:
-        wanted.append(_condition("Successful", status=False, reason="Running", message=_RUNNING_MESSAGE))
-    return wanted
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is to stand in an object's status."""
+
+    conditions: tuple[Condition, ...]
+    health: Health = field(default_factory=dict)
+    """Empty: what tools wait for stays as it is, and so does `status.observedGeneration`."""
+    generation: int | None = None
+    """For `status.observedGeneration`; None: it stays as it is."""
 
 
-def ended(result: RunResult, advice: Sequence[str]) -> list[Condition]:
-    """Conditions of an object whose run has ended. `advice`: what may mend a failure, a sentence each."""
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What is known of a failed run beside its result."""
+
+    advice: Sequence[str] = ()
+    """What may mend it, a sentence each."""
+    more: str = ""
+    """Where all the run said is found, a sentence."""
+    final: bool = False
+    """Whether it is not tried again until the object changes."""
+
+
+def begun(obj: Object) -> Report:
+    """What is said of an object whose run begins."""
+    wanted = [make("Running", "True", "Running", ready.RUNNING_MESSAGE)]
+    if find(conditions_of(obj), "Successful") is not None:
+        wanted.append(make("Successful", "False", "Running", ready.RUNNING_MESSAGE))
+    return Report(tuple(wanted), ready.working(ready.STARTED))
+
+
+def ended(result: RunResult, failed: Failed) -> Report:
+    """What is said of an object whose run has ended. `failed` counts where the run did not succeed."""
     if result.outcome is Outcome.SUCCEEDED:
-        return [
-            _condition(
-                "Running",
-                status=True,
-                reason="Successful",
-                message="Awaiting next reconciliation",
-                recap=result.recap,
+        running = make("Running", "True", "Successful", "Awaiting next reconciliation")
+        return Report(
+            (
+                _with_recap(running, result.recap),
+                make("Successful", "True", "Successful", ready.SUCCESS_MESSAGE),
+                make("Failure", "False", "Successful", ""),
             ),
-            _condition("Successful", status=True, reason="Successful", message="Last reconciliation succeeded"),
-            _condition("Failure", status=False, reason="Successful", message=""),
-        ]
+            ready.succeeded(),
+        )
     if result.outcome is Outcome.CANCELED:
         message = result.message or "The run was ended before it was done; it is started again."
-        return [_condition("Running", status=False, reason="Canceled", message=message)]
-    reason = "TimedOut" if result.outcome is Outcome.TIMED_OUT else "Failed"
-    return failed(reason, failure_message(result, advice), result.recap)
+        return Report((make("Running", "False", "Canceled", message),), ready.working(ready.CANCELED, message))
+    timed_out = result.outcome is Outcome.TIMED_OUT
+    conditions = _failure("TimedOut" if timed_out else "Failed", failure_message(result, failed), result.recap)
+    reason = ready.TIMED_OUT if timed_out else ready.FAILED
+    return Report(conditions, ready.failed(reason, first_failure(result), final=failed.final))
 
 
-def paused() -> list[Condition]:
-    """Conditions of an object that somebody asked to be left as it is."""
+def unusable(message: str) -> Report:
+    """What is said of an object that cannot be run as it is."""
+    return Report(_failure("Unusable", message, None), ready.failed(ready.NOT_RUNNABLE, message, final=True))
+
+
+def paused() -> Report:
+    """What is said of an object that somebody asked to be left as it is."""
     message = f"Not run while the annotation {PAUSED} is true"
-    return [_condition("Running", status=False, reason="Paused", message=message)]
+    return Report((make("Running", "False", "Paused", message),), ready.paused(message))
 
 
-def contended(sentence: str) -> list[Condition]:
-    """Conditions of an object that is slowed down, since a dependent of it is changed again and again."""
-    return [_condition(CONTENDED, status=True, reason="DependentChangedAgain", message=sentence)]
+def contended(sentence: str) -> Report:
+    """What is said of an object that is slowed down, since a dependent of it is changed again and again."""
+    return Report((make(CONTENDED, "True", "DependentChangedAgain", sentence),))
 
 
-def quiet(obj: Object) -> list[Condition]:
-    """Conditions of an object that is slowed down no longer; none where nothing had been said."""
-    if _find(conditions_of(obj), CONTENDED) is None:
-        return []
-    return [_condition(CONTENDED, status=False, reason="Quiet", message="")]
+def quiet(obj: Object) -> Report:
+    """What is said of an object that is slowed down no longer; nothing where nothing had been said."""
+    if find(conditions_of(obj), CONTENDED) is None:
+        return Report(())
+    return Report((make(CONTENDED, "False", "Quiet", ""),))
 
 
-def failed(reason: str, message: str, recap: Recap | None = None) -> list[Condition]:
-    """Conditions of an object whose run failed, or could not even be started."""
-    return [
-        _condition("Running", status=False, reason=reason, message=""),
-        _condition("Successful", status=False, reason=reason, message=""),
-        _condition("Failure", status=True, reason=reason, message=_bounded(message, MAX_MESSAGE), recap=recap),
-    ]
+def failure_message(result: RunResult, failed: Failed) -> str:
+    """Say why a run failed: each failed task's message, a line each, or the engine's own sentence; then the tasks.
 
-
-def failure_message(result: RunResult, advice: Sequence[str]) -> str:
-    """Say why a run failed: each failed task's message, a line each, or the engine's own sentence; then the advice."""
+    What is cut is that; the advice, and where the rest is, stand whole behind it.
+    """
     lines = [failure.message or _UNKNOWN_FAILURE for failure in result.failures]
     if not lines or result.outcome is not Outcome.FAILED:
         lines.insert(0, result.message or _UNKNOWN_FAILURE)
-    tail = "".join(f"\n{each}" for each in advice)
+    lines += [_place(failure) for failure in result.failures if failure.task or failure.path]
+    tail = "".join(f"\n{each}" for each in (*failed.advice, failed.more) if each)
     return _bounded("\n".join(lines), MAX_MESSAGE - len(tail)) + tail
 
 
-def observed(obj: Object, conditions: Sequence[Condition]) -> list[Condition]:
-    """Mark the conditions as being about the generation of `obj`, the object that the run was given."""
+def first_failure(result: RunResult) -> str:
+    """Say why a run failed, in short: the first failed task, or the engine's own sentence."""
+    if not result.failures or result.outcome is not Outcome.FAILED:
+        return result.message or _UNKNOWN_FAILURE
+    first = result.failures[0]
+    return f"{first.message or _UNKNOWN_FAILURE} ({_place(first)})"
+
+
+def observed(obj: Object, report: Report) -> Report:
+    """Mark all as being about the generation of `obj`, the object that the run was given."""
     generation = metadata(obj).get("generation")
-    return [c if generation is None else {**c, "observedGeneration": generation} for c in conditions]
+    if generation is None:
+        return report
+    about = {OBSERVED: generation}
+    return Report(
+        tuple({**condition, **about} for condition in report.conditions),
+        {kind: wanted and {**wanted, **about} for kind, wanted in report.health.items()},
+        generation if report.health else None,
+    )
 
 
-def patch(obj: Object, wanted: Sequence[Condition], now: float) -> JSONPatch | None:
-    """Build the patch that gives `obj` the `wanted` conditions; None when it has them already.
+def without_health(obj: Object, report: Report) -> Report:
+    """Leave out what tools wait for, and take off what was said of it before."""
+    return replace(report, health=ready.NONE if _has_health(obj) and report.health else {}, generation=None)
 
-    `now` is in seconds since the epoch. `lastTransitionTime` moves only when a condition's status does; a condition
-    that differs in nothing but its `ansibleResult.completion` counts as the same.
+
+def without(report: Report, pruned: frozenset[str]) -> Report:
+    """Leave out what a schema is known to drop; names as `lost` gives them."""
+
+    def holdable(condition: Condition) -> Condition:
+        return {name: value for name, value in condition.items() if f"{_IN_CONDITIONS}.{name}" not in pruned}
+
+    return Report(
+        tuple(map(holdable, report.conditions)),
+        {kind: wanted and holdable(wanted) for kind, wanted in report.health.items()},
+        None if f"status.{OBSERVED}" in pruned else report.generation,
+    )
+
+
+def patch(obj: Object, report: Report, now: float) -> JSONPatch | None:
+    """Build the patch that makes the status of `obj` what is reported; None when it is that already.
+
+    `now` is in seconds since the epoch.
     """
     before = conditions_of(obj)
     after = [dict(condition) for condition in before]
-    for condition in wanted:
-        _put(after, condition, now)
-    if after == before:
+    for condition in report.conditions:
+        put(after, condition, now)
+    ready.fold(after, report.health, now)
+    found = obj.get("status")
+    status: dict[str, Any] = found if isinstance(found, dict) else {}
+    operations = _observing(obj, status, report)
+    if after == before and not operations:
         return None
-    operations: JSONPatch = [{"op": "test", "path": "/metadata/uid", "value": uid_of(obj)}]
-    status = obj.get("status")
-    if not isinstance(status, dict):
-        operations += [
-            {"op": "test", "path": "/status", "value": status},
-            {"op": "add", "path": "/status", "value": {"conditions": after}},
+    same: JSONPatch = [{"op": "test", "path": "/metadata/uid", "value": uid_of(obj)}]
+    if not isinstance(found, dict):
+        wanted = {"conditions": after} | {op["path"].rpartition("/")[2]: op["value"] for op in operations}
+        return [
+            *same,
+            {"op": "test", "path": "/status", "value": found},
+            {"op": "add", "path": "/status", "value": wanted},
         ]
-    else:
-        operations += [
-            {"op": "test", "path": "/status/conditions", "value": status.get("conditions")},
-            {"op": "add", "path": "/status/conditions", "value": after},
-        ]
-    return operations
+    return [
+        *same,
+        {"op": "test", "path": "/status/conditions", "value": status.get("conditions")},
+        *operations,
+        {"op": "add", "path": "/status/conditions", "value": after},
+    ]
 
 
-def lost(obj: Object, wanted: Sequence[Condition]) -> list[str]:
-    """Name what a server's schema took out of the conditions we wrote, as paths; empty when nothing is missing."""
+def lost(obj: Object, report: Report) -> list[str]:
+    """Name what a server's schema took out of what we wrote, as paths; empty when nothing is missing."""
     found = conditions_of(obj)
-    missing: list[str] = []
-    for condition in wanted:
-        kept = _find(found, condition["type"])
+    missing: set[str] = set()
+    for wanted in (*report.conditions, *filter(None, report.health.values())):
+        kept = find(found, wanted["type"])
         if kept is None:
             return ["status.conditions"]
-        missing += [f"status.conditions[].{name}" for name in condition if name not in kept]
-    return sorted(set(missing))
+        if wanted in report.conditions or ready.is_ours(kept):
+            missing.update(f"{_IN_CONDITIONS}.{name}" for name in wanted if name not in kept)
+    if report.generation is not None and OBSERVED not in obj["status"]:
+        missing.add(f"status.{OBSERVED}")
+    return sorted(missing)
 
 
-def conditions_of(obj: Object) -> list[Condition]:
-    """Read `status.conditions`; entries that are no maps are left out of the view."""
-    status = obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
+_IN_CONDITIONS = "status.conditions[]"
 
 
-def _condition(kind: str, *, status: bool, reason: str, message: str, recap: Recap | None = None) -> Condition:
-    condition: Condition = {
-        "type": kind,
-        "status": "True" if status else "False",
-        "reason": reason,
-        "message": message,
-    }
-    if recap is not None:
-        condition["ansibleResult"] = {
-            "ok": recap.ok,
-            "changed": recap.changed,
-            "skipped": recap.skipped,
-            "failures": recap.failures,
-            "completion": recap.completion,
-        }
-    return condition
+def _has_health(obj: Object) -> bool:
+    kept = find(conditions_of(obj), ready.READY)
+    return kept is not None and ready.is_ours(kept)
 
 
-def _put(conditions: list[Condition], wanted: Condition, now: float) -> None:
-    """Replace or append the condition of that type, keeping its transition time and fields of others."""
-    old = _find(conditions, wanted["type"])
-    if old is None:
-        conditions.append({**wanted, "lastTransitionTime": _timestamp(now)})
-        return
-    if _essence(old) == _essence(wanted):
-        return
-    moved = old.get("status") != wanted["status"] or not old.get("lastTransitionTime")
-    transition = _timestamp(now) if moved else old["lastTransitionTime"]
-    conditions[conditions.index(old)] = {**wanted, "lastTransitionTime": transition}
+def _observing(obj: Object, status: dict[str, Any], report: Report) -> JSONPatch:
+    """Tell the generation, or take it off together with the `Ready` that it belongs to."""
+    path = f"/status/{OBSERVED}"
+    if report.generation is not None and status.get(OBSERVED) != report.generation:
+        return [{"op": "add", "path": path, "value": report.generation}]
+    if report.health == ready.NONE and OBSERVED in status and _has_health(obj):
+        return [{"op": "remove", "path": path}]
+    return []
 
 
-def _essence(condition: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a difference worth a write."""
-    essence = {name: value for name, value in condition.items() if name != "lastTransitionTime"}
-    result = essence.get("ansibleResult")
-    if isinstance(result, dict):
-        essence["ansibleResult"] = {name: value for name, value in result.items() if name != "completion"}
-    return essence
+def _failure(reason: str, message: str, recap: Recap | None) -> tuple[Condition, ...]:
+    return (
+        make("Running", "False", reason, ""),
+        make("Successful", "False", reason, ""),
+        _with_recap(make("Failure", "True", reason, _bounded(message, MAX_MESSAGE)), recap),
+    )
 
 
-def _find(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    return next((condition for condition in conditions if condition.get("type") == kind), None)
+def _with_recap(condition: Condition, recap: Recap | None) -> Condition:
+    if recap is None:
+        return condition
+    result = {name: getattr(recap, name) for name in ("ok", "changed", "skipped", "failures", "completion")}
+    return {**condition, "ansibleResult": result}
+
+
+def _place(failure: TaskFailure) -> str:
+    return f"task {failure.task!r}" + (f", {failure.path}" if failure.path else "")
 
 
 def _bounded(message: str, most: int) -> str:
-    if len(message) <= most:
-        return message
-    return message[: most - len(_CUT)] + _CUT
-
-
-def _timestamp(now: float) -> str:
-    """RFC 3339 with seconds, as `metav1.Time` is written."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    return message if len(message) <= most else message[: most - len(_CUT)] + _CUT

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
 
-from runner import log, status
+from runner import log, ready, status
 from runner.errors import PASSING, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from runner.holding import Hold
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, key_of, uid_of
+from runner.status import Report
 
 _CONFLICT_DELAY = 0.005
 _OUTAGE_DELAY = 0.2
@@ -28,15 +28,17 @@ _REFUSALS = 5
 class StatusWriter:
     """Writes the conditions of one kind's objects."""
 
-    def __init__(self, client: Client, gvk: GVK, *, enabled: bool) -> None:
+    def __init__(self, client: Client, gvk: GVK, *, enabled: bool, health: bool) -> None:
+        """`health`: whether what tools wait for is written too, see `ready`."""
         self._client = client
         self._log = log.get(__name__, gvk=str(gvk))
         self._cannot = not enabled
+        self._health = health
         self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
 
-    async def write(self, resource: ApiResource, obj: Object, wanted: Sequence[status.Condition], hold: Hold) -> None:
-        """Give `obj` the `wanted` conditions, unless it has them. LeaseLostError: it may be another replica's.
+    async def write(self, resource: ApiResource, obj: Object, report: Report, hold: Hold) -> None:
+        """Make the status of `obj` what is reported, unless it is. LeaseLostError: it may be another replica's.
 
         Waits while the API server is away or does not know us: a run's result is not lost with a connection.
         """
@@ -46,7 +48,7 @@ class StatusWriter:
         while seen is not None and not self._gives_up(resource):
             hold.check()
             try:
-                seen = await self._attempt(resource, seen, wanted)
+                seen = await self._attempt(resource, seen, report)
             except PASSING as error:
                 delay = max(delay, _OUTAGE_DELAY)
                 self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
@@ -60,9 +62,9 @@ class StatusWriter:
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
                 delay = min(delay * 2, _MAX_DELAY)
 
-    async def _attempt(self, resource: ApiResource, seen: Object, wanted: Sequence[status.Condition]) -> Object | None:
+    async def _attempt(self, resource: ApiResource, seen: Object, report: Report) -> Object | None:
         """Write once; return the object to try again with, or None when there is nothing left to do."""
-        holdable = [{name: value for name, value in entry.items() if name not in self._pruned} for entry in wanted]
+        holdable = status.without(report if self._health else status.without_health(seen, report), self._pruned)
         patch = status.patch(seen, holdable, time.time())
         if patch is None:
             return None
@@ -74,6 +76,9 @@ class StatusWriter:
         except (InvalidError, ConflictError) as error:
             fresh = await self._fresh(resource, seen)
             if fresh is not None and fresh.get("status") == seen.get("status"):
+                if self._health and report.health:
+                    self._do_without_health()
+                    return fresh
                 self._stop("Status is not written: the kind's schema refuses our conditions", error)
                 return None
             return fresh
@@ -110,16 +115,23 @@ class StatusWriter:
         self._cannot = True
         self._log.warning(message, error=str(error) if error else None)
 
-    def _note_loss(self, written: Object, wanted: Sequence[status.Condition]) -> None:
+    def _do_without_health(self) -> None:
+        self._health = False
+        parts = [*ready.TYPES, f"status.{status.OBSERVED}"]
+        self._log.warning("The kind's schema does not go with a part of status, which is left out", fields=parts)
+
+    def _note_loss(self, written: Object, report: Report) -> None:
         """Say once what the schema prunes; with no condition left, writing is pointless."""
-        lost = status.lost(written, wanted)
+        lost = status.lost(written, report)
         if not lost:
             return
         hint = "add these fields to the CRD's schema, or x-kubernetes-preserve-unknown-fields: true below status"
         if "status.conditions" in lost:
             self._stop(f"Status is not written: the kind's schema drops our conditions; {hint}", None)
             return
-        if self._pruned >= (names := frozenset(path.rpartition(".")[2] for path in lost)):
+        if self._pruned >= frozenset(lost):
             return
-        self._pruned |= names
+        self._pruned |= frozenset(lost)
+        if self._health and "status.conditions[].reason" in lost:
+            self._do_without_health()  # by their reasons we know ours from others'
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

@@ -71,6 +71,8 @@ class Watch:
     reconcile_period: float | None
     """Seconds between periodic runs; None: the flag's value; 0: off."""
     manage_status: bool
+    health_conditions: bool | None
+    """Whether what tools wait for is written, see `ready`; None: as the flag says."""
     watch_dependent_resources: bool
     watch_cluster_scoped_resources: bool
     watch_dependent_status: bool
@@ -155,6 +157,7 @@ _WATCH_FIELDS = (
     "vars",
     "reconcilePeriod",
     "manageStatus",
+    "healthConditions",
     "watchDependentResources",
     "watchClusterScopedResources",
     "watchDependentStatus",
@@ -234,6 +237,7 @@ def _watch(fields: Fields, gvk: GVK, around: _Surroundings, line: int) -> Watch 
         finalizer=finalizer,
         reconcile_period=_reconcile_period(fields),
         manage_status=fields.boolean("manageStatus", default=True),
+        health_conditions=_health_conditions(fields),
         watch_dependent_resources=fields.boolean("watchDependentResources", default=True),
         watch_cluster_scoped_resources=fields.boolean("watchClusterScopedResources", default=False),
         watch_dependent_status=fields.boolean("watchDependentStatus", default=False),
@@ -309,6 +313,11 @@ def _reconcile_period(fields: Fields) -> float | None:
         fields.warn("reconcilePeriod", f"{text!r} is negative, which turns periodic runs off; write off")
         return 0.0
     return seconds or None
+
+
+def _health_conditions(fields: Fields) -> bool | None:
+    field = "healthConditions"
+    return fields.boolean(field, default=True) if fields.is_written(field) else None
 
 
 def _engine(fields: Fields) -> EngineName | None:

@@ -17,6 +17,7 @@ _PLAIN = Watch(
     finalizer=None,
     reconcile_period=None,
     manage_status=True,
+    health_conditions=None,
     watch_dependent_resources=True,
     watch_cluster_scoped_resources=False,
     watch_dependent_status=False,

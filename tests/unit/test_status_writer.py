@@ -48,8 +48,8 @@ def test_a_result_outlives_what_passes_by_itself(virtually: Virtually, refusal: 
     async def scenario() -> None:
         answers = _Answers(*[refusal] * 30)
         obj: Object = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1}}
-        writer = StatusWriter(cast("Client", answers), GVK_, enabled=True)
-        await writer.write(RESOURCE, obj, status.observed(obj, status.failed("Failed", "why")), Hold(lambda: True))
+        writer = StatusWriter(cast("Client", answers), GVK_, enabled=True, health=True)
+        await writer.write(RESOURCE, obj, status.observed(obj, status.unusable("why")), Hold(lambda: True))
         assert answers.written == 1
 
     virtually(scenario())

@@ -197,7 +197,10 @@ def test_a_schema_that_holds_a_part_gets_that_part(project: Project, kind: Kind,
     conditions = {entry["type"]: entry for entry in (kind.get("one") or {})["status"]["conditions"]}
     assert conditions["Successful"]["status"] == "True"
     told = operator.lines(msg="The kind's schema drops part of our conditions")
-    assert next(sorted(line["fields"]) for line in told) == ["status.conditions[].observedGeneration"]
+    assert next(sorted(line["fields"]) for line in told) == [
+        "status.conditions[].observedGeneration",
+        "status.observedGeneration",
+    ]
 
 
 def test_a_kind_without_status_subresource_is_told_once_and_runs_go_on(

@@ -36,6 +36,7 @@ class TestDefaults:
             finalizer=None,
             reconcile_period=None,
             manage_status=True,
+            health_conditions=None,
             watch_dependent_resources=True,
             watch_cluster_scoped_resources=False,
             watch_dependent_status=False,
@@ -69,6 +70,7 @@ class TestDefaults:
   vars: {size: 3}
   reconcilePeriod: 1h2m3.5s
   manageStatus: false
+  healthConditions: false
   watchDependentResources: false
   watchClusterScopedResources: true
   watchDependentStatus: true
@@ -115,6 +117,7 @@ class TestDefaults:
                 ),
                 reconcile_period=3723.5,
                 manage_status=False,
+                health_conditions=False,
                 watch_dependent_resources=False,
                 watch_cluster_scoped_resources=True,
                 watch_dependent_status=True,

@@ -1,0 +1,63 @@
+"""Entries of `status.conditions`: reading, making and folding them. Pure.
+
+Promises: `lastTransitionTime` moves only when a condition's status does; fields and conditions of others stay.
+Source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from runner.objects import Object
+
+Condition: TypeAlias = dict[str, Any]
+Status: TypeAlias = Literal["True", "False", "Unknown"]
+
+
+def make(kind: str, status: Status, reason: str, message: str) -> Condition:
+    """Build a condition. `reason` is in CamelCase and never empty: the API's own type refuses one that is."""
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def conditions_of(obj: Object) -> list[Condition]:
+    """Read `status.conditions`; entries that are no maps are left out of the view."""
+    status = obj.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
+
+
+def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    """Return the condition of that type."""
+    return next((condition for condition in conditions if condition.get("type") == kind), None)
+
+
+def put(conditions: list[Condition], wanted: Condition, now: float) -> None:
+    """Replace or append the condition of that type. `now` is in seconds since the epoch.
+
+    One that differs in nothing but its `ansibleResult.completion` counts as the same, and stays.
+    """
+    old = find(conditions, wanted["type"])
+    if old is None:
+        conditions.append({**wanted, "lastTransitionTime": _timestamp(now)})
+        return
+    if _essence(old) == _essence(wanted):
+        return
+    moved = old.get("status") != wanted["status"] or not old.get("lastTransitionTime")
+    transition = _timestamp(now) if moved else old["lastTransitionTime"]
+    conditions[conditions.index(old)] = {**wanted, "lastTransitionTime": transition}
+
+
+def _essence(condition: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a difference worth a write."""
+    essence = {name: value for name, value in condition.items() if name != "lastTransitionTime"}
+    result = essence.get("ansibleResult")
+    if isinstance(result, dict):
+        essence["ansibleResult"] = {name: value for name, value in result.items() if name != "completion"}
+    return essence
+
+
+def _timestamp(now: float) -> str:
+    """RFC 3339 with seconds, as `metav1.Time` is written."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))

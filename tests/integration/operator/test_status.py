@@ -1,0 +1,82 @@
+"""What tools that wait see of an object: the real `kubectl wait`, and kstatus by its published rules."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kstatus import kstatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+_ROLE = """
+- name: Refuse
+  ansible.builtin.fail: {msg: "no room for {{ size }}"}
+  when: size > 2
+"""
+
+
+@pytest.fixture
+def kubectl_wait(devcluster: DevCluster, things: Things) -> Callable[[str], None]:
+    def wait(condition: str) -> None:
+        subprocess.run(
+            [
+                *(str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={things.namespace}"),
+                *("wait", f"--for=condition={condition}", "--timeout=90s", "thing/one"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    return wait
+
+
+def test_tools_that_wait_read_health_right(
+    project: Project, things: Things, api: Api, kubectl_wait: Callable[[str], None], eventually: Eventually
+) -> None:
+    project.role("thing", _ROLE)
+    project.watch("thing", retry={"attempts": 1})
+    sample = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
+    project.watches.append({**sample, "healthConditions": False})
+    project.start()
+    base = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
+    api.call(
+        "POST", base, {"apiVersion": sample["group"] + "/v1alpha1", "kind": "Memcached", "metadata": {"name": "m"}}
+    )
+
+    things.create("one", {"size": 1})
+    kubectl_wait("Ready")
+    assert kstatus(things.get("one") or {}) == "Current"
+    assert all(each["reason"] for each in things.conditions("one").values())
+
+    things.merge("one", {"spec": {"size": 2}})
+    kubectl_wait("Ready")
+    obj = things.get("one") or {}
+    assert obj["status"]["observedGeneration"] == obj["metadata"]["generation"] == 2
+    assert kstatus(obj) == "Current"
+
+    things.merge("one", {"spec": {"size": 3}})
+    kubectl_wait("Stalled")
+    assert kstatus(things.get("one") or {}) == "Failed"
+    found = things.conditions("one")
+    path = project.folder / "roles/thing/tasks/main.yml"
+    assert found["Ready"]["message"] == f"no room for 3 (task 'Refuse', {path}:2)"
+    message = found["Failure"]["message"].splitlines()
+    assert message[:2] == ["no room for 3", f"task 'Refuse', {path}:2"]
+    assert f"ansible-operator logs Thing.test.example.com/one -n {things.namespace}" in message[-1]
+    assert f"{project.folder}/runs/test.example.com/v1/Thing/{things.namespace}/one" in message[-1]
+
+    things.merge("one", {"spec": {"size": 1}})
+    kubectl_wait("Ready")
+    assert kstatus(things.get("one") or {}) == "Current"
+
+    sample_status = eventually(lambda: (api.call("GET", f"{base}/m") or {}).get("status"), "the other kind's status")
+    assert sample_status is not None
+    assert "observedGeneration" not in sample_status
+    assert {each["type"] for each in sample_status["conditions"]} <= {"Running", "Successful", "Failure"}
