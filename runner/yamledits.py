@@ -1,7 +1,7 @@
 """Changes of YAML files that people edit too: the rest of their text stays as it is, comments and all.
 
 Works on text, guided by the parser's marks. Promises: what is returned differs from what was given by inserted lines
-(or by an empty list that became one with an item), and parses to the old document with just the item added; where that
+(or by an empty list that became one with an item), and parses to the old document with just that added; where that
 cannot be done, a ConfigError says what to write by hand. Pure.
 """
 
@@ -44,10 +44,41 @@ def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
     return after
 
 
+def put(text: str, path: tuple[str, ...], value: Any, *, file: str) -> str:
+    """Return `text` with `value` under the last key of `path`, at the end of the mapping that holds it; keys on the way
+    are made. As it was, if something stands there already. `file` is its name, for errors. Raises ConfigError.
+    """  # noqa: D205 - one thought
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: is no valid YAML ({getattr(error, 'problem', error)}); mend it first") from None
+    before = yaml.safe_load(text)
+    depth = 0
+    while depth < len(path) and _find(root, path[: depth + 1])[1] is not None:
+        depth += 1
+    if depth == len(path):
+        return text
+    node = _find(root, path[:depth])[1] if depth else root
+    for name in reversed(path[depth + 1 :]):
+        value = {name: value}
+    piece = dump({path[depth]: value})
+    after = ""
+    if isinstance(node, yaml.MappingNode) and node.value and not node.flow_style:
+        after = _after(text, _last_line(node), textwrap.indent(piece, " " * node.start_mark.column))
+    if not after or _parsed(after) != _having(before, path[: depth + 1], value):
+        raise ConfigError(f"{file}: cannot be extended; add this by hand to {'.'.join(path[:depth])}:\n{piece}")
+    return after
+
+
+def dump(value: Any, begin: str = "") -> str:
+    """Return plain values as YAML in our form."""
+    return begin + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
 def replace(text: str, node: yaml.Node, value: Any) -> str:
     """Return `text` with the lines of a block `node` of it written anew from `value`."""
     lines = text.splitlines(keepends=True)
-    body = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    body = dump(value)
     piece = textwrap.indent(body, " " * node.start_mark.column)
     return "".join([*lines[: node.start_mark.line], piece, *lines[_last_line(node) :]])
 
@@ -136,6 +167,12 @@ def _at(document: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
+
+
+def _having(document: Any, path: tuple[str, ...], value: Any) -> Any:
+    """A document with a value at a path, as plain values."""
+    first, *rest = path
+    return {**document, first: _having(document[first], tuple(rest), value) if rest else value}
 
 
 def _with(document: Any, path: tuple[str, ...], added: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`ansible-operator generate crds`.
+"""`ansible-operator generate crds` and `generate argspec`.
 
 Owns arguments and output of the command. Errors pass through as ConfigError: the command line above prints them.
 """
@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 from runner.errors import ConfigError
 
 if TYPE_CHECKING:
+    from runner.schema.files import Generated
+    from runner.watches import Watch
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
@@ -23,26 +26,55 @@ come from meta/crd_validations.yml of the role. A role without argument specs ta
 stay as they are."""
 
 
+_DESCRIPTION_BACK = """\
+Add to meta/argument_specs.yml of each watched kind's role what the schema of the kind's spec in its CRD has and the
+role's file has not: options with types, defaults, choices and descriptions, and what they exclude or require. What
+stands in the file stays. What an argument spec cannot say is told."""
+
+
 def add_commands(subparsers: Subparsers) -> None:
     """Add `generate` and its commands."""
-    generate = subparsers.add_parser("generate", help="`generate crds`: schemas of CRDs from the roles' argument specs")
-    commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    crds = commands.add_parser(
-        "crds",
-        help="write schemas into CRDs",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    generate = subparsers.add_parser(
+        "generate", help="schemas of CRDs from the roles' argument specs, and the way back"
     )
-    crds.add_argument("--watches-file", default="./watches.yaml", type=Path, help="[./watches.yaml]")
-    crds.add_argument("--crds", default="config/crd/bases", type=Path, metavar="FOLDER", help="[config/crd/bases]")
-    crds.add_argument("--check", action="store_true", help="write nothing; exit code 1 if something would be written")
-    crds.set_defaults(func=_crds)
+    commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, run, text, description in (
+        ("crds", _crds, "write schemas into CRDs", _DESCRIPTION),
+        ("argspec", _argspec, "write argument specs of roles, from the CRDs", _DESCRIPTION_BACK),
+    ):
+        parser = commands.add_parser(
+            name,
+            help=text,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        parser.add_argument("--watches-file", default="./watches.yaml", type=Path, help="[./watches.yaml]")
+        parser.add_argument(
+            "--crds", default="config/crd/bases", type=Path, metavar="FOLDER", help="[config/crd/bases]"
+        )
+        parser.add_argument(
+            "--check", action="store_true", help="write nothing; exit code 1 if something would be written"
+        )
+        parser.set_defaults(func=run)
 
 
 def _crds(arguments: argparse.Namespace) -> int:
-    from runner import watches  # noqa: PLC0415 - help needs neither watches nor YAML
+    from runner.schema import files  # noqa: PLC0415 - help needs no YAML
+
+    made = files.generate(_watches(arguments), arguments.crds)
+    return _write(made, "CRDs are as they should be", check=arguments.check)
+
+
+def _argspec(arguments: argparse.Namespace) -> int:
     from runner.schema import files  # noqa: PLC0415 - the same
+
+    made = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
+    return _write(made, "argument specs have all that the CRDs have", check=arguments.check)
+
+
+def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
+    from runner import watches  # noqa: PLC0415 - the same
 
     loaded = watches.load(
         arguments.watches_file,
@@ -53,13 +85,22 @@ def _crds(arguments: argparse.Namespace) -> int:
     )
     if not loaded.watches:
         raise ConfigError(f"{arguments.watches_file}: watches nothing; `ansible-operator create api` adds a kind")
-    made = files.generate(loaded.watches, arguments.crds)
-    changed = [crd for crd in made if crd.after != crd.before]
-    if not arguments.check:
-        for crd in changed:
-            crd.path.write_text(crd.after, encoding="utf-8")
-    word = "differs" if arguments.check else "changed"
-    lines = [f"{word}  {crd.path}" for crd in changed] or [f"all {len(made)} CRDs are as they should be"]
+    return loaded.watches
+
+
+def _write(made: list[Generated], fine: str, *, check: bool) -> int:
+    """Write what has changed, or say only what would be; return the exit code."""
+    changed = [each for each in made if each.after != each.before]
+    if not check:
+        for each in changed:
+            each.path.parent.mkdir(parents=True, exist_ok=True)
+            each.path.write_text(each.after, encoding="utf-8")
+    word = "differs" if check else "changed"
+    lines = [f"{word}  {_shown(each.path)}" for each in changed] or [f"all {len(made)} {fine}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stderr.write("".join(f"warning: {crd.path}: {each}\n" for crd in made for each in crd.problems))
-    return int(arguments.check and bool(changed))
+    sys.stderr.write("".join(f"warning: {_shown(each.path)}: {told}\n" for each in made for told in each.problems))
+    return int(check and bool(changed))
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

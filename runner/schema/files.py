@@ -1,4 +1,4 @@
-"""Where argument specs and CRDs stand, and how a schema gets into a CRD whose other lines people wrote."""
+"""Where argument specs and CRDs stand, and how what one says gets into the other, whose other lines people wrote."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import yaml
 from runner import yamledits
 from runner.errors import ConfigError
 from runner.objects import GVK
+from runner.schema.argspec import Reader
 from runner.schema.fields import ANYTHING, Json, Maker
 from runner.watches import Role, Watch
 
@@ -45,6 +46,56 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
         after = replace_spec(known.after, watch.gvk.version, schema, str(path))
         made[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
     return list(made.values())
+
+
+def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> list[Generated]:
+    """Add to the argument specs of the watches' roles what the CRDs in `folder` have and they have not.
+
+    What stands there already stays as it is. Roles outside of the project `within` are not touched. Raises ConfigError.
+    """
+    made: dict[Path, Generated] = {}
+    for watch in watches:
+        if not isinstance(watch.content, Role):
+            raise ConfigError(f"{watch.gvk}: runs a playbook, and only roles have argument specs")
+        role = watch.content.path
+        if not role.is_relative_to(within):
+            raise ConfigError(
+                f"{watch.gvk}: the role {role} is not of this project; copy it, or write a role around it"
+            )
+        path = next((role / name for name in _SPECS if (role / name).exists()), role / _SPECS[0])
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        known = made.get(path, Generated(path, text, text, ()))
+        reader = Reader(watch.snake_case_parameters)
+        told = reader.spec(_spec_schema(folder, watch.gvk))
+        after = _extended(known.after, told, frozenset(watch.vars), str(path))
+        made[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
+    return list(made.values())
+
+
+def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
+    """An argument specs file with the options that it lacks, and with rules of a sort that it has none of."""
+    options = {name: option for name, option in told["options"].items() if name not in given}
+    rules = {key: value for key, value in told.items() if key != "options"}
+    if not text.strip():
+        if not told["options"]:
+            return text
+        return yamledits.dump({"argument_specs": {"main": {"options": options, **rules}}}, begin="---\n")
+    for name, option in options.items():
+        text = yamledits.put(text, ("argument_specs", "main", "options", name), option, file=file)
+    for key, rule in rules.items():
+        text = yamledits.put(text, ("argument_specs", "main", key), rule, file=file)
+    return text
+
+
+def _spec_schema(folder: Path, gvk: GVK) -> Json:
+    """The schema of a kind's `spec` in its CRD."""
+    path, text = _crd(folder, gvk)
+    for version in yaml.safe_load(text)["spec"].get("versions") or ():
+        if version.get("name") == gvk.version:
+            whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+            found: Json = (whole.get("properties") or {}).get("spec") or {}
+            return found
+    raise ConfigError(f"{path}: has no version {gvk.version}")
 
 
 def _schema(watch: Watch, maker: Maker) -> Json:

@@ -21,6 +21,7 @@ _RESERVED = frozenset(
     }
 )
 """Words that the language keeps for itself."""
+_ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 
 
 def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule], list[str]]:
@@ -107,5 +108,12 @@ def escaped(key: str) -> str:
     """Return a key as the language wants it in a path."""
     if key in _RESERVED:
         return f"__{key}__"
-    parts = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
-    return re.sub(r"__|\.|-|/", lambda found: parts[found[0]], key)
+    return re.sub(r"__|\.|-|/", lambda found: _ESCAPES[found[0]], key)
+
+
+def unescaped(name: str) -> str:
+    """Return the key that `escaped` made this name of."""
+    if name[:2] == name[-2:] == "__" and name[2:-2] in _RESERVED:
+        return name[2:-2]
+    plain = {spelling: character for character, spelling in _ESCAPES.items()}
+    return re.sub("|".join(plain), lambda found: plain[found[0]], name)

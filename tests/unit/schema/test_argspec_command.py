@@ -1,0 +1,132 @@
+"""`generate argspec`, as a user types it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import cli
+
+Type = Callable[[str], tuple[int, str, str]]
+CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
+SPECS = Path("roles/memcached/meta/argument_specs.yml")
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["size"],
+    "properties": {
+        "size": {"type": "integer", "description": "How many.", "minimum": 1},
+        "tls": {"type": "object", "properties": {"secretName": {"type": "string"}}},
+    },
+    "x-kubernetes-validations": [{"rule": "has(self.size) == has(self.tls)"}, {"rule": "self.size < 9"}],
+}
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str) -> tuple[int, str, str]:
+        code = cli.main(shlex.split(line))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    assert run("init --domain example.com --project-name mc --group cache --kind Memcached")[0] == 0
+    return run
+
+
+def give_schema(schema: dict[str, Any]) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema
+    CRD.write_text(yaml.safe_dump(crd))
+
+
+def main_of_specs() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(SPECS.read_text())["argument_specs"]["main"]
+    return found
+
+
+def test_a_role_without_argument_specs_gets_them_from_the_crd(typed: Type) -> None:
+    give_schema(SCHEMA)
+    SPECS.unlink()
+    code, out, err = typed("generate argspec")
+    assert (code, out) == (0, f"changed  {SPECS}\n")
+    assert main_of_specs() == {
+        "options": {
+            "size": {"description": "How many.", "type": "int", "required": True},
+            "tls": {
+                "type": "dict",
+                "options": {"secret_name": {"type": "str", "required": False}},
+                "required": False,
+            },
+        },
+        "required_together": [["size", "tls"]],
+    }
+    assert err.splitlines() == [
+        f"warning: {SPECS}: spec.size: an argument spec cannot say minimum; only the CRD does",
+        (
+            f"warning: {SPECS}: spec: an argument spec cannot say the rule `self.size < 9`; "
+            "keep it in meta/crd_validations.yml of the role"
+        ),
+    ]
+    assert typed("generate argspec --check")[:2] == (0, "all 1 argument specs have all that the CRDs have\n")
+
+
+def test_what_stands_in_the_file_stays_and_what_it_lacks_is_added(typed: Type) -> None:
+    give_schema(SCHEMA)
+    SPECS.write_text(
+        "---\nargument_specs:\n  main:\n    # by hand\n    options:\n      size: {type: int, default: 3}  # mine\n"
+        "  other:\n    options: {}\n"
+    )
+    before = SPECS.read_text().splitlines()
+    assert typed("generate argspec --check")[:2] == (1, f"differs  {SPECS}\n")
+    assert SPECS.read_text().splitlines() == before
+    assert typed("generate argspec")[0] == 0
+    after = SPECS.read_text().splitlines()
+    assert [line for line in after if line in before] == before
+    assert main_of_specs()["options"]["size"] == {"type": "int", "default": 3}
+    assert main_of_specs()["options"]["tls"]["type"] == "dict"
+    assert main_of_specs()["required_together"] == [["size", "tls"]]
+
+
+def test_a_crd_that_takes_anything_says_nothing_of_the_role(typed: Type) -> None:
+    SPECS.unlink()
+    assert typed("generate argspec")[0] == 0
+    assert not SPECS.exists()
+
+
+def test_a_list_of_options_in_one_line_is_left_to_people(typed: Type) -> None:
+    give_schema(SCHEMA)
+    SPECS.write_text("argument_specs: {main: {options: {size: {type: int}}}}\n")
+    before = SPECS.read_text()
+    code, _, err = typed("generate argspec")
+    assert code == 2
+    assert f"{SPECS.resolve()}: cannot be extended; add this by hand to argument_specs.main.options:" in err
+    assert SPECS.read_text() == before
+
+
+def test_a_kind_that_runs_a_playbook_has_no_argument_specs(typed: Type) -> None:
+    Path("playbooks").mkdir(exist_ok=True)
+    Path("playbooks/one.yml").write_text("- hosts: localhost\n  tasks: []\n")
+    Path("watches.yaml").write_text(
+        "- {version: v1alpha1, group: cache.example.com, kind: Memcached, playbook: playbooks/one.yml}\n"
+    )
+    code, _, err = typed("generate argspec")
+    assert code == 2
+    assert "runs a playbook, and only roles have argument specs" in err
+
+
+def test_a_role_of_somebody_else_is_not_written_to(typed: Type, tmp_path_factory: pytest.TempPathFactory) -> None:
+    give_schema(SCHEMA)
+    elsewhere = tmp_path_factory.mktemp("theirs") / "memcached"
+    Path("roles/memcached").rename(elsewhere)
+    Path("watches.yaml").write_text(
+        f"- {{version: v1alpha1, group: cache.example.com, kind: Memcached, role: {elsewhere}}}\n"
+    )
+    code, _, err = typed("generate argspec")
+    assert code == 2
+    assert "is not of this project; copy it, or write a role around it" in err
