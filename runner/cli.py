@@ -196,6 +196,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _validate(arguments: argparse.Namespace) -> int:
     from runner import paths, settings, validation  # noqa: PLC0415 - the same
+    from runner.schema import usage  # noqa: PLC0415 - the same
 
     told, odd = settings.from_args(arguments, os.environ)
     places = paths.search_path(
@@ -205,6 +206,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         environ=os.environ,
     )
     report = validation.validate(told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
+    usage.report(report.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=places, problems=report.problems)
     how = "error" if arguments.strict else "warning"
     told_of = {
         *((each, "error") for each in report.problems.errors),

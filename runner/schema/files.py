@@ -39,7 +39,7 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
     """
     made: dict[Path, Generated] = {}
     for watch in watches:
-        path, text = _crd(folder, watch.gvk)
+        path, text = find_crd(folder, watch.gvk)
         known = made.get(path, Generated(path, text, text, ()))
         maker = Maker(watch.snake_case_parameters)
         schema = _schema(watch, maker)
@@ -89,7 +89,7 @@ def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
 
 def _spec_schema(folder: Path, gvk: GVK) -> Json:
     """The schema of a kind's `spec` in its CRD."""
-    path, text = _crd(folder, gvk)
+    path, text = find_crd(folder, gvk)
     for version in yaml.safe_load(text)["spec"].get("versions") or ():
         if version.get("name") == gvk.version:
             whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
@@ -131,7 +131,8 @@ def _further(role: Path) -> list[dict[str, str]]:
     return rules
 
 
-def _crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
+def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
+    """Return the file of a kind's CRD, and its text. Raises ConfigError."""
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         document = _load(path)
         spec = document.get("spec") if isinstance(document, dict) else None
@@ -154,25 +155,33 @@ def _load(path: Path) -> Any:
 
 def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
     """Return a CRD's text with another schema of a version's `spec`; every line around it stays. Raises ConfigError."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    versions = _value(_value(root, "spec"), "versions")
-    entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
-    entry = next((each for each in entries if getattr(_value(each, "name"), "value", None) == version), None)
-    node = entry
-    for key in ("schema", "openAPIV3Schema", "properties", "spec"):
-        node = _value(node, key)
+    node = spec_node(text, version)
     if not isinstance(node, yaml.MappingNode) or node.flow_style:
         raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` to be replaced")
     text = yamledits.replace(text, node, schema)
-    whole = _value(_value(entry, "schema"), "openAPIV3Schema")
-    if schema.get("required") and whole is not None and _value(whole, "required") is None:
+    whole = _whole_node(text, version)
+    if schema.get("required") and whole is not None and value_of(whole, "required") is None:
         lines, indent = text.splitlines(keepends=True), " " * whole.start_mark.column
         lines.insert(whole.start_mark.line, f"{indent}required:\n{indent}  - spec\n")
         text = "".join(lines)
     return text
 
 
-def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+def spec_node(text: str, version: str) -> yaml.Node | None:
+    """Find the schema of a version's `spec` in a CRD's text."""
+    return value_of(value_of(_whole_node(text, version), "properties"), "spec")
+
+
+def _whole_node(text: str, version: str) -> yaml.Node | None:
+    """Find the schema of a version's objects."""
+    versions = value_of(value_of(yaml.compose(text, Loader=yaml.SafeLoader), "spec"), "versions")
+    entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
+    entry = next((each for each in entries if getattr(value_of(each, "name"), "value", None) == version), None)
+    return value_of(value_of(entry, "schema"), "openAPIV3Schema")
+
+
+def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    """Find the value of a mapping's key."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             if name.value == key:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import ConfigError
-from runner.yamledits import insert
+from runner.yamledits import insert, put
 
 ITEM = "- new: 1\n  more: [2]\n"
 RESOURCES = ("resources",)
@@ -98,3 +98,22 @@ def test_whatever_the_list_holds_only_lines_are_added(held: list[object], behind
     assert yaml.safe_load(after) == {**document, "resources": [*held, {"new": 1, "more": [2]}]}
     lost = [line for line in difflib.ndiff(text.splitlines(), after.splitlines()) if line.startswith("- ")]
     assert lost == ([] if held else ["- resources: []"])
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("a:\n  b: 1\n", "a:\n  b: 1\n  c:\n    d: 2\n"),
+        ("a:\n  b: 1  # why\n\n# end\n", "a:\n  b: 1  # why\n  c:\n    d: 2\n\n# end\n"),
+        ("x: 1", "x: 1\na:\n  c:\n    d: 2\n"),
+        ("a:\n  c:\n    d: 3\n", "a:\n  c:\n    d: 3\n"),
+    ],
+)
+def test_a_value_is_put_at_the_end_of_its_mapping_and_what_stands_there_stays(text: str, after: str) -> None:
+    assert put(text, ("a", "c", "d"), 2, file="f") == after
+
+
+@pytest.mark.parametrize("text", ["a: {b: 1}\n", "a: 1\n", "- a\n"])
+def test_a_value_that_has_no_place_is_to_be_put_by_hand(text: str) -> None:
+    with pytest.raises(ConfigError, match="f: cannot be extended; add this by hand"):
+        put(text, ("a", "c", "d"), 2, file="f")

@@ -1,0 +1,206 @@
+"""Which fields of a CRD no role reads, and which options of a role no field can set.
+
+Owns: the comparison behind `ansible-operator validate`. It reads files and runs nothing. Jinja cannot be followed
+without running it, so a field counts as read where its variable's name stands as a word in anything of the role, or of
+a role that it names; where a role may read by names that only a run knows, nothing is said. Only the fields on top are
+looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner import paths, yamltree
+from runner.engine.params import object_key, snake_case
+from runner.errors import ConfigError
+from runner.objects import GVK
+from runner.paths import SearchPath
+from runner.schema import files
+from runner.schema.fields import OPERATOR_VARIABLES
+from runner.watches import Role, Watch
+from runner.yamltree import Problem, Problems
+
+_LARGEST = 1024 * 1024
+_FOLDERS = ("tasks", "handlers", "templates", "files", "library", "module_utils", "filter_plugins", "lookup_plugins")
+_VALUES = ("defaults", "vars")
+_WHOLESALE = re.compile(
+    r"\b(?:host)?vars\s*[\[.]|\b(?:lookup|q|query)\(\s*['\"]+(?:ansible\.builtin\.)?var(?:s|names)\b"
+)
+"""Reads variables by names that need not stand in the text."""
+_ROLE = re.compile(r"(?:include_role|import_role)\s*:(?:.*?\bname\s*[:=]\s*['\"]?([^\s'\",}]+))?", re.DOTALL)
+
+
+def report(watches: Iterable[Watch], folder: Path, *, cwd: Path, places: SearchPath, problems: Problems) -> None:
+    """Compare each watched kind's CRD in `folder`, where there is one, with its role; add warnings to `problems`."""
+    for watch in watches:
+        if not isinstance(watch.content, Role):
+            continue
+        crd = _crd(folder, watch.gvk)
+        if crd is not None:
+            _Comparison(watch, watch.content.path, crd, cwd, places, problems).tell()
+
+
+@dataclass(frozen=True, slots=True)
+class _Crd:
+    path: Path
+    lines: dict[str, int]
+    """The fields of `spec`, and where each stands."""
+    is_closed: bool
+    """Whether the API server drops what is no such field."""
+
+
+@dataclass(slots=True)
+class _Comparison:
+    watch: Watch
+    role: Path
+    crd: _Crd
+    cwd: Path
+    places: SearchPath
+    problems: Problems
+    seen: set[Path] = field(default_factory=set)
+
+    def tell(self) -> None:
+        self._tell_unread()
+        if self.crd.is_closed:
+            self._tell_unsettable()
+
+    def _tell_unread(self) -> None:
+        finalizer = self.watch.finalizer.content.path if self.watch.finalizer else None
+        texts = [*self._texts(self.role), *(self._texts(finalizer) if finalizer else ()), str(self.watch.vars)]
+        whole = "\n".join(texts)
+        if self._may_read_anything(whole):
+            return
+        for key, line in self.crd.lines.items():
+            name = snake_case(key) if self.watch.snake_case_parameters else key
+            if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole):
+                self._warn(
+                    self.crd.path, line, f"spec.{key}: nothing in {self._shown(self.role)} reads the variable {name!r}"
+                )
+
+    def _may_read_anything(self, whole: str) -> bool:
+        return (
+            object_key(self.watch.gvk) in whole
+            or _WHOLESALE.search(whole) is not None
+            or any(not path for path in self._named(whole))
+        )
+
+    def _tell_unsettable(self) -> None:
+        fields = {snake_case(key) if self.watch.snake_case_parameters else key for key in self.crd.lines}
+        known = fields | set(self.watch.vars) | OPERATOR_VARIABLES
+        for path, name, line in _settings(self.role):
+            if name not in known and not name.startswith("_"):
+                self._warn(
+                    path,
+                    line,
+                    f"{name}: no field of {self._shown(self.crd.path)} sets this; "
+                    "`ansible-operator generate crds` makes fields of what stands in meta/argument_specs.yml",
+                )
+
+    def _texts(self, content: Path) -> Iterator[str]:
+        """All that a role or playbook says, and what the roles say that it names."""
+        if content in self.seen:
+            return
+        self.seen.add(content)
+        own = list(_own_texts(content))
+        yield from own
+        needed = (paths.find_role(name, self.places).path for name in _dependencies(content))
+        for path in (*self._named("\n".join(own)), *needed):
+            if path:
+                yield from self._texts(path)
+
+    def _named(self, text: str) -> Iterator[Path | None]:
+        """The roles that a text names; None for one that is not found, or that only a run knows."""
+        for found in _ROLE.finditer(text):
+            yield paths.find_role(found[1], self.places).path if found[1] and "{{" not in found[1] else None
+
+    def _warn(self, path: Path, line: int, message: str) -> None:
+        self.problems.warnings.append(Problem(self._shown(path), line, "", message))
+
+    def _shown(self, path: Path) -> str:
+        return os.path.relpath(path, self.cwd) if path.is_absolute() and path.is_relative_to(self.cwd) else str(path)
+
+
+def _crd(folder: Path, gvk: GVK) -> _Crd | None:
+    try:
+        path, text = files.find_crd(folder, gvk)
+    except ConfigError:
+        return None  # a project may keep its CRDs elsewhere
+    node = files.spec_node(text, gvk.version)
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    schema: dict[str, Any] = yamltree.plain(node)
+    properties = files.value_of(node, "properties")
+    pairs = properties.value if isinstance(properties, yaml.MappingNode) else []
+    lines = {str(key.value): key.start_mark.line + 1 for key, _ in pairs}
+    return _Crd(path, lines, bool(lines) and not schema.get("x-kubernetes-preserve-unknown-fields"))
+
+
+def _own_texts(content: Path) -> Iterator[str]:
+    if content.is_file():
+        yield _read(content)
+        return
+    for name in _FOLDERS:
+        for path in sorted((content / name).rglob("*")):
+            if path.is_file() and path.stat().st_size <= _LARGEST:
+                yield _read(path)
+    for path in _yaml_files(content, _VALUES):
+        # A default says what a variable is, not that anybody reads it; its value may read others.
+        document = _load(path)
+        yield str(list(document.values())) if isinstance(document, dict) else ""
+
+
+def _dependencies(role: Path) -> Iterator[str]:
+    """The names of the roles that a role's `meta/main.yml` wants to be run before it."""
+    meta = _load(role / "meta/main.yml") if (role / "meta/main.yml").is_file() else None
+    for each in (meta.get("dependencies") or ()) if isinstance(meta, dict) else ():
+        name = (each.get("role") or each.get("name")) if isinstance(each, dict) else each
+        if isinstance(name, str):
+            yield name
+
+
+def _settings(role: Path) -> Iterator[tuple[Path, str, int]]:
+    """What a role wants to be given: the options of its argument spec; without one, its defaults."""
+    for name in ("meta/argument_specs.yml", "meta/argument_specs.yaml"):
+        if (role / name).is_file():
+            node: yaml.Node | None = _compose(role / name)
+            for key in ("argument_specs", "main", "options"):
+                node = files.value_of(node, key)
+            yield from _keys(role / name, node)
+            return
+    for path in _yaml_files(role, ("defaults",)):
+        yield from _keys(path, _compose(path))
+
+
+def _keys(path: Path, node: yaml.Node | None) -> Iterator[tuple[Path, str, int]]:
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        yield path, str(key.value), key.start_mark.line + 1
+
+
+def _yaml_files(role: Path, folders: Iterable[str]) -> Iterator[Path]:
+    for name in folders:
+        yield from sorted(each for each in (role / name).rglob("*") if each.suffix in {".yml", ".yaml"})
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _load(path: Path) -> Any:
+    try:
+        return yaml.safe_load(_read(path))
+    except yaml.YAMLError:
+        return None  # the check of the role's own files tells of it
+
+
+def _compose(path: Path) -> yaml.Node | None:
+    try:
+        return yaml.compose(_read(path), Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return None

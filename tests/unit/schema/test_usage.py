@@ -1,0 +1,131 @@
+"""What `validate` says of fields that no role reads and of options that no field sets."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import cli
+
+CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
+ROLE = Path("roles/memcached")
+SPECS = ROLE / "meta/argument_specs.yml"
+Warnings = Callable[[], list[str]]
+
+
+@pytest.fixture
+def warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Warnings:
+    """A project with the kind Memcached; validate it, and return what it warns of."""
+    monkeypatch.chdir(tmp_path)
+    init = "init --domain example.com --project-name mc --group cache --kind Memcached"
+    assert cli.main(shlex.split(init)) == 0
+    SPECS.unlink()
+    (ROLE / "defaults/main.yml").write_text("---\n{}\n")
+    capsys.readouterr()
+
+    def validate() -> list[str]:
+        assert cli.main(["validate"]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if "warning: " in line]
+
+    return validate
+
+
+def give_fields(*names: str, **more: Any) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    spec = {"type": "object", "properties": {name: {"type": "string"} for name in names}, **more}
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec
+    CRD.write_text(yaml.safe_dump(crd))
+
+
+def give_tasks(*tasks: dict[str, Any]) -> None:
+    (ROLE / "tasks/main.yml").write_text(yaml.safe_dump([{"name": "Do", **task} for task in tasks]))
+
+
+def line_of(path: Path, text: str) -> int:
+    return next(n for n, line in enumerate(path.read_text().splitlines(), start=1) if text in line)
+
+
+def test_a_field_that_nothing_reads_is_told_with_its_place(warnings: Warnings) -> None:
+    give_fields("logLevel", "size")
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} and log_levels"}})
+    assert warnings() == [
+        f"{CRD}:{line_of(CRD, 'logLevel:')}: warning: spec.logLevel: nothing in {ROLE} reads the variable 'log_level'"
+    ]
+
+
+def test_templates_values_of_defaults_and_roles_that_are_named_read_too(warnings: Warnings) -> None:
+    give_fields("one", "two", "three", "four")
+    give_tasks({"ansible.builtin.include_role": {"name": "other"}})
+    (ROLE / "templates").mkdir(exist_ok=True)
+    (ROLE / "templates/a.j2").write_text("{{ one }}")
+    (ROLE / "defaults/main.yml").write_text('---\nname: "{{ two }}"\nnever: 1\n')
+    (ROLE / "meta/main.yml").write_text("---\ndependencies:\n  - role: third\n")
+    for role, text in (("other", "{{ three }}"), ("third", "{{ four }}")):
+        Path(f"roles/{role}/tasks").mkdir(parents=True)
+        Path(f"roles/{role}/tasks/main.yml").write_text(f'---\n- name: Do\n  debug:\n    msg: "{text}"\n')
+    assert [each for each in warnings() if "reads" in each] == []
+
+
+def test_a_default_alone_reads_nothing(warnings: Warnings) -> None:
+    give_fields("size")
+    give_tasks({"ansible.builtin.debug": {"msg": "hello"}})
+    (ROLE / "defaults/main.yml").write_text("---\nsize: 1\n")
+    assert ["spec.size: nothing in roles/memcached reads" in each for each in warnings()] == [True]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{{ _cache_example_com_memcached_spec }}",
+        "{{ vars['si' ~ 'ze'] }}",
+        "{{ lookup('ansible.builtin.vars', which) }}",
+        "{{ lookup('varnames', '^s') }}",
+    ],
+)
+def test_where_a_role_may_read_any_field_nothing_is_said(warnings: Warnings, expression: str) -> None:
+    give_fields("size")
+    give_tasks({"ansible.builtin.debug": {"msg": expression}})
+    assert warnings() == []
+
+
+def test_where_only_a_run_knows_which_role_reads_nothing_is_said(warnings: Warnings) -> None:
+    give_fields("size")
+    give_tasks({"ansible.builtin.include_role": {"name": "{{ which }}"}})
+    assert warnings() == []
+
+
+def test_an_option_that_no_field_sets_is_told_with_its_place(warnings: Warnings) -> None:
+    give_fields("size")
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
+    SPECS.write_text("---\nargument_specs:\n  main:\n    options:\n      size: {}\n      image: {}\n      _own: {}\n")
+    told = f"{SPECS}:6: warning: image: no field of {CRD} sets this; `ansible-operator generate crds` makes fields of "
+    assert warnings() == [f"{told}what stands in meta/argument_specs.yml"]
+
+
+def test_without_an_argument_spec_defaults_say_what_a_role_wants(warnings: Warnings) -> None:
+    give_fields("size")
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
+    (ROLE / "defaults/main.yml").write_text("---\nimage: a\n")
+    assert [f"{ROLE}/defaults/main.yml:2: warning: image: no field" in each for each in warnings()] == [True]
+
+
+def test_what_the_watch_sets_needs_no_field(warnings: Warnings) -> None:
+    give_fields("size")
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
+    (ROLE / "defaults/main.yml").write_text("---\nimage: a\n")
+    watches = yaml.safe_load(Path("watches.yaml").read_text())
+    watches[0]["vars"] = {"image": "b"}
+    Path("watches.yaml").write_text(yaml.safe_dump(watches))
+    assert warnings() == []
+
+
+def test_a_crd_that_takes_anything_sets_everything(warnings: Warnings) -> None:
+    give_fields("size", **{"x-kubernetes-preserve-unknown-fields": True})
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }}"}})
+    (ROLE / "defaults/main.yml").write_text("---\nimage: a\n")
+    assert warnings() == []
