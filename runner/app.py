@@ -1,6 +1,6 @@
 """The operator as a whole: what starts in which order, and what stops in which order.
 
-Start: credentials, the API server's version, probes and metrics, then every kind at once; a kind that is not served
+Start: credentials, probes, the API server's version, metrics, then every kind at once; a kind that is not served
 yet waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs that go on may end within the grace
 period and write their status; then what is shared with other replicas is given back; only then are connections closed.
 A second signal ends the runs at once.
@@ -14,7 +14,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import __version__, access, health, log, paths, replicas, user_metrics
+from runner import __version__, access, log, paths, replicas, user_metrics
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
@@ -44,6 +44,7 @@ from runner.loop_guard import Contention, LoopGuard
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.onlookers import Onlookers
+from runner.oversight import Oversight
 from runner.proxy.catalog import Catalog
 from runner.proxy.footprints import Footprints
 from runner.proxy.identity import Identities
@@ -51,6 +52,7 @@ from runner.proxy.negotiate import Negotiate
 from runner.proxy.reads import Reads
 from runner.proxy.refusals import Refusals
 from runner.proxy.secrets import Secrets
+from runner.proxy.self_test import SelfTest
 from runner.proxy.served import Served
 from runner.proxy.server import Proxy
 from runner.proxy.writes import Writes
@@ -118,6 +120,7 @@ class _Operator:
             environ=os.environ,
         )
         self._environment = {**paths.ansible_environment(self._places), **access.environment(os.environ)}
+        self._oversight = Oversight(settings)
         self._controllers: dict[GVK, Controller] = {}
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -129,6 +132,7 @@ class _Operator:
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context)
             client = await stack.enter_async_context(Client(credentials))
+            await self._oversight.open_probes(stack)
             if not await self._greet(client):
                 return 0
             engine = self._engine()
@@ -141,7 +145,7 @@ class _Operator:
             holding = await replicas.make(settings, credentials, self._metrics, stack)
             dependents = self._dependents(client, discovery, holding)
             references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
-            self._metrics.add_engine(lambda: engine.problem)
+            self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             shared = _Shared(
                 client=client,
@@ -158,7 +162,9 @@ class _Operator:
             await self._open_user_metrics(stack)
             self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
-            await self._serve(stack, engine)
+            self._oversight.watch(self._controllers.values())
+            self._oversight.health.add("engine", engine.unmet, grace=0.0)
+            await self._oversight.open_metrics(stack, self._exposition, client)
             await self._work(engine, [dependents.follow(), references.follow()], holding)
         return 0
 
@@ -221,6 +227,7 @@ class _Operator:
         port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         _log.info("Proxy listens", port=port)
+        self._oversight.follow_proxy(SelfTest(proxy.url))
         inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
         environment = access.secrets_in(os.environ)
 
@@ -320,31 +327,15 @@ class _Operator:
         executed = Executed(watch, self._places, self._settings.ansible_args, environ, Path.cwd())
         return Skipping(watch.gvk, shared.client, shared.dependents, shared.references, executed)
 
-    async def _serve(self, stack: AsyncExitStack, engine: RunEngine) -> None:
-        """Open probes and metrics."""
-        settings = self._settings
-        ready = {f"watch {gvk}": controller.problem for gvk, controller in self._controllers.items()}
-        ready["engine"] = engine.unmet
-        served: list[tuple[str, str, Mapping[str, health.Handler]]] = [
-            ("health-probe-bind-address", settings.health_probe_bind_address, health.probes({}, ready)),
-            ("metrics-bind-address", settings.metrics_bind_address, health.exposition(self._exposition)),
-        ]
-        for flag, text, handlers in served:
-            address = health.Address.parse(text, flag)
-            if address is None:
-                continue
-            server, port = await health.serve(address, handlers, flag)
-            stack.push_async_callback(server.cleanup)
-            _log.info("Serving", paths=sorted(handlers), port=port)
-
-    def _exposition(self) -> bytes:
-        return self._metrics.text() + self._user_metrics.text()
+    async def _exposition(self) -> bytes:
+        return await self._metrics.text() + self._user_metrics.text()
 
     async def _work(self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], holding: Holding) -> None:
         """Run every kind until told to stop, then let runs end."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
             asyncio.create_task(self._metrics.measure_lag()),
+            asyncio.create_task(self._oversight.follow()),
             *map(asyncio.create_task, followers),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
@@ -353,7 +344,9 @@ class _Operator:
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
         stopped = asyncio.create_task(self._stop.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, keeping, workers, *background]
+        self._oversight.stage = None
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        self._oversight.stage = "stops"
         failed = [task for task in (keeping, *background) if task.done()]
         for task in [*background, stopped]:
             task.cancel()

@@ -86,5 +86,4 @@ def help_of(option: Option) -> str:
     """Return an option's help: what it is, its default, and where else it is read from."""
     default = f" [{option.default}]" if option.default and not option.deprecated else ""
     also = f" (also: ${option.also}{', deprecated' if option.also_deprecated else ''})" if option.also else ""
-    later = " (refused for now: not part of this version yet)" if option.not_yet else ""
-    return f"{option.help}{default}{also}{later}"
+    return f"{option.help}{default}{also}"

@@ -53,10 +53,15 @@ class Controller:
         metrics.add_kind(watch.gvk, self.queue, workers)
         self._holding.listen(self)
         metrics.objects.labels(str(watch.gvk)).set_function(informer.__len__)
+        metrics.add_objects(watch.gvk, informer.created, informer.age)
 
     def problem(self) -> str | None:
         """Say what keeps the kind from being watched; None while nothing does."""
         return self._informer.problem()
+
+    def silence(self) -> str | None:
+        """Say that the watch is silent for longer than any may be, so that something of ours must be broken."""
+        return self._informer.silence()
 
     async def follow(self) -> None:
         """Turn what happens to the kind's objects into requests, for ever."""
@@ -141,6 +146,7 @@ class Controller:
         while (request := await self.queue.get()) is not None:
             started = asyncio.get_running_loop().time()
             self._metrics.queue_seconds.labels(self._name, self._name).observe(request.waited)
+            self._metrics.waits.labels(str(self.watch.gvk), request.reason.value).observe(request.waited)
             try:
                 verdict = await self._reconcile(request)
                 self._apply(request, verdict)

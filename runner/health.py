@@ -1,83 +1,134 @@
-"""Probes and metrics over HTTP.
+"""Whether the operator does what it is there for: named checks, each with a grace time, and what is said of them.
 
-`/healthz` says whether the process works at all, `/readyz` whether it watches what it should; `?verbose` lists each
-check. `/metrics` is Prometheus' text format. Source: the conventions of the Kubernetes components' own probes.
+`/healthz` has the checks that a restart may mend, `/readyz` all of them. The answers are those of the Kubernetes
+components' own probes (https://kubernetes.io/docs/reference/using-api/health-checks/): `?verbose` lists each check,
+`?exclude=NAME` leaves one out, and a path below the probe asks for one alone.
+
+Owns: since when each check fails. A check that has passed once may fail for its grace time before it counts; until it
+has passed for the first time it counts at once. Must not import: anything that asks the network; answers are given by
+`probe_server`, which works when the event loop does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from aiohttp import web
-
-from runner.errors import ConfigError
-
-Check: TypeAlias = Callable[[], str | None]
+Question: TypeAlias = Callable[[], str | None]
 """Returns what is wrong, or None."""
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+GRACE = 15.0
+"""Seconds for which something may be wrong: a new connection, or a rolling update of the API server, takes as long."""
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks at all checks."""
+PING, LOOP = "ping", "event-loop"
+"""Names of the checks that need no question: that somebody answers, and that the event loop does its work."""
+
+
+@dataclass(slots=True)
+class _Check:
+    ask: Question
+    grace: float
+    live: bool
+    """Whether a restart may help, so that it belongs to `/healthz`."""
+    has_passed: bool = False
+    failing_since: float = 0.0
+    reason: str = ""
+    """What is wrong; empty while nothing is."""
+
+    def look(self, now: float) -> None:
+        found = self.ask()
+        if found is None:
+            self.has_passed, self.reason = True, ""
+            return
+        if not self.reason:
+            self.failing_since = now
+        self.reason = found
+
+    def problem(self, now: float) -> str | None:
+        counts = not self.has_passed or now - self.failing_since >= self.grace
+        return self.reason if self.reason and counts else None
+
+
+Problems: TypeAlias = Mapping[str, str | None]
+"""What is wrong, by the name of the check; None where nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen. An empty host means every interface; port 0 picks a free one."""
+class Report:
+    """What was found at a look."""
 
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, flag: str) -> Address | None:
-        """Read `host:port` or `:port`; `0` (or nothing) means: do not listen. Anything else is a ConfigError."""
-        if text in {"", "0"}:
-            return None
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest TCP port
-            raise ConfigError(f"--{flag}: {text!r} is no address; write host:port, :port, or 0 to turn it off")
-        return cls(host.strip("[]"), int(port))
+    live: Problems
+    ready: Problems
+    """Those of `live` among them."""
 
 
-def probes(live: Mapping[str, Check], ready: Mapping[str, Check]) -> dict[str, Handler]:
-    """Handlers of both probes."""
-    return {"/healthz": _probe(live), "/readyz": _probe({**live, **ready})}
+class Health:
+    """All checks. Its methods belong to the event loop; `report` and `last_look` may be read from everywhere."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._checks: dict[str, _Check] = {}
+        self.last_look = clock()
+        """When the event loop last did its work, by `clock`."""
+        self.report = Report({}, {})
+
+    def add(self, name: str, ask: Question, *, grace: float = GRACE, live: bool = False) -> None:
+        """Have something looked at from now on; the name stands in paths."""
+        self._checks[name] = _Check(ask, grace, live)
+
+    def look(self) -> Report:
+        """Ask everything now."""
+        now = self._clock()
+        for check in self._checks.values():
+            check.look(now)
+        found = {name: check.problem(now) for name, check in self._checks.items()}
+        self.report = Report({name: found[name] for name, check in self._checks.items() if check.live}, found)
+        self.last_look = now
+        return self.report
+
+    def silence(self) -> float:
+        """Seconds for which the event loop has not looked."""
+        return self._clock() - self.last_look
+
+    async def follow(self) -> None:
+        """Look for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_INTERVAL)
 
 
-def exposition(text: Callable[[], bytes]) -> dict[str, Handler]:
-    """Handler of `/metrics`."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a probe is told."""
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    return {"/metrics": metrics}
-
-
-def _probe(checks: Mapping[str, Check]) -> Handler:
-    async def probe(request: web.Request) -> web.Response:
-        found = {name: check() for name, check in checks.items()}
-        broken = {name: problem for name, problem in found.items() if problem is not None}
-        lines = [f"[-] {name}: {found[name]}" if name in broken else f"[+] {name} ok" for name in found]
-        verbose = "verbose" in request.query or bool(broken)
-        return web.Response(text="\n".join(lines) + "\n" if verbose else "ok", status=500 if broken else 200)
-
-    return probe
+    status: int
+    text: str
 
 
-async def serve(address: Address, handlers: Mapping[str, Handler], flag: str) -> tuple[web.AppRunner, int]:
-    """Listen; return the running server (call `cleanup`) and its port. A place that is taken is a ConfigError."""
-    app = web.Application()
-    for path, handler in handlers.items():
-        app.router.add_get(path, handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    site = web.TCPSite(runner, address.host or None, address.port)
-    try:
-        await site.start()
-    except OSError as error:
-        await runner.cleanup()
-        raise ConfigError(
-            f"--{flag}: cannot listen on {address.host or '*'}:{address.port}: {error.strerror or error}; "
-            "choose another address, or 0 to turn it off"
-        ) from error
-    port: int = runner.addresses[0][1]
-    return runner, port
+def answer(probe: str, problems: Problems, *, only: str = "", exclude: Collection[str] = (), verbose: bool) -> Answer:
+    """Write what the probe (`healthz`, `readyz`) is told. `only` names the one check that was asked for."""
+    found = {PING: None, **problems}
+    if only:
+        if only not in found:
+            return Answer(404, f"there is no check {only}; known are {', '.join(sorted(found))}\n")
+        found = {only: found[only]}
+    kept = {name: problem for name, problem in found.items() if name not in exclude}
+    broken = any(problem is not None for problem in kept.values())
+    if not broken and not verbose:
+        return Answer(200, "ok")
+    lines = [_line(name, problem, excluded=name in exclude) for name, problem in found.items()]
+    unknown = sorted(set(exclude) - found.keys())
+    if unknown:
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")
+    lines.append(f"{probe} check {'failed' if broken else 'passed'}")
+    return Answer(500 if broken else 200, "\n".join(lines) + "\n")
+
+
+def _line(name: str, problem: str | None, *, excluded: bool) -> str:
+    if excluded:
+        return f"[+]{name} excluded: ok"
+    return f"[+]{name} ok" if problem is None else f"[-]{name} failed: {' '.join(problem.split())}"

@@ -12,15 +12,18 @@ import platform
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from runner import __version__
+from runner.engine.job import Outcome, RunResult
+from runner.object_series import Created, ObjectSeries
 from runner.objects import GVK
-from runner.workqueue import WorkQueue
+from runner.workqueue import Reason, WorkQueue
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_CALLS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1)
 LAG_INTERVAL = 0.1
 """Seconds between two measurements of the event loop's lag."""
@@ -38,6 +41,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._of_objects = ObjectSeries()
         build = Info("ansible_operator_build", "Versions of the operator and what it runs", registry=self.registry)
         build.info(
             {"version": __version__, "ansible_core": version("ansible-core"), "python": platform.python_version()}
@@ -45,6 +50,17 @@ class Metrics:
         self.run_seconds = self._histogram("ansible_operator_reconciles", "Seconds a run took", ["GVK"])
         self.run_results = Gauge(
             "ansible_operator_reconcile_result", "Runs by result", ["GVK", "result"], registry=self.registry
+        )
+        self.waits = self._histogram(
+            "ansible_operator_queue_wait_seconds", "Seconds a request waited, by why it was made", ["GVK", "reason"]
+        )
+        self.outcomes = self._histogram("ansible_operator_run_seconds", "Seconds a run took", ["GVK", "result"])
+        self.api_calls = Histogram(
+            "ansible_operator_run_api_calls",
+            "Calls of the API that a run made",
+            ["GVK"],
+            buckets=_CALLS,
+            registry=self.registry,
         )
         self.reconcile_seconds = self._histogram(
             "controller_runtime_reconcile_time_seconds", "Seconds a reconcile took", ["controller"]
@@ -86,6 +102,8 @@ class Metrics:
             self.proxy_reads.labels(result)
         self._queues = _Queues()
         self.registry.register(self._queues)
+        self._ages = _Ages()
+        self.registry.register(self._ages)
 
     def _histogram(self, name: str, text: str, labels: list[str]) -> Histogram:
         return Histogram(name, text, labels, buckets=_SECONDS, registry=self.registry)
@@ -102,14 +120,25 @@ class Metrics:
         self.queue_seconds.labels(name, name)
         self.work_seconds.labels(name, name)
         self.workers.labels(name).set(workers)
+        for reason in Reason:
+            self.waits.labels(str(gvk), reason.value)
+        for ending in Outcome:
+            self.outcomes.labels(str(gvk), ending.value)
+        self.api_calls.labels(str(gvk))
         self._queues.add(name, queue)
+
+    def add_objects(self, gvk: GVK, created: Created, age: Callable[[], float | None]) -> None:
+        """Tell of a kind's objects, and of when its watch last heard of the API server."""
+        self._of_objects.add_kind(gvk, created)
+        self._ages.add(gvk, age)
 
     def add_dependents(self, live: Callable[[], Mapping[GVK, bool]], kept_bytes: Callable[[], int]) -> None:
         """Show which kinds of dependents are watched as they should be, and what is kept of dependents in memory."""
         self.registry.register(_Dependents(live, kept_bytes))
 
-    def add_engine(self, problem: Callable[[], str | None]) -> None:
-        """Show whether runs that could be forked start new interpreters."""
+    def add_engine(self, problem: Callable[[], str | None], begun: Callable[[], Mapping[str, int]]) -> None:
+        """Show whether runs that could be forked start new interpreters, and how many were begun in which way."""
+        self.registry.register(_Begun(begun))
         gauge = Gauge(
             "ansible_operator_warm_engine_problem",
             "1 while runs that the warm engine should start go the slow way; the log says why",
@@ -125,14 +154,18 @@ class Metrics:
         """Count a run's GET of an owned object, a `hit` or a `miss`."""
         self.proxy_reads.labels(result).inc()
 
-    def run_ended(self, gvk: GVK, seconds: float, *, succeeded: bool) -> None:
-        """Count a run of Ansible and how long it took."""
-        self.run_seconds.labels(str(gvk)).observe(seconds)
-        self.run_results.labels(str(gvk), "succeeded" if succeeded else "failed").inc()
+    def run_ended(self, gvk: GVK, namespace: str, result: RunResult, calls: int) -> None:
+        """Count a run of Ansible, how long it took, how it ended, and how many calls of the API it made."""
+        name, outcome = str(gvk), result.outcome
+        self.run_seconds.labels(name).observe(result.duration)
+        self.run_results.labels(name, "succeeded" if outcome is Outcome.SUCCEEDED else "failed").inc()
+        self.outcomes.labels(name, outcome.value).observe(result.duration)
+        self.api_calls.labels(name).observe(calls)
+        self._of_objects.ran(gvk, namespace, result.duration)
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """Everything, in the exposition format."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + await self._of_objects.text()
 
     async def measure_lag(self) -> None:
         """Measure for ever how late the event loop is."""
@@ -162,6 +195,45 @@ class _Dependents(Collector):
             "ansible_operator_dependents_kept_bytes", "Memory that answers about dependents take", self._kept_bytes()
         )
         return [watched, kept]
+
+
+class _Ages(Collector):
+    """Reads when watches last heard of the API server, when asked."""
+
+    def __init__(self) -> None:
+        self._ages: dict[GVK, Callable[[], float | None]] = {}
+
+    def add(self, gvk: GVK, age: Callable[[], float | None]) -> None:
+        self._ages[gvk] = age
+
+    def collect(self) -> Iterable[Metric]:
+        ages = GaugeMetricFamily(
+            "ansible_operator_watch_age_seconds",
+            "Seconds since a kind's watch last heard of the API server, which speaks about once a minute",
+            labels=["GVK"],
+        )
+        for gvk, age in self._ages.items():
+            seconds = age()
+            if seconds is not None:
+                ages.add_metric([str(gvk)], seconds)
+        return [ages]
+
+
+class _Begun(Collector):
+    """Reads how runs were begun, when asked."""
+
+    def __init__(self, begun: Callable[[], Mapping[str, int]]) -> None:
+        self._begun = begun
+
+    def collect(self) -> Iterable[Metric]:
+        begun = CounterMetricFamily(
+            "ansible_operator_runs_begun",
+            "Runs that were forked from a server (warm), and that started a new interpreter (exec)",
+            labels=["engine"],
+        )
+        for engine, count in self._begun().items():
+            begun.add_metric([engine], count)
+        return [begun]
 
 
 class _Leases(Collector):

@@ -88,6 +88,14 @@ def deleted_for(obj: Mapping[str, Any], now: datetime) -> float:
         return 0.0
 
 
+def created_at(obj: Mapping[str, Any]) -> float:
+    """When the object was created, in seconds since the epoch; 0 where it does not say."""
+    try:
+        return datetime.fromisoformat(metadata(obj).get("creationTimestamp") or "").timestamp()
+    except (ValueError, TypeError):
+        return 0.0
+
+
 def is_paused(obj: Mapping[str, Any]) -> bool:
     """Whether somebody asked for the object to be left as it is."""
     return str(annotations_of(obj).get(PAUSED, "")).lower() == "true"

@@ -1,8 +1,7 @@
 """The one table of settings: flag, environment, default, help.
 
-Owns: every flag of `ansible-operator run`, how its value is parsed, where else it may come from, which are deprecated
-and which belong to a feature that is still to come (`not_yet`; delete the sentence when the feature is there). Which
-source wins is `settings`' business. Imports nothing of this package but `duration` and names.
+Owns: every flag of `ansible-operator run`, how its value is parsed, where else it may come from, and which are
+deprecated. Which source wins is `settings`' business. Imports nothing of this package but `duration` and names.
 """
 
 from __future__ import annotations
@@ -132,10 +131,6 @@ def _log_level(text: str) -> str:
     raise ValueError(f"{text!r} is no log level; write {', '.join(dict.fromkeys(_LOG_LEVELS.values()))}")
 
 
-def _asked(value: Any) -> bool:
-    return bool(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
     """One setting. Its field in `Settings` is the flag with underscores, unless `sets` names another flag."""
@@ -158,10 +153,6 @@ class Option:
     """The flag that this one is another name of."""
     deprecated: str = ""
     """What to use instead; given, it is a warning."""
-    not_yet: str = ""
-    """The feature that is still to come; asking for it is refused."""
-    asks: Callable[[Any], bool] = _asked
-    """Whether a value asks for that feature."""
 
     @property
     def name(self) -> str:
@@ -178,12 +169,6 @@ class Option:
         """Whether the flag may stand alone."""
         return self.parse is boolean
 
-
-def _later(what: str) -> str:
-    return f"{what} is not part of this version yet"
-
-
-_SECURE = _later("serving metrics over TLS")
 
 _RUN = (
     Option("watches-file", "./watches.yaml", _text, "which kinds are watched, and what runs for them", "FILE"),
@@ -316,13 +301,21 @@ _ENDPOINTS = (
         "port on loopback for the metrics that roles post; 0: a free one; default: 5050, or a free one if it is taken",
         "PORT",
     ),
-    Option("metrics-secure", "false", boolean, "serve metrics over TLS", not_yet=_SECURE),
+    Option(
+        "metrics-secure",
+        "false",
+        boolean,
+        "serve metrics over TLS, with a certificate made at start, or the one in --metrics-cert-path",
+    ),
+    Option("metrics-cert-path", "", _text, "folder of a certificate and its key, read again when they change", "DIR"),
+    Option("metrics-cert-name", "tls.crt", _text, "the certificate's file in that folder", "FILE"),
+    Option("metrics-cert-key", "tls.key", _text, "the key's file in that folder", "FILE"),
     Option(
         "metrics-require-rbac",
         "false",
         boolean,
-        "ask the API server who may read metrics; needs --metrics-secure",
-        not_yet=_SECURE,
+        "let only those read metrics whose token the API server knows, and who may get /metrics; needs "
+        "--metrics-secure",
     ),
 )
 _REPLICAS = (

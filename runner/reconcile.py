@@ -297,7 +297,7 @@ class Reconciler:
         finally:
             del self._running[request.key]
         record.end(result, grant.stats)
-        self._metrics.run_ended(job.gvk, result.duration, succeeded=result.outcome is Outcome.SUCCEEDED)
+        self._metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
         return result
 
     def _latest(self, obj: Object) -> Object:

@@ -68,6 +68,10 @@ class Settings:
     user_metrics_port: int | None
     """0: a free one. None: the usual one, or a free one where that is taken."""
     metrics_secure: bool
+    metrics_cert_path: Path | None
+    """None: a certificate is made."""
+    metrics_cert_name: str
+    metrics_cert_key: str
     metrics_require_rbac: bool
     leader_elect: bool
     shards: int
@@ -131,6 +135,8 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
     values = {option.name: reader.read(option) for option in OPTIONS if not option.sets}
     if values["metrics_require_rbac"] and not values["metrics_secure"]:
         reader.errors.append("--metrics-require-rbac needs --metrics-secure: give both, or neither")
+    if values["metrics_cert_path"] and not values["metrics_secure"]:
+        reader.errors.append("--metrics-cert-path needs --metrics-secure: give both, or neither")
     reader.errors += _replica_problems(values)
     debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), options.boolean, default=False)
     if reader.errors:
@@ -149,6 +155,7 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
         "warm_without": values["warm_without"] or frozenset(),
         "kubeconfig": values["kubeconfig"] or None,
         "context": values["context"] or None,
+        "metrics_cert_path": Path(values["metrics_cert_path"]) if values["metrics_cert_path"] else None,
     }
     settings = Settings(
         **values,
@@ -236,9 +243,7 @@ class _Reader:
         except ValueError as error:
             self.errors.append(f"--{spelling.flag}: {error}")
             return default
-        value = tuple(dict.fromkeys(item for part in parsed for item in part)) if option.repeatable else parsed[-1]
-        self._refuse(option, value, f"--{spelling.flag}={texts[-1]}")
-        return value
+        return tuple(dict.fromkeys(item for part in parsed for item in part)) if option.repeatable else parsed[-1]
 
     def _from_environment(self, option: Option, variables: tuple[str, ...], default: Any) -> Any:
         unset = object()
@@ -248,12 +253,7 @@ class _Reader:
         source = next(variable for variable in variables if self._environ.get(variable))
         if source == option.also and option.also_deprecated:
             self.warnings.append(f"{source} in the environment is deprecated: use --{option.flag}")
-        self._refuse(option, value, f"{source}={self._environ[source]} in the environment")
         return value
-
-    def _refuse(self, option: Option, value: Any, written: str) -> None:
-        if option.not_yet and option.asks(value):
-            self.errors.append(f"{written}: {option.not_yet}; leave it out")
 
 
 def _names_of(flag: str) -> list[Option]:

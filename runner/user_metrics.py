@@ -28,7 +28,17 @@ ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
 """Where `osdk_metric` reads the address that it posts to."""
 USUAL_PORT = 5050
 """Where `osdk_metric` posts to when it is not told; roles may have it written out."""
-OWN_NAMES = ("ansible_operator_", "controller_runtime_", "workqueue_", "resource_created_at_")
+OWN_NAMES = (
+    *(
+        "ansible_operator_",
+        "controller_runtime_",
+        "workqueue_",
+        "resource_created_at_",
+        "leader_election_master_status",
+    ),
+    *("process_cpu_seconds", "process_resident_memory_", "process_virtual_memory_", "process_start_time_"),
+    *("process_open_fds", "process_max_fds"),
+)
 """How the operator's own series begin."""
 
 _PATH = "/metrics"

@@ -1,4 +1,4 @@
-"""The programs of the control plane, and helm for who tests with it: where they are looked for, how they get there.
+"""The programs of the control plane, and those for who tests with it: where they are looked for, how they get there.
 
 In this order, for each program by itself: the folder that `KUBEBUILDER_ASSETS` names; our folder in the user's cache;
 an official release; a build by Go. What is loaded or built appears in the cache whole or not at all, so that an
@@ -22,7 +22,7 @@ from runner.devcluster import folders, locks
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
-KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
+KUBERNETES, ETCD, KWOK, HELM, PROMETHEUS = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2", "v0.313.5"
 ASSETS = "KUBEBUILDER_ASSETS"
 
 
@@ -69,6 +69,13 @@ HELM_KIT = Kit(
     f"helm-{HELM}",
     (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", (("helm.sh/helm/v3/internal/version.version", HELM),)),),
 )
+PROMCHECK_KIT = Kit(
+    "checker of Prometheus' rules and metrics",
+    # The second number is that of our own program.
+    f"promcheck-{PROMETHEUS}-1",
+    (Program("promcheck", "promcheck", "."),),
+)
+"""What promtool consists of, without the clients of all clouds, which take longer to build than a control plane."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,11 @@ def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
     return Path(found) if found else _provide(environ, progress, binaries.HELM_KIT)["helm"]
 
 
+def get_promcheck(environ: Mapping[str, str], progress: TextIO) -> Path:
+    """Return what checks Prometheus' rules and metrics, got like the control plane's programs."""
+    return _provide(environ, progress, binaries.PROMCHECK_KIT)["promcheck"]
+
+
 def _provide(environ: Mapping[str, str], progress: TextIO, kit: Kit) -> Mapping[str, Path]:
     logs = binaries.cache_folder(environ, binaries.this_machine(), kit)
     sources = (Downloads(open_url), GoBuild(environ, logs))

@@ -84,6 +84,11 @@ class Starters:
         await self._warm.settle()
 
     @property
+    def begun(self) -> dict[str, int]:
+        """How many runs were forked (`warm`), and how many started a new interpreter (`exec`)."""
+        return {"warm": self._warm.begun, "exec": self._cold.begun}
+
+    @property
     def problem(self) -> str | None:
         """Why runs that should be warm are not; None when they are."""
         return self._warm.problem

@@ -133,6 +133,11 @@ class RunEngine:
         self._starters.check(engine, source)
 
     @property
+    def begun(self) -> dict[str, int]:
+        """How many runs were forked (`warm`), and how many started a new interpreter (`exec`)."""
+        return self._starters.begun
+
+    @property
     def problem(self) -> str | None:
         """Why runs that should be warm are not; None when they are."""
         return self._starters.problem

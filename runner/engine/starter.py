@@ -52,6 +52,10 @@ class Starter(Protocol):
 class ColdStarter:
     """A new interpreter for each run."""
 
+    def __init__(self) -> None:
+        self.begun = 0
+        """Runs that were started."""
+
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
         """Start `python -m runner.engine.child`."""
         process = await asyncio.create_subprocess_exec(
@@ -69,6 +73,7 @@ class ColdStarter:
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise OSError("the run's process was started without its streams")
         process.stdin.write(line(order))
+        self.begun += 1
         return Started(process.pid, process.stdin, process.stdout, process.stderr, process.wait)
 
     def learn(self, environment: Mapping[str, str], lines: str) -> None:

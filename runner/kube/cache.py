@@ -26,6 +26,7 @@ from runner.objects import (
     Object,
     ObjectKey,
     annotations_of,
+    created_at,
     finalizers_of,
     is_deleting,
     is_paused,
@@ -51,6 +52,8 @@ class Summary:
     annotations_digest: bytes
     content_digest: bytes
     """Of all but `managedFields` and `resourceVersion`, for kinds without a generation; empty for others."""
+    created: float = 0.0
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,10 @@ class Cache:
     def keys(self) -> KeysView[ObjectKey]:
         """The keys of all objects."""
         return self._entries.keys()
+
+    def created(self) -> list[tuple[ObjectKey, float]]:
+        """All objects, and when each was created."""
+        return [(key, entry.summary.created) for key, entry in self._entries.items()]
 
     def get(self, key: ObjectKey) -> Object | None:
         """Return a copy of an object, without `managedFields`."""
@@ -180,6 +187,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         finalizers=tuple(map(sys.intern, finalizers_of(obj))),
         annotations_digest=_digest(annotations) if annotations else b"",
         content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
+        created=created_at(obj),
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.
     return summary, bytes(memoryview(orjson.dumps(kept)))

@@ -20,6 +20,9 @@ from runner.kube.watch_events import Synced
 from runner.kube.watch_policy import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 
+_SILENCE = 900.0
+"""Seconds. A watch ends, and is opened anew, after half of it at the latest, whatever server or network do."""
+
 
 class Informer:
     """Follows one kind."""
@@ -50,6 +53,10 @@ class Informer:
         """Count the selected objects."""
         return len(self._cache)
 
+    def created(self) -> list[tuple[ObjectKey, float]]:
+        """The selected objects, and when each was created, in seconds since the epoch."""
+        return self._cache.created()
+
     def all_keys(self) -> list[ObjectKey]:
         """The keys of all objects that may have to be run: the selected, and the departed that are being deleted."""
         return [*self._cache.keys(), *(self._departed.deleting() if self._departed is not None else ())]
@@ -70,6 +77,22 @@ class Informer:
         for watcher in self._watchers:
             if watcher.state not in {State.LIVE, State.WAITING_FOR_KIND}:
                 return f"{watcher.state}: {watcher.last_error or 'no answer yet'}"
+        return None
+
+    def age(self) -> float | None:
+        """Seconds since the API server was last heard of by the watch that waits longest; None before it was at all."""
+        now = asyncio.get_running_loop().time()
+        heard = [watcher.last_contact for watcher in self._watchers]
+        return max(now - at for at in heard if at is not None) if None not in heard else None
+
+    def silence(self) -> str | None:
+        """Say that a watch that is held to be live has been silent for longer than any may be."""
+        now = asyncio.get_running_loop().time()
+        for watcher in self._watchers:
+            if watcher.state is State.LIVE and watcher.last_contact is not None:
+                silent = now - watcher.last_contact
+                if silent > _SILENCE:
+                    return f"nothing was heard from the API server for {silent:.0f} s"
         return None
 
     async def follow(self, changed: Callable[[Change], None]) -> None:

@@ -112,7 +112,7 @@ def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
     ("arguments", "said"),
     [
         (["run", "--leader-elect=true"], "error: --leader-elect needs --leader-election-id"),
-        (["run", "--metrics-secure"], "error: --metrics-secure=true: "),
+        (["run", "--metrics-require-rbac"], "error: --metrics-require-rbac needs --metrics-secure"),
         (["run", "--watches-file=none.yaml"], "error: none.yaml: there is no such file"),
         (["run", "--reconcile-perod=1h"], "error: unknown flag --reconcile-perod; did you mean --reconcile-period?"),
         (["up", "local"], "error: `up local` is today's `ansible-operator run`"),

@@ -238,19 +238,15 @@ class TestReplicas:
         assert (found.leader_election_id, found.leader_elect_lease_duration, found.leader_elect) == ("a", 5, False)
 
 
-class TestNotYet:
-    def test_a_flag_that_asks_for_a_later_feature_is_refused_with_a_sentence(self) -> None:
-        (line,) = refused(metrics_secure="true")
-        assert line.startswith("--metrics-secure=true: ")
-        assert line.endswith(" is not part of this version yet; leave it out")
+class TestMetrics:
+    def test_a_certificate_may_be_given_by_its_folder(self) -> None:
+        found = told(metrics_secure="true", metrics_cert_path="/certs").settings
+        assert found.metrics_cert_path == Path("/certs")
+        assert (found.metrics_cert_name, found.metrics_cert_key) == ("tls.crt", "tls.key")
+        assert told().settings.metrics_cert_path is None
 
-    def test_the_environment_cannot_ask_for_a_later_feature_either(self) -> None:
-        (line,) = refused({"ANSIBLE_OPERATOR_METRICS_SECURE": "true"})
-        assert line.startswith("ANSIBLE_OPERATOR_METRICS_SECURE=true in the environment: serving metrics over TLS")
-
-    @pytest.mark.parametrize("flag", ["metrics_secure", "metrics_require_rbac", "inject_owner_ref"])
-    def test_saying_no_to_a_later_feature_is_accepted(self, flag: str) -> None:
-        assert getattr(told(**{flag: "false"}).settings, flag) is False
+    def test_a_certificate_needs_secure_metrics(self) -> None:
+        assert any("--metrics-cert-path needs --metrics-secure" in line for line in refused(metrics_cert_path="/certs"))
 
     def test_rbac_for_metrics_needs_secure_metrics(self) -> None:
         assert any(

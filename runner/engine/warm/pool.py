@@ -78,6 +78,8 @@ class Pool:
     """Starts supervisors from fork servers; from `cold` where that fails."""
 
     def __init__(self, folder: Path, cold: Starter, without: Iterable[str], launcher: Launcher) -> None:
+        self.begun = 0
+        """Runs that were forked."""
         self._folder = folder
         self._launcher = launcher
         self._cold = cold
@@ -110,12 +112,15 @@ class Pool:
         for _ in range(_ATTEMPTS):
             try:
                 server = await self._ready(slot)
-                return await server.run(order, environment, self._without)
+                started = await server.run(order, environment, self._without)
             except ServerDiedError:
                 continue  # another one gets the order
             except ServerError as error:
                 self._failed(slot, str(error))
                 break
+            else:
+                self.begun += 1
+                return started
         return await self._cold.start(order, environment)
 
     def learn(self, environment: Mapping[str, str], lines: str) -> None:

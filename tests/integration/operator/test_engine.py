@@ -29,7 +29,7 @@ def test_an_operator_that_is_to_be_warm_and_cannot_is_not_ready_and_says_why(
 
     eventually(lambda: not operator.is_ready(), "the operator not to be ready any more")
 
-    assert "[-] engine: " in _get(operator, "/readyz")
+    assert "[-]engine failed: " in _get(operator, "/readyz")
     assert WHY in _get(operator, "/readyz")
     assert _get(operator, "/healthz") == "ok"
 

@@ -1,0 +1,100 @@
+"""Who somebody is, and what they may do, asked of the API server by the token that they show.
+
+Owns: short memories of both answers, so that a scrape every few seconds costs no call each. A token is kept as its
+digest. What was allowed holds for a minute, what was refused for ten seconds: a right that is given counts soon, and
+one that is taken away within a minute. Source: https://kubernetes.io/docs/reference/access-authn-authz/webhook/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from runner.objects import Object
+
+_ALLOWED_FOR, _REFUSED_FOR = 60.0, 10.0
+_MOST = 1024
+_AT_ONCE = 16
+"""Calls that go on at a time, whoever asks."""
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+
+
+class Requests(Protocol):
+    """What reviews need of a client."""
+
+    async def request(self, method: str, path: str, *, body: object) -> Object:
+        """Send one request and return what comes back."""
+        ...
+
+
+class Verdict(Enum):
+    """What came of it."""
+
+    ALLOWED = "allowed"
+    STRANGER = "the token is no good"
+    REFUSED = "may not"
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A verdict, and about whom."""
+
+    verdict: Verdict
+    user: str = ""
+
+
+class Reviews:
+    """Asks and remembers. Errors are the client's."""
+
+    def __init__(self, client: Requests, clock: Callable[[], float]) -> None:
+        """`clock` counts seconds."""
+        self._client = client
+        self._clock = clock
+        self._known: OrderedDict[tuple[bytes, str, str], tuple[float, Ruling]] = OrderedDict()
+        self._asking = [asyncio.Lock() for _ in range(_AT_ONCE)]
+
+    async def judge(self, token: str, verb: str, path: str) -> Ruling:
+        """Say whether who shows this token may do this with a path that is no resource."""
+        key = (hashlib.sha256(token.encode()).digest(), verb, path)
+        known = self._remembered(key)
+        if known is not None:
+            return known
+        async with self._asking[key[0][0] % _AT_ONCE]:  # those who come together with a token wait for one answer
+            known = self._remembered(key)
+            if known is not None:
+                return known
+            ruling = await self._ask(token, verb, path)
+            lasting = _ALLOWED_FOR if ruling.verdict is Verdict.ALLOWED else _REFUSED_FOR
+            self._known[key] = (self._clock() + lasting, ruling)
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        return ruling
+
+    def _remembered(self, key: tuple[bytes, str, str]) -> Ruling | None:
+        until, ruling = self._known.get(key, (0.0, None))
+        if ruling is not None and self._clock() < until:
+            return ruling
+        self._known.pop(key, None)
+        return None
+
+    async def _ask(self, token: str, verb: str, path: str) -> Ruling:
+        found = await self._review(_AUTHENTICATION, "TokenReview", {"token": token})
+        user = found.get("user") or {}
+        if not found.get("authenticated"):
+            return Ruling(Verdict.STRANGER)
+        who = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
+        asked = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
+        spec = {name: value for name, value in asked.items() if value}
+        allowed = (await self._review(_AUTHORIZATION, "SubjectAccessReview", spec)).get("allowed")
+        return Ruling(Verdict.ALLOWED if allowed else Verdict.REFUSED, str(user.get("username")))
+
+    async def _review(self, api_version: str, kind: str, spec: Object) -> Object:
+        body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
+        answer = await self._client.request("POST", f"/apis/{api_version}/{kind.lower()}s", body=body)
+        status: Object = answer.get("status") or {}
+        return status

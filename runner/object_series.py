@@ -1,0 +1,82 @@
+"""Series about single objects and namespaces: when each object was created, how many there are, how long they ran.
+
+Owns: what is counted per namespace, bounded, so that namespaces that come and go for ever cost bounded memory. There
+are as many of these series as there are objects, so they are written as plain text, in a thread beside the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from runner.objects import GVK, ObjectKey
+
+MOST_NAMESPACES = 5000
+"""Pairs of kind and namespace that run seconds are told apart for; those of later ones are told together."""
+OTHERS = "(others)"
+
+Created = Callable[[], list[tuple[ObjectKey, float]]]
+"""The objects of a kind, and when each was created, in seconds since the epoch."""
+
+
+class ObjectSeries:
+    """What is known of objects and namespaces."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[GVK, Created] = {}
+        self._seconds: dict[tuple[GVK, str], float] = {}
+
+    def add_kind(self, gvk: GVK, created: Created) -> None:
+        """Tell of the objects of a kind."""
+        self._kinds[gvk] = created
+
+    def ran(self, gvk: GVK, namespace: str, seconds: float) -> None:
+        """Count a run."""
+        key = (gvk, namespace)
+        if key not in self._seconds and len(self._seconds) >= MOST_NAMESPACES:
+            key = (gvk, OTHERS)
+        self._seconds[key] = self._seconds.get(key, 0.0) + seconds
+
+    async def text(self) -> bytes:
+        """Everything, in the exposition format."""
+        objects = {gvk: created() for gvk, created in self._kinds.items()}
+        return await asyncio.to_thread(_render, objects, dict(self._seconds))
+
+
+def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mapping[tuple[GVK, str], float]) -> bytes:
+    parts = [
+        _family(
+            "resource_created_at_seconds",
+            "gauge",
+            "When the object was created, in seconds since the epoch",
+            (
+                f'{{group="{gvk.group}",version="{gvk.version}",kind="{gvk.kind}",namespace="{key.namespace}",'
+                f'name="{key.name}"}} {created!r}'
+                for gvk, found in objects.items()
+                for key, created in found
+            ),
+        ),
+        _family(
+            "ansible_operator_namespace_objects",
+            "gauge",
+            "Objects that are watched, by kind and namespace",
+            (
+                f'{{GVK="{gvk}",namespace="{namespace}"}} {count}'
+                for gvk, found in objects.items()
+                for namespace, count in Counter(key.namespace for key, _ in found).items()
+            ),
+        ),
+        _family(
+            "ansible_operator_namespace_run_seconds_total",
+            "counter",
+            "Seconds that runs took, by kind and namespace",
+            (f'{{GVK="{gvk}",namespace="{namespace}"}} {total!r}' for (gvk, namespace), total in seconds.items()),
+        ),
+    ]
+    return "".join(parts).encode()
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[str]) -> str:
+    lines = "".join(f"{name}{sample}\n" for sample in samples)
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{lines}"

@@ -1,0 +1,97 @@
+"""What the operator shows to those who look after it: probes, and metrics for who may read them.
+
+Owns: which checks there are, what stands behind each, and where both are served. Probes answer from the first moment
+on, so that an operator that waits for its API server is not taken for a dead one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+
+from runner import endpoints, log, metrics_endpoint
+from runner.controller import Controller
+from runner.endpoints import Address
+from runner.health import Health
+from runner.kube.client import Client
+from runner.kube.reviews import Reviews
+from runner.metrics_endpoint import Text
+from runner.objects import GVK
+from runner.probe_server import ProbeServer
+from runner.proxy.self_test import SelfTest
+from runner.serving_certificates import Certificates, Files
+from runner.settings import Settings
+
+_PROBES, _METRICS = "health-probe-bind-address", "metrics-bind-address"
+_log = log.get(__name__)
+
+
+class Oversight:
+    """Probes and metrics of one operator."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._proxy: SelfTest | None = None
+        self._certificates: Certificates | None = None
+        self.health = Health()
+        self.stage: str | None = "has not started yet"
+        """What it does other than work; None while it works."""
+        self.health.add("startup", lambda: self.stage, grace=0.0)
+
+    def follow_proxy(self, proxy: SelfTest) -> None:
+        """Have the proxy asked from when the operator works."""
+        self._proxy = proxy
+        self.health.add("proxy", lambda: proxy.problem, live=True)
+
+    def watch(self, controllers: Iterable[Controller]) -> None:
+        """Have the kinds' watches looked at."""
+        for controller in controllers:
+            name = check_name(controller.watch.gvk)
+            self.health.add(f"watch/{name}", controller.problem)
+            self.health.add(f"watch-silence/{name}", controller.silence, grace=0.0, live=True)
+
+    async def follow(self) -> None:
+        """Look after all of it, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.health.follow())
+            if self._proxy is not None:
+                group.create_task(self._proxy.follow())
+            if self._certificates is not None:
+                group.create_task(self._certificates.follow())
+
+    async def open_probes(self, stack: AsyncExitStack) -> None:
+        """Answer probes until `stack` is left."""
+        address = Address.parse(self._settings.health_probe_bind_address, _PROBES)
+        if address is None:
+            return
+        server = ProbeServer(self.health)
+        port = await server.start(address)
+        stack.push_async_callback(server.close)
+        _log.info("Serving", paths=["/healthz", "/readyz"], port=port)
+
+    async def open_metrics(self, stack: AsyncExitStack, text: Text, client: Client) -> None:
+        """Show metrics until `stack` is left. `client` asks who may read them, where that is wanted."""
+        settings = self._settings
+        address = Address.parse(settings.metrics_bind_address, _METRICS)
+        if address is None:
+            return
+        handlers = metrics_endpoint.open_to_all(text)
+        if settings.metrics_require_rbac:
+            reviews = Reviews(client, asyncio.get_running_loop().time)
+            handlers = metrics_endpoint.for_readers(text, reviews)
+        context = None
+        if settings.metrics_secure:
+            folder = settings.metrics_cert_path
+            named = settings.metrics_cert_name, settings.metrics_cert_key
+            files = Files(folder / named[0], folder / named[1]) if folder else None
+            self._certificates = await asyncio.to_thread(Certificates, files)
+            context = self._certificates.context
+        server, port = await endpoints.serve(address, handlers, _METRICS, context)
+        stack.push_async_callback(server.cleanup)
+        _log.info("Serving", paths=sorted(handlers), port=port, tls=context is not None)
+
+
+def check_name(gvk: GVK) -> str:
+    """A kind as it stands in the name of a check, and in a path: `memcached.v1alpha1.cache.example.com`."""
+    return ".".join(filter(None, (gvk.kind.lower(), gvk.version, gvk.group)))

@@ -1,0 +1,51 @@
+"""Finds out whether the proxy answers, by asking it as a run would.
+
+Owns: nothing but the question. It is asked without a token, so that the answer is the refusal that a stranger gets, and
+asks the API server nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+_INTERVAL = 3.0
+_PATIENCE = 3.0
+_QUESTION = b"GET /version HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n"
+_REFUSED = b" 401 "
+
+
+class SelfTest:
+    """Asks the proxy at `url` now and then."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 0
+        self.problem: str | None = None
+        """What is wrong, as of the last question; None when nothing is."""
+
+    async def follow(self) -> None:
+        """Ask for ever."""
+        while True:
+            await self.ask()
+            await asyncio.sleep(_INTERVAL)
+
+    async def ask(self) -> None:
+        """Ask once."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                status = await self._status()
+        except TimeoutError:
+            self.problem = f"gave no answer within {_PATIENCE:.0f} s"
+        except OSError as error:
+            self.problem = f"cannot be reached: {error.strerror or error}"
+        else:
+            self.problem = None if _REFUSED in status else f"answers {status.decode(errors='replace').strip()!r}"
+
+    async def _status(self) -> bytes:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            writer.write(_QUESTION)
+            return await reader.readline()
+        finally:
+            writer.transport.abort()

@@ -1,0 +1,108 @@
+"""What probes say while something around the operator is broken; all of it is broken from outside."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import urllib3
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+
+CHATTY = """
+    - name: Say much
+      ansible.builtin.debug:
+        msg: "{{ 'x' * 200000 }}"
+"""
+# The operator writes into a pipe; who reads it can be stopped.
+PIPED = 'mkfifo pipe; cat < pipe & echo $! > reader; exec "$@" > pipe 2>&1'
+
+
+class Probes:
+    """Asks over one connection that stays open, as long as nobody closes it."""
+
+    def __init__(self, operator: Operator) -> None:
+        (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])
+        self._pool = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=1, retries=False, timeout=30)
+
+    def ask(self, path: str) -> tuple[int, list[str]]:
+        answer = self._pool.request("GET", path)
+        return answer.status, answer.data.decode().splitlines()
+
+    def broken(self, path: str) -> list[str]:
+        """The checks that failed."""
+        return [line for line in self.ask(path)[1] if line.startswith("[-]")]
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+@pytest.fixture
+def operator(project: Project) -> Iterator[Operator]:
+    project.role("thing", CHATTY)
+    project.watch("thing")
+    yield project.start(within=["bash", "-c", PIPED, "piped"])
+    reader = int((project.folder / "reader").read_text())
+    os.kill(reader, signal.SIGCONT)
+
+
+@pytest.fixture
+def probes(operator: Operator) -> Iterator[Probes]:
+    probes = Probes(operator)
+    yield probes
+    probes.close()
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("own control plane")
+def test_probes_turn_red_for_what_is_broken_and_green_when_it_is_mended(
+    operator: Operator,
+    probes: Probes,
+    project: Project,
+    things: Things,
+    devcluster: DevCluster,
+    eventually: Eventually,
+) -> None:
+    checks = ["ping", "event-loop", "proxy", "watch-silence/thing.v1.test.example.com"]
+    assert probes.ask("/healthz") == (200, ["ok"])
+    status, lines = probes.ask("/readyz?verbose")
+    assert status == 200
+    assert sorted(lines) == sorted(
+        [f"[+]{name} ok" for name in (*checks, "startup", "engine", "watch/thing.v1.test.example.com")]
+        + ["readyz check passed"]
+    )
+
+    # No file can be opened any more: runs that begin would find no proxy.
+    before = resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (4, before[1]))
+    eventually(lambda: probes.broken("/healthz"), "the proxy to be missed")
+    assert probes.broken("/healthz") == ["[-]proxy failed: cannot be reached: Too many open files"]
+    resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, before)
+    eventually(lambda: probes.ask("/healthz")[0] == 200, "the proxy to be found again")
+
+    # The API server is away: a restart would not help.
+    devcluster.stop_apiserver()
+    eventually(lambda: probes.broken("/readyz"), "the watch to be missed")
+    (broken,) = probes.broken("/readyz")
+    assert broken.startswith("[-]watch/thing.v1.test.example.com failed: failing: ")
+    assert probes.ask("/healthz") == (200, ["ok"])
+    devcluster.start_apiserver()
+    eventually(lambda: probes.ask("/readyz")[0] == 200, "the watch to be live again")
+
+    # Nobody takes what the operator writes: it is stuck in the middle of a line.
+    reader = int((project.folder / "reader").read_text())
+    os.kill(reader, signal.SIGSTOP)
+    for number in range(5):
+        things.create(f"thing-{number}")
+    eventually(lambda: probes.broken("/healthz"), "the event loop to be stuck")
+    assert probes.broken("/healthz")[0].startswith("[-]event-loop failed: has done nothing for ")
+    os.kill(reader, signal.SIGCONT)
+    eventually(lambda: probes.ask("/healthz")[0] == 200, "the event loop to work again")
+    things.await_success("thing-0")
+    assert operator.stop() == 0

@@ -1,0 +1,104 @@
+"""What is asked of the API server about tokens, and how long an answer holds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from runner.errors import ApiUnavailableError
+from runner.kube.reviews import Reviews, Ruling, Verdict
+
+USER = {"username": "system:serviceaccount:a:b", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}}
+
+
+@dataclass
+class Server:
+    """Knows the token `good`."""
+
+    allowed: bool = True
+    away: bool = False
+    now: float = 0.0
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    async def request(self, method: str, path: str, *, body: Any) -> dict[str, Any]:
+        assert method == "POST"
+        await asyncio.sleep(0)
+        if self.away:
+            raise ApiUnavailableError("away")
+        self.asked.append((path.rpartition("/")[2], body["spec"]))
+        if path.endswith("tokenreviews"):
+            known = body["spec"]["token"] == "good"
+            return {"status": {"authenticated": known, "user": USER if known else {}}}
+        return {"status": {"allowed": self.allowed}}
+
+    def reviews(self) -> Reviews:
+        return Reviews(self, lambda: self.now)
+
+
+async def judged(reviews: Reviews, shown: str = "good") -> Ruling:
+    return await reviews.judge(shown, "get", "/metrics")
+
+
+async def test_who_shows_a_token_is_asked_for_first_and_then_what_he_may() -> None:
+    server = Server()
+    assert await judged(server.reviews()) == Ruling(Verdict.ALLOWED, "system:serviceaccount:a:b")
+    assert server.asked == [
+        ("tokenreviews", {"token": "good"}),
+        (
+            "subjectaccessreviews",
+            {
+                "user": "system:serviceaccount:a:b",
+                "uid": "1",
+                "groups": ["g"],
+                "extra": {"k": ["v"]},
+                "nonResourceAttributes": {"verb": "get", "path": "/metrics"},
+            },
+        ),
+    ]
+
+
+async def test_strangers_are_not_asked_about_any_further() -> None:
+    server = Server()
+    assert (await judged(server.reviews(), "bad")).verdict is Verdict.STRANGER
+    assert [kind for kind, _ in server.asked] == ["tokenreviews"]
+
+
+@pytest.mark.parametrize(("allowed", "lasting"), [(True, 60.0), (False, 10.0)])
+async def test_an_answer_holds_for_a_while(allowed: bool, lasting: float) -> None:  # noqa: FBT001 - a case
+    server = Server(allowed=allowed)
+    reviews = server.reviews()
+    first = await judged(reviews)
+    server.now = lasting - 0.1
+    assert await judged(reviews) == first
+    assert len(server.asked) == 2
+    server.now, server.allowed = lasting, not allowed
+    assert (await judged(reviews)).verdict is (Verdict.REFUSED if allowed else Verdict.ALLOWED)
+
+
+async def test_many_who_come_at_once_with_the_same_token_cost_one_answer() -> None:
+    server = Server()
+    reviews = server.reviews()
+    found = await asyncio.gather(*(judged(reviews) for _ in range(20)))
+    assert len(set(found)) == 1
+    assert len(server.asked) == 2
+
+
+async def test_that_the_server_could_not_be_asked_is_not_remembered() -> None:
+    server = Server(away=True)
+    reviews = server.reviews()
+    with pytest.raises(ApiUnavailableError):
+        await judged(reviews)
+    server.away = False
+    assert (await judged(reviews)).verdict is Verdict.ALLOWED
+
+
+async def test_no_token_is_kept_and_the_number_of_answers_is_bounded() -> None:
+    server = Server()
+    reviews = server.reviews()
+    for number in range(1100):
+        await judged(reviews, f"secret-{number}")
+    assert len(reviews._known) == 1024
+    assert "secret" not in repr(reviews._known)

@@ -1,0 +1,49 @@
+"""Whether the proxy answers, asked as a run would."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from runner.proxy.self_test import SelfTest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def answering(line: bytes) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(line)
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def problem_with(line: bytes) -> str | None:
+    async with answering(line) as url:
+        test = SelfTest(url)
+        await test.ask()
+        return test.problem
+
+
+async def test_a_proxy_that_refuses_strangers_works() -> None:
+    assert await problem_with(b"HTTP/1.1 401 Unauthorized\r\n\r\n") is None
+
+
+async def test_anything_else_that_answers_is_no_proxy_of_ours() -> None:
+    assert await problem_with(b"HTTP/1.1 200 OK\r\n\r\n") == "answers 'HTTP/1.1 200 OK'"
+    assert await problem_with(b"") == "answers ''"
+
+
+async def test_a_port_where_nobody_listens_is_a_dead_proxy() -> None:
+    async with answering(b"") as url:
+        test = SelfTest(url)
+    await test.ask()
+    assert test.problem is not None
+    assert test.problem.startswith("cannot be reached: ")
