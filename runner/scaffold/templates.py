@@ -25,9 +25,9 @@ def render(text: str, values: Mapping[str, str]) -> str:
     return _Template(text).substitute(values)
 
 
-def tree(name: str, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
+def tree(name: str, values: Mapping[str, str], root: Path = _ROOT) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield path and text of each file of a folder of templates, in order of their paths."""
-    base = _ROOT / name
+    base = root / name
     for path in sorted(each for each in base.rglob("*") if each.is_file()):
         relative = PurePosixPath(render(path.relative_to(base).as_posix(), values))
         if relative.name.startswith("dot-"):

@@ -32,8 +32,8 @@ role's file has not: options with types, defaults, choices and descriptions, and
 stands in the file stays. What an argument spec cannot say is told."""
 
 
-def add_commands(subparsers: Subparsers) -> None:
-    """Add `generate` and its commands."""
+def add_commands(subparsers: Subparsers) -> Subparsers:
+    """Add `generate` and its commands; return these, for what else is generated."""
     generate = subparsers.add_parser(
         "generate", help="schemas of CRDs from the roles' argument specs, and the way back"
     )
@@ -57,6 +57,7 @@ def add_commands(subparsers: Subparsers) -> None:
             "--check", action="store_true", help="write nothing; exit code 1 if something would be written"
         )
         parser.set_defaults(func=run)
+    return commands
 
 
 def _crds(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,60 @@
+"""Marks: text that stands for a piece of a Helm template while YAML is written, and becomes it afterwards.
+
+Templates are no YAML, and a YAML writer would quote them. So they go through it as words without any character that
+needs quotes: as a value, as the whole of a mapping's entry or as an item of a list.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+_VALUE = re.compile(r"HELMVALUE(\d+)X")
+_BLOCK = re.compile(r"^( *)(?:- )?HELMBLOCK(\d+)X(?:: null)?\n", re.MULTILINE)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Indents the items of lists, and repeats what stands twice."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
+        super().increase_indent(flow, False)  # noqa: FBT003 - the same
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the same
+        return True
+
+
+@dataclass(slots=True)
+class Marks:
+    """The marks of one file."""
+
+    _texts: list[str] = field(default_factory=list)
+
+    def value(self, template: str) -> str:
+        """Return a word that becomes `template`, alone or within a text that needs no quotes."""
+        return f"HELMVALUE{self._keep(template)}X"
+
+    def block(self, template: str) -> str:
+        """Return a key (its value is None) or an item that becomes these lines, indented as it is.
+
+        `@` in the template is the number of columns, `@+2` two more.
+        """
+        return f"HELMBLOCK{self._keep(template)}X"
+
+    def write(self, document: Any) -> str:
+        """Return a document as a template."""
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
+        # What is no template of ours is none of Helm's either.
+        text = text.replace("{{", "HELMOPENX").replace("HELMOPENX", '{{ "{{" }}')
+        text = _BLOCK.sub(lambda found: self._lines(len(found[1]), int(found[2])), text)
+        return _VALUE.sub(lambda found: self._texts[int(found[1])], text)
+
+    def _keep(self, template: str) -> int:
+        self._texts.append(template)
+        return len(self._texts) - 1
+
+    def _lines(self, columns: int, number: int) -> str:
+        template = self._texts[number].replace("@+2", str(columns + 2)).replace("@", str(columns))
+        return "".join(f"{' ' * columns}{line}\n" for line in template.splitlines())

@@ -1,0 +1,193 @@
+"""What of a project's manifests becomes a template, and where a chart's version and image come from.
+
+Whether helm takes a chart is tested on the real control plane.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import cli
+from runner.charts import chart
+from runner.errors import ConfigError
+
+Type = Callable[..., tuple[int, str, str]]
+RELEASE = chart.Release("shop", "1.2.3", "1.2.3", "example.org/shop", "")
+
+
+def obj(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": f"shop-{name}", "namespace": "shop-system"}, **more}
+
+
+def deployment(name: str = "controller-manager", **container: Any) -> dict[str, Any]:
+    labels = {"control-plane": "controller-manager"}
+    pod = {"serviceAccountName": "shop-controller-manager", "containers": [{"name": "manager", **container}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return obj("Deployment", name, spec={"selector": {"matchLabels": labels}, "template": template})
+
+
+def texts(*documents: dict[str, Any]) -> dict[str, str]:
+    made = chart.make([deployment(), *documents], RELEASE)
+    return {path.name: text for path, text in made.items()}
+
+
+def test_names_and_the_namespace_are_the_releases_wherever_they_stand() -> None:
+    config = obj("ConfigMap", "config", data={"of": "shop-controller-manager", "in": "shop-system", "else": "shop-x"})
+    text = texts(config)["configmap-config.yaml"]
+    assert 'name: {{ include "shop.fullname" $ }}-config\n' in text
+    assert "namespace: {{ $.Release.Namespace }}\n" in text
+    assert 'of: {{ include "shop.fullname" $ }}-controller-manager\n' in text
+    assert "in: {{ $.Release.Namespace }}\n" in text
+    assert "else: shop-x\n" in text
+
+
+def test_the_account_has_a_name_of_its_own_and_the_deployment_of_the_same_name_has_not() -> None:
+    made = texts(obj("ServiceAccount", "controller-manager"))
+    account = '{{ include "shop.serviceAccountName" $ }}'
+    assert f"\n  name: {account}\n" in made["serviceaccount-controller-manager.yaml"]
+    assert f" serviceAccountName: {account}\n" in made["deployment-controller-manager.yaml"]
+    assert (
+        '\n  name: {{ include "shop.fullname" $ }}-controller-manager\n' in made["deployment-controller-manager.yaml"]
+    )
+
+
+def test_what_looks_like_a_template_in_a_manifest_stays_text() -> None:
+    text = texts(obj("ConfigMap", "config", data={"jinja": "{{ item }}"}))["configmap-config.yaml"]
+    assert """jinja: '{{ "{{" }} item }}'\n""" in text
+
+
+def test_rights_in_the_whole_cluster_can_be_had_in_single_namespaces() -> None:
+    role = obj("ClusterRole", "manager-role", rules=[{"verbs": ["get"]}])
+    people = obj("ClusterRole", "viewer-role", rules=[])
+    reference = {"kind": "ClusterRole", "name": "shop-manager-role"}
+    binding = obj("ClusterRoleBinding", "manager-rolebinding", roleRef=reference, subjects=[])
+    made = texts(role, people, binding)
+    for name, kind in (
+        ("clusterrole-manager-role.yaml", "Role"),
+        ("clusterrolebinding-manager-rolebinding.yaml", "RoleBinding"),
+    ):
+        single, _, whole = made[name].partition("{{- else }}")
+        assert f"kind: {kind}\n" in single
+        assert "namespace: {{ . }}\n" in single
+        assert f"kind: Cluster{kind}\n" in whole
+    assert "$.Values.rbac.userRoles" in made["clusterrole-viewer-role.yaml"]
+    assert "Namespaced" not in made["clusterrole-viewer-role.yaml"]
+
+
+def test_watched_namespaces_of_the_manifests_are_the_default() -> None:
+    manager = deployment(env=[{"name": "WATCH_NAMESPACE", "value": "a,b"}])
+    made = chart.make([manager], RELEASE)
+    assert yaml.safe_load(made[PurePosixPath("values.yaml")])["watchNamespaces"] == ["a", "b"]
+
+
+def test_namespaces_are_left_to_helm() -> None:
+    assert [name for name in texts(obj("Namespace", "system")) if "namespace" in name] == []
+
+
+@pytest.mark.parametrize("names", [(), ("one", "two"), ("a-controller-manager", "b-controller-manager")])
+def test_manifests_without_one_operator_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=f"hold {len(names)} Deployments that may be the operator's"):
+        chart.make([deployment(name) for name in names], RELEASE)
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    """Type a command in a project's folder; `manifests` are on standard input."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(line: str, manifests: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(manifests or [deployment()])))
+        code = cli.main(line.split())
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    assert run("init --domain example.org --project-name shop")[0] == 0
+    return run
+
+
+def chart_yaml() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(Path("dist/chart/shop/Chart.yaml").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tag", "commits", "version"),
+    [
+        ("v1.2.3", 0, "1.2.3"),
+        ("v1.2.3", 2, "1.2.4-dev.2+g"),
+        ("v2.0.0-rc.1", 1, "2.0.0-rc.1.dev.1+g"),
+        ("x", 0, "0.0.1"),
+    ],
+)
+def test_the_version_is_that_of_the_last_tag(typed: Type, tag: str, commits: int, version: str) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    git("commit", "--allow-empty", "--message=one")
+    git("tag", tag)
+    for _ in range(commits):
+        git("commit", "--allow-empty", "--message=more")
+    assert typed("generate chart --manifests -")[0] == 0
+    assert chart_yaml()["version"].startswith(version)
+    assert chart_yaml()["appVersion"] == chart_yaml()["version"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "image", "repository", "tag"),
+    [
+        ("", "controller:latest", "example.org/shop", ""),
+        ("", "registry:5000/a/b", "registry:5000/a/b", ""),
+        ("", "registry:5000/a/b:v7", "registry:5000/a/b", "v7"),
+        ("--image other/c:1", "controller:latest", "other/c", "1"),
+    ],
+)
+def test_the_image_is_the_one_given_or_that_of_the_manifests(
+    typed: Type, flags: str, image: str, repository: str, tag: str
+) -> None:
+    assert typed(f"generate chart --manifests - {flags}", [deployment(image=image)])[0] == 0
+    values = yaml.safe_load(Path("dist/chart/shop/values.yaml").read_text())
+    assert (values["image"]["repository"], values["image"]["tag"]) == (repository, tag)
+
+
+def test_a_chart_replaces_the_one_before_whole_and_nothing_else(typed: Type) -> None:
+    assert typed("generate chart --manifests - --chart-version 1.0.0", [deployment(), obj("Secret", "old")])[0] == 0
+    assert typed("generate chart --manifests - --chart-version 1.1.0")[0] == 0
+    assert chart_yaml()["version"] == "1.1.0"
+    assert not Path("dist/chart/shop/templates/secret-old.yaml").exists()
+    assert [path.name for path in Path("dist/chart").iterdir()] == ["shop"]
+    code, _, err = typed("generate chart --manifests - --output config")
+    assert (code, "holds something that is no chart" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("generate chart --manifests - --chart-version 1.2", "'1.2' is no version such as 1.2.3"),
+        ("generate chart --manifests gone.yaml", "gone.yaml: cannot be read: No such file"),
+        ("generate chart --manifests - --image a@sha256:0", "pinned by its digest"),
+    ],
+)
+def test_what_cannot_be_used_is_said(typed: Type, line: str, told: str) -> None:
+    code, _, err = typed(line)
+    assert code == 2
+    assert told in err
+    assert not Path("dist").exists()
+
+
+def test_a_folder_that_is_no_project_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["generate", "chart"]) == 2
+    assert "there is no file PROJECT here" in capsys.readouterr().err
