@@ -69,6 +69,8 @@ _CONNECT_DELAY = 2.0
 """Seconds between two attempts to reach the API server at start."""
 _PROXY_GRACE = 1.0
 """Seconds that calls through the proxy may still take when all runs have ended."""
+_EVENTS_GRACE = 2.0
+"""Seconds for events that are still to be written at the end."""
 _WRITE_GRACE = 5.0
 """Seconds after the last run's end for its status to be written."""
 _GIVE_BACK_GRACE = 5.0
@@ -147,6 +149,9 @@ class _Operator:
             references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
             self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
+            events = Events(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
+            self._metrics.add_events(lambda: events.dropped)
+            stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
@@ -157,7 +162,7 @@ class _Operator:
                 run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
                 dependents=dependents,
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
-                events=Events(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time),
+                events=events,
             )
             await self._open_user_metrics(stack)
             self._expect_runs(engine)
@@ -278,8 +283,10 @@ class _Operator:
                 "Starting",
                 version=__version__,
                 ansible_core=version("ansible-core"),
+                ansible_runner=version("ansible-runner"),
                 python=platform.python_version(),
                 server=server.get("gitVersion"),
+                url=client.credentials.base_url,
                 namespaces=list(self._settings.namespaces) or "all",
             )
             return True

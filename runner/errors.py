@@ -14,6 +14,7 @@ OperatorError
 │   └── ServerError        5xx
 ├── ApiUnavailableError    no usable answer at all: refused, reset, timed out, TLS
 ├── KindNotFoundError      the API server does not serve this kind (yet)
+├── NotKeptError           nothing is kept of the run that was asked for
 ├── EngineError            a run could not be prepared or started
 ├── LeaseLostError         the object may be another replica's now: nothing more is written about it
 └── TerminalError          do not retry until the object changes
@@ -99,6 +100,10 @@ class KindNotFoundError(OperatorError):
 
 class EngineError(OperatorError):
     """A run could not be prepared or started."""
+
+
+class NotKeptError(OperatorError):
+    """Nothing is kept of the run that was asked for."""
 
 
 class LeaseLostError(OperatorError):

@@ -1,36 +1,36 @@
 """Events about the objects that we watch, for people who look with `kubectl describe` and `kubectl events`.
 
-Best effort: an Event that cannot be written is no reason to stop or to wait, and a right that is missing is told once,
-with the rule to add. Events are of events.k8s.io/v1, and of the core group where only that is granted. The same is told
-of an object once in ten minutes, and all objects together have a budget, so that trouble with many does not become
-trouble for the API server.
+Best effort: `tell` never waits, and an event that cannot be written stops nothing. They are of events.k8s.io/v1, and of
+the core group where only that is granted, which the API server's answer tells. What is told how often `event_series`
+decides. What was dropped is counted; a right that is missing is told once, with the rule to add.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections import OrderedDict
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, get_args
 from urllib.parse import quote
 
-from runner import log
+from runner import event_bodies, log
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.event_bodies import REPORTER, Occurrence, Seen
+from runner.event_series import Book, Series
+from runner.objects import Object
 
-_AGAIN = 600.0
-"""Seconds before the same is told of an object once more."""
-_BUDGET = 50.0
-_REFILL = 1.0
-"""Events a second that all objects have together, once the budget is used up."""
-_MOST = 4096
-_LONGEST_NOTE = 1000
-_LONGEST_NAME = 200
-_REPORTER = "ansible-operator"
+Why = Literal["too many", "refused", "failed"]
+
+_WAITING = 1000
+"""Occurrences that wait while the API server is slow."""
+_REFUSED_FOR = 600.0
+"""Seconds in which a namespace that refuses events is not asked again."""
 _DEFAULT_NAMESPACE = "default"
 """Where events about cluster-scoped objects are."""
+_MERGE = "application/merge-patch+json"
+_RULE = "{apiGroups: ['', events.k8s.io], resources: [events], verbs: [create, patch]}"
 
 _log = log.get(__name__)
 
@@ -38,145 +38,128 @@ _log = log.get(__name__)
 class Requests(Protocol):
     """What events need of a client."""
 
-    async def request(self, method: str, path: str, *, body: object) -> Object:
+    async def request(self, method: str, path: str, *, body: object, content_type: str = ...) -> Object:
         """Send one request and return what comes back."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """An object that an event is about."""
-
-    gvk: GVK
-    key: ObjectKey
-    uid: str
-
-    @classmethod
-    def to(cls, gvk: GVK, obj: Object) -> Reference:
-        """Refer to an object of a kind."""
-        return cls(gvk, key_of(obj), uid_of(obj))
-
-    def written(self) -> dict[str, str]:
-        """As the API has it."""
-        fields = {
-            "apiVersion": self.gvk.api_version,
-            "kind": self.gvk.kind,
-            "name": self.key.name,
-            "namespace": self.key.namespace,
-            "uid": self.uid,
-        }
-        return {name: value for name, value in fields.items() if value}
-
-
-@dataclass(frozen=True, slots=True)
-class Occurrence:
-    """What is to be told."""
-
-    regarding: Reference
-    related: Reference | None
-    type: Literal["Normal", "Warning"]
-    reason: str
-    """In CamelCase, for programs."""
-    action: str
-    """What was done about it, in CamelCase."""
-    note: str
-    """For people."""
-
-
 class Events:
-    """Writes events."""
+    """Tells events; `follow` writes them."""
 
     def __init__(self, client: Requests, instance: str, clock: Callable[[], float]) -> None:
         """`instance` names this process among replicas; `clock` counts seconds."""
+        self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(Why), 0))
+        """Events that nobody will read, by why."""
         self._client = client
-        self._instance = instance or _REPORTER
+        self._instance = instance or REPORTER
         self._clock = clock
-        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
-        self._budget, self._filled = _BUDGET, clock()
+        self._epoch = time.time() - clock()
+        self._book = Book(clock())
+        self._told: deque[Occurrence] = deque()
+        self._news = asyncio.Event()
         self._core = False
-        self._refused = False
+        self._refused_until: dict[str, float] = {}
+        self._no_series = False
+        self._is_warned = False
+        self._is_closing = False
+        self._last_name = 0
 
-    async def record(self, what: Occurrence) -> None:
-        """Write an event, unless the same was written a moment ago."""
-        if not self._admits(what):
+    def tell(self, what: Occurrence) -> None:
+        """Take note of what happened; it is written soon."""
+        if len(self._told) >= _WAITING:
+            self.dropped["too many"] += 1
+            return
+        self._told.append(what)
+        self._news.set()
+
+    async def follow(self) -> None:
+        """Write what is told, until `close` was called and all that is due is written."""
+        while True:
+            self._news.clear()
+            await self._write_due()
+            if self._is_closing:
+                return
+            due = self._book.next()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(due - self._clock(), 0)):
+                    await self._news.wait()
+
+    async def close(self, following: asyncio.Task[None], grace: float) -> None:
+        """End the task that follows, once all that was told is written, or after so many seconds."""
+        self._is_closing = True
+        self._news.set()
+        await asyncio.wait([following], timeout=grace)
+        following.cancel()
+        (ended,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(ended, Exception):
+            _log.error("Events were not written any more", error=repr(ended))
+        if self.dropped.total():
+            _log.info("Events were dropped", **{why.replace(" ", "_"): count for why, count in self.dropped.items()})
+
+    async def _write_due(self) -> None:
+        while self._told or ((due := self._book.next()) is not None and due <= self._clock()):
+            while self._told:
+                if not self._book.take(self._told.popleft(), self._clock()):
+                    self.dropped["too many"] += 1
+            for series in self._book.due(self._clock()):
+                await self._write(series)
+
+    async def _write(self, series: Series) -> None:
+        namespace = series.what.regarding.key.namespace or _DEFAULT_NAMESPACE
+        if self._refused_until.get(namespace, 0) > self._clock():
+            self.dropped["refused"] += 1
             return
         try:
-            await self._write(what)
+            if series.object_name:
+                await self._repeat(series, namespace)
+            else:
+                await self._create(series, namespace)
         except ForbiddenError as error:
-            if not self._refused:
-                self._refused = True
-                rule = "{apiGroups: ['', events.k8s.io], resources: [events], verbs: [create]}"
-                _log.warning("Events are not written; what they say stands in the log", error=str(error), rule=rule)
+            self.dropped["refused"] += 1
+            self._refused_until[namespace] = self._clock() + _REFUSED_FOR
+            self._book.forget(series)
+            self._warn("Events are not written; what they say stands in the log", error)
         except (ApiError, ApiUnavailableError) as error:
-            _log.debug("An event was not written", error=str(error), reason=what.reason)
+            self.dropped["failed"] += 1
+            self._book.forget(series)
+            _log.debug("An event was not written", error=str(error), reason=series.what.reason)
 
-    async def _write(self, what: Occurrence) -> None:
-        namespace = what.regarding.key.namespace or _DEFAULT_NAMESPACE
-        tail = f"namespaces/{quote(namespace, safe='')}/events"
-        if not self._core:
-            try:
-                body = _of_events_group(what, namespace, self._instance)
-                await self._client.request("POST", f"/apis/events.k8s.io/v1/{tail}", body=body)
-            except (ForbiddenError, NotFoundError):
-                await self._client.request("POST", f"/api/v1/{tail}", body=_of_core(what, namespace, self._instance))
-                self._core = True
+    async def _create(self, series: Series, namespace: str) -> None:
+        try:
+            await self._post(series, namespace, core=self._core)
+        except (ForbiddenError, NotFoundError):
+            await self._post(series, namespace, core=not self._core)
+            self._core = not self._core
+
+    async def _post(self, series: Series, namespace: str, *, core: bool) -> None:
+        self._last_name = max(self._last_name + 1, int((self._epoch + series.first) * 1e9))
+        name = event_bodies.name_of(series.what, self._last_name)
+        metadata = {"name": name, "namespace": namespace}
+        body = event_bodies.created(series.what, metadata, self._instance, self._seen(series), core=core)
+        await self._client.request("POST", _path(namespace, core=core), body=body)
+        series.object_name = name
+
+    async def _repeat(self, series: Series, namespace: str) -> None:
+        if self._no_series:
             return
-        await self._client.request("POST", f"/api/v1/{tail}", body=_of_core(what, namespace, self._instance))
+        path = f"{_path(namespace, core=self._core)}/{quote(series.object_name, safe='')}"
+        body = event_bodies.repeated(self._seen(series), core=self._core)
+        try:
+            await self._client.request("PATCH", path, body=body, content_type=_MERGE)
+        except ForbiddenError as error:
+            self._no_series = True
+            self._warn("Events are not counted, since they cannot be patched", error)
+        except NotFoundError:
+            self._book.forget(series)  # the API server keeps events for an hour, as a rule
 
-    def _admits(self, what: Occurrence) -> bool:
-        now = self._clock()
-        name = (what.regarding.uid, what.reason, what.note)
-        if now - self._told.get(name, -_AGAIN) < _AGAIN:
-            return False
-        self._budget = min(self._budget + (now - self._filled) * _REFILL, _BUDGET)
-        self._filled = now
-        if self._budget < 1:
-            return False
-        self._budget -= 1
-        self._told.pop(name, None)
-        self._told[name] = now
-        if len(self._told) > _MOST:
-            self._told.popitem(last=False)
-        return True
+    def _seen(self, series: Series) -> Seen:
+        return Seen(self._epoch + series.first, self._epoch + series.last, series.count)
 
-
-def _metadata(what: Occurrence, namespace: str) -> dict[str, str]:
-    return {"name": f"{what.regarding.key.name[:_LONGEST_NAME]}.{secrets.token_hex(8)}", "namespace": namespace}
+    def _warn(self, message: str, error: ForbiddenError) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning(message, error=str(error), rule=_RULE)
 
 
-def _of_events_group(what: Occurrence, namespace: str, instance: str) -> dict[str, Any]:
-    """https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/."""
-    related = {"related": what.related.written()} if what.related is not None else {}
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": _metadata(what, namespace),
-        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "type": what.type,
-        "reason": what.reason,
-        "action": what.action,
-        "note": what.note[:_LONGEST_NOTE],
-        "regarding": what.regarding.written(),
-        "reportingController": _REPORTER,
-        "reportingInstance": instance,
-        **related,
-    }
-
-
-def _of_core(what: Occurrence, namespace: str, instance: str) -> dict[str, Any]:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    related = {"related": what.related.written()} if what.related is not None else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": _metadata(what, namespace),
-        "type": what.type,
-        "reason": what.reason,
-        "message": what.note[:_LONGEST_NOTE],
-        "involvedObject": what.regarding.written(),
-        "source": {"component": _REPORTER, "host": instance},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-        **related,
-    }
+def _path(namespace: str, *, core: bool) -> str:
+    return f"{'/api/v1' if core else '/apis/events.k8s.io/v1'}/namespaces/{quote(namespace, safe='')}/events"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal, TextIO
+from collections.abc import Sequence
+from typing import Any, Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
@@ -16,10 +17,27 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor
 Format = Literal["json", "console"]
 
 
+class _Lines:
+    """How lines for other streams are made, as `configure` was told."""
+
+    level: int = logging.INFO
+    processors: Sequence[Processor] = ()
+
+
 def get(name: str, /, **bound: object) -> FilteringBoundLogger:
     """Return a logger with `logger=name` and the given fields bound."""
     logger: FilteringBoundLogger = structlog.get_logger(logger_name=name, **bound)
     return logger
+
+
+def line(name: str, message: str, /, **fields: object) -> str:
+    """Return what `info` would write, with its end of line, for what else goes to standard output; `""` if nothing."""
+    if not _Lines.processors or _Lines.level > logging.INFO:
+        return ""
+    made: Any = {"logger_name": name, "event": message, **fields}
+    for process in _Lines.processors:  # the last one makes text of it
+        made = process(None, "info", made)
+    return f"{made}\n"
 
 
 def _logger_field(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -39,13 +57,16 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
         structlog.processors.StackInfoRenderer(),
     ]
     renderer: Processor
+    _Lines.level = level
     if encoder == "json":
         shared.append(structlog.processors.dict_tracebacks)
         # `msg`, `level`, `ts` and `logger` are what collectors of controllers' logs look for.
         shared.append(structlog.processors.EventRenamer("msg"))
         renderer = structlog.processors.JSONRenderer(default=str)
+        _Lines.processors = [*shared, renderer]
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        _Lines.processors = [*shared, structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())]
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -146,6 +146,10 @@ class Metrics:
         )
         gauge.set_function(lambda: float(problem() is not None))
 
+    def add_events(self, dropped: Callable[[], Mapping[str, int]]) -> None:
+        """Show how many Events nobody will read, by why."""
+        self.registry.register(_DroppedEvents(dropped))
+
     def add_leases(self, names: Sequence[str], held: Callable[[], Collection[int]]) -> None:
         """Show of each Lease that stands for work whether it is this replica's."""
         self.registry.register(_Leases(names, held))
@@ -234,6 +238,23 @@ class _Begun(Collector):
         for engine, count in self._begun().items():
             begun.add_metric([engine], count)
         return [begun]
+
+
+class _DroppedEvents(Collector):
+    """Reads how many were dropped, when asked."""
+
+    def __init__(self, dropped: Callable[[], Mapping[str, int]]) -> None:
+        self._dropped = dropped
+
+    def collect(self) -> Iterable[Metric]:
+        dropped = CounterMetricFamily(
+            "ansible_operator_events_dropped",
+            "Events on objects that were not written",
+            labels=["reason"],
+        )
+        for reason, count in self._dropped().items():
+            dropped.add_metric([reason], count)
+        return [dropped]
 
 
 class _Leases(Collector):

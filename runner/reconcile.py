@@ -15,7 +15,7 @@ from functools import partial
 from runner import finalizers, log, output, resync, status, verdicts
 from runner.access import Access, Grant
 from runner.engine.artifacts import new_ident
-from runner.engine.job import Engine, Job, Outcome, RunResult, canceled
+from runner.engine.job import Engine, Event, Job, Outcome, RunResult, canceled
 from runner.errors import (
     PASSING,
     ApiError,
@@ -27,7 +27,8 @@ from runner.errors import (
     NotFoundError,
     TerminalError,
 )
-from runner.events import Events, Occurrence, Reference
+from runner.event_bodies import Reference
+from runner.events import Events
 from runner.finalizers import Plan
 from runner.holding import Hold, Holding
 from runner.jobs import JobFactory
@@ -40,6 +41,7 @@ from runner.metrics import Metrics
 from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, uid_of
 from runner.policy import Backoff
 from runner.proxy.identity import RunStats
+from runner.run_events import RunStory, Telling
 from runner.runlog import RunLog
 from runner.skipping import NOTHING_NEW, Basis, Skipping
 from runner.status_writer import StatusWriter
@@ -202,14 +204,13 @@ class Reconciler:
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("A condition is not written", error=str(error), **key._asdict())
         if contention is not None:
-            about = Reference.to(self._watch.gvk, obj)
             dependent = Reference(contention.kind, contention.key, contention.uid)
-            await self._events.record(
-                Occurrence(about, dependent, "Warning", "DependentChangedAgain", "SlowedDown", contention.sentence())
-            )
+            self._telling(obj).slowed_down(dependent, contention.sentence())
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request, hold: Hold) -> Verdict:
+        telling = self._telling(obj)
         if is_paused(obj):
+            telling.paused()
             await self._status.write(resource, obj, status.observed(obj, status.paused()), hold)
             return Done(None)
         ident = new_ident(datetime.now(UTC))
@@ -221,9 +222,11 @@ class Reconciler:
             with self._access.open(self._watch, resource, obj, ident, hold, finalizing=plan.finalizing) as grant:
                 job = self._jobs.make(obj, plan, wishes, request, ident, grant)
                 obj = await self._prepare(resource, obj, plan, request, hold)
-                result = await self._run(job, request, grant, finalizing=plan.finalizing)
+                story = RunStory(self._events, telling.about, job, finalizing=plan.finalizing)
+                result = await self._run(job, request, grant, story, finalizing=plan.finalizing)
         except TerminalError as error:
             await self._status.write(resource, obj, status.observed(obj, status.unusable(str(error))), hold)
+            telling.unusable(str(error))
             self._log.error("Object is not run until it changes", error=str(error), **request.key._asdict())
             return Terminal()
         terminating = request.key.namespace in grant.stats.terminating
@@ -236,6 +239,7 @@ class Reconciler:
         hold.check()
         await self._remember(resource, considered.basis, grant.footprint, result, self._latest(obj))
         for sentence in decision.advice:
+            telling.given_up(sentence)
             self._log.warning("No further run", why=sentence, job=ident, **request.key._asdict())
         if decision.release:
             await self._release(resource, self._latest(obj), hold)
@@ -281,9 +285,18 @@ class Reconciler:
             await self._status.write(resource, obj, status.observed(obj, status.begun(obj)), hold)
         return obj
 
-    async def _run(self, job: Job, request: Request, grant: Grant, *, finalizing: bool) -> RunResult:
+    def _telling(self, obj: Object) -> Telling:
+        return Telling(self._events, Reference.to(self._watch.gvk, obj))
+
+    async def _run(self, job: Job, request: Request, grant: Grant, story: RunStory, *, finalizing: bool) -> RunResult:
         record = self._run_log.start(job, request)
-        running = _Running(asyncio.create_task(self._engine.run(job, record.event)), finalizing, grant.stats)
+        story.started(request)
+
+        def take_in(event: Event) -> None:
+            record.event(event)
+            story.event(event)
+
+        running = _Running(asyncio.create_task(self._engine.run(job, take_in)), finalizing, grant.stats)
         self._running[request.key] = running
         grant.stats.told_of_end = partial(self._met_end, request.key)
         began = asyncio.get_running_loop().time()
@@ -297,6 +310,7 @@ class Reconciler:
         finally:
             del self._running[request.key]
         record.end(result, grant.stats)
+        story.ended(result)
         self._metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
         return result
 

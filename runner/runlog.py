@@ -1,8 +1,8 @@
 """What a run leaves in the log: its blocks on standard output, and a line when it begins and ends.
 
-Blocks are the task output that `kubectl logs -c manager` users know. The lines carry `job`, `gvk`, `name` and
-`namespace`; failed tasks get a line each, with the task's file and line. Rights that a run lacked are told with each
-failure, and once where runs do without them.
+Blocks are the task output that `kubectl logs -c manager` users know; a line before each, written with it, says whose it
+is. The lines carry `job`, `gvk`, `name` and `namespace`; failed tasks get a line each, with the task's file and line.
+Rights that a run lacked are told with each failure, and once where runs do without them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ class RunRecord:
         self._job = job
         self._output: list[str] = []
         self._reason = request.reason.value
-        self._log = log.get(__name__, job=job.ident, gvk=str(job.gvk), **job.key._asdict())
+        self._whose = {"job": job.ident, "gvk": str(job.gvk), **job.key._asdict()}
+        self._log = log.get(__name__, **self._whose)
         content = job.content.name if isinstance(job.content, Role) else str(job.content.path)
         self._log.info(
             "Run started",
+            verbosity=job.verbosity,
             reason=self._reason,
             details=list(request.details) or None,
             content=content,
@@ -61,7 +63,7 @@ class RunRecord:
             self._output.append(event["stdout"])
         for text in (block(event, self._settings.level), self._recap(event)):
             if text is not None:
-                self._settings.writer.write(text)
+                self._settings.writer.write(self._heading(event) + text)
 
     def end(self, result: RunResult, api: RunStats) -> None:
         """Say how the run ended."""
@@ -94,6 +96,13 @@ class RunRecord:
             elif sentence not in self._settings.told and len(self._settings.told) < _MOST_TOLD:
                 self._settings.told.add(sentence)
                 self._log.warning("A right is missing; the run succeeded without it", problem=sentence)
+
+    def _heading(self, event: Event) -> str:
+        """Say whose the block is that follows."""
+        data = event.get("event_data")
+        task = data.get("task") if isinstance(data, dict) else None
+        about = {"task": task} if task else {}
+        return log.line(__name__, "Task output", **self._whose, **about)
 
     def _recap(self, event: Event) -> str | None:
         if self._settings.level == "nothing":

@@ -24,6 +24,8 @@ MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
 
+_SHORT = 600
+"""Bytes of a message that leave room for the place of its task where 1,000 are taken."""
 _CUT = "\n(cut here)"
 _UNKNOWN_FAILURE = "unknown playbook failure"
 
@@ -117,11 +119,14 @@ def failure_message(result: RunResult, failed: Failed) -> str:
 
 
 def first_failure(result: RunResult) -> str:
-    """Say why a run failed, in short: the first failed task, or the engine's own sentence."""
+    """Say why a run failed, in short: the first failed task with its place, or the engine's own sentence."""
     if not result.failures or result.outcome is not Outcome.FAILED:
         return result.message or _UNKNOWN_FAILURE
     first = result.failures[0]
-    return f"{first.message or _UNKNOWN_FAILURE} ({_place(first)})"
+    message = first.message or _UNKNOWN_FAILURE
+    if len(data := message.encode(errors="replace")) > _SHORT:
+        message = data[:_SHORT].decode(errors="ignore") + "…"
+    return f"{message} ({_place(first)})"
 
 
 def observed(obj: Object, report: Report) -> Report:

@@ -300,6 +300,21 @@ def unfinished(root: Path) -> list[tuple[Path, str]]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """A run that has not ended orderly: its name, and the marker of its processes."""
+
+    ident: str
+    marker: str
+
+
+def going_on(path: Path) -> GoingOn | None:
+    """Return the run of a folder that has not ended orderly; its operator may be dead."""
+    with contextlib.suppress(OSError):
+        return GoingOn((path / _UNMASKED).read_text(encoding="utf-8").strip(), _identity(path / _ENVVARS))
+    return None
+
+
 def abandon(path: Path) -> None:
     """Remove what must not stay of a run that nobody has ended: what was secret in it, nobody knows any more."""
     (path / KUBECONFIG).unlink(missing_ok=True)

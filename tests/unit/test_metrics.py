@@ -113,3 +113,11 @@ async def test_how_runs_were_begun_is_shown() -> None:
         'ansible_operator_runs_begun_total{engine="warm"} 3.0',
         'ansible_operator_runs_begun_total{engine="exec"} 1.0',
     ]
+
+
+async def test_dropped_events_are_shown_from_zero_on() -> None:
+    metrics, dropped = Metrics(), {"too many": 0}
+    metrics.add_events(lambda: dropped)
+    assert 'ansible_operator_events_dropped_total{reason="too many"} 0.0' in (await metrics.text()).decode()
+    dropped["too many"] += 3
+    assert 'ansible_operator_events_dropped_total{reason="too many"} 3.0' in (await metrics.text()).decode()

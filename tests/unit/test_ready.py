@@ -101,6 +101,13 @@ def test_ready_says_what_failed_and_where() -> None:
     assert ready["message"] == "no such image (task 'Deploy', t.yml:3)"
 
 
+def test_a_long_message_leaves_room_for_the_place_of_its_task() -> None:
+    long = RunResult(Outcome.FAILED, None, (TaskFailure("Deploy", "ü" * 9000, "t.yml:3"),), "", None, 1.0)
+    said = status.first_failure(long)
+    assert said.endswith("ü… (task 'Deploy', t.yml:3)")
+    assert len(said.encode()) < 700
+
+
 def test_an_object_that_cannot_be_run_has_failed() -> None:
     world = World()
     assert world.write(status.unusable("annotation x: write a duration")) == "Failed"

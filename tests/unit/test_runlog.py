@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import json
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
+from runner import log
 from runner.engine.blocks import BlockWriter
 from runner.engine.job import Job, Outcome, RunResult
 from runner.kube.forbidden import MissingRight
@@ -48,3 +52,59 @@ def test_what_runs_can_do_without_is_said_once(ended: Callable[..., list[str]]) 
     assert ended(Outcome.SUCCEEDED, "pods", "secrets") == ["warning forbidden: get secrets"]
     assert ended(Outcome.SUCCEEDED, "pods", "secrets") == []
     assert ended(Outcome.FAILED, "pods") == ["error forbidden: get pods"]
+
+
+@pytest.fixture
+def said_by_a_run(make_job: Callable[..., Job]) -> Iterator[Callable[[int, log.Format], str]]:
+    """Have a run show one task, with a log of some level and form; return what is on standard output."""
+
+    def say(level: int, encoder: log.Format) -> str:
+        log.configure(level=level, encoder=encoder, stream=io.StringIO())
+        out = io.StringIO()
+        writer = BlockWriter(out)
+        job = make_job()
+        record = RunLog("tasks", writer, whole_output=False).start(job, Request(job.key, Reason.CREATED, (), 0, 0, 0.0))
+        data = {"task": "Deploy", "task_action": "k8s"}
+        record.event({"event": "playbook_on_task_start", "stdout": "TASK [Deploy] ***", "event_data": data})
+        writer.close()
+        return out.getvalue()
+
+    before = (
+        structlog.get_config(),
+        log._Lines.level,
+        log._Lines.processors,
+        logging.root.handlers[:],
+        logging.root.level,
+    )
+    yield say
+    structlog.configure(**before[0])
+    log._Lines.level, log._Lines.processors = before[1:3]
+    logging.root.handlers[:], logging.root.level = before[3:]
+
+
+def test_a_line_before_each_block_says_whose_it_is(said_by_a_run: Callable[[int, log.Format], str]) -> None:
+    line, _, block = said_by_a_run(logging.INFO, "json").partition("\n\n")
+    fields = json.loads(line)
+    assert {name: fields[name] for name in ("msg", "level", "job", "gvk", "namespace", "name", "task")} == {
+        "msg": "Task output",
+        "level": "info",
+        "job": "run-1",
+        "gvk": "cache.example.com/v1alpha1, Kind=Memcached",
+        "namespace": "default",
+        "name": "sample",
+        "task": "Deploy",
+    }
+    assert block.startswith("--------------------------- Ansible Task StdOut ---")
+
+
+def test_for_people_the_line_has_no_colours_where_there_is_no_terminal(
+    said_by_a_run: Callable[[int, log.Format], str],
+) -> None:
+    line = said_by_a_run(logging.INFO, "console").partition("\n")[0]
+    assert "Task output" in line
+    assert "job=run-1" in line
+    assert "\x1b" not in line
+
+
+def test_a_log_of_warnings_alone_has_blocks_alone(said_by_a_run: Callable[[int, log.Format], str]) -> None:
+    assert said_by_a_run(logging.WARNING, "json").startswith("\n----")

@@ -213,7 +213,14 @@ def test_what_a_role_knows_of_secrets_shows_nowhere_and_the_rest_can_be_read(
 
     # Nothing that was known of Secrets when it was shown is anywhere, whatever it was written as.
     values = (*READ.values(), WRITTEN, ARGUMENT, HIDDEN)
-    messages = {"failure": failure, "hidden": hidden, "status": json.dumps(status), "metrics": metrics}
+    events_of_objects = json.dumps(api.call("GET", f"/api/v1/namespaces/{namespace}/events"))
+    messages = {
+        "events": events_of_objects,
+        "failure": failure,
+        "hidden": hidden,
+        "status": json.dumps(status),
+        "metrics": metrics,
+    }
     assert shown({"log": operator.log, **messages}, *values) == []
     # What became known only later is masked in what stays.
     kept = {path: text for path, text in files_below(runs).items() if not path.endswith("/env/extravars")}
@@ -221,7 +228,8 @@ def test_what_a_role_knows_of_secrets_shows_nowhere_and_the_rest_can_be_read(
 
     # The rest can be read, and job_events are still JSON.
     assert f"login with {MASK} ({MASK}, " in failure
-    assert failure.endswith("to db:5432 refused")
+    assert failure.splitlines()[0].endswith("to db:5432 refused")
+    assert f"login with {MASK} ({MASK}, " in events_of_objects
     output = stdout_of(runs, "shows")
     assert f"plain: {MASK} and on" in output
     assert f"the argument was {MASK}, so there" in output

@@ -1,0 +1,140 @@
+"""Events as the API has them: values, and the bodies that say them in events.k8s.io/v1 and in the core group. Pure.
+
+Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+
+Kind: TypeAlias = Literal["Normal", "Warning"]
+
+REPORTER = "ansible-operator"
+_LONGEST_NOTE = 1000
+"""Bytes; the API refuses more than 1,024."""
+_LONGEST_NAME = 200
+_LONGEST_INSTANCE = 128
+_CUT = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object that an event is about."""
+
+    gvk: GVK
+    key: ObjectKey
+    uid: str
+
+    @classmethod
+    def to(cls, gvk: GVK, obj: Object) -> Reference:
+        """Refer to an object of a kind."""
+        return cls(gvk, key_of(obj), uid_of(obj))
+
+    def written(self) -> dict[str, str]:
+        """As the API has it."""
+        fields = {
+            "apiVersion": self.gvk.api_version,
+            "kind": self.gvk.kind,
+            "name": self.key.name,
+            "namespace": self.key.namespace,
+            "uid": self.uid,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """What is to be told."""
+
+    regarding: Reference
+    related: Reference | None
+    type: Kind
+    reason: str
+    """In CamelCase, for programs."""
+    action: str
+    """What was done about it, in CamelCase."""
+    note: str
+    """For people."""
+    alike: str = ""
+    """What is the same each time that this happens again, where the note is not; empty: the note."""
+
+    @property
+    def name(self) -> tuple[str, str, str, str]:
+        """What makes two of them the same."""
+        return (self.regarding.uid, self.type, self.reason, self.alike or self.note)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How often, and when. Times are seconds since the epoch."""
+
+    first: float
+    last: float
+    count: int
+
+
+def name_of(what: Occurrence, moment: int) -> str:
+    """Name an event. `moment`, in nanoseconds, makes the API's lists tell a story in its order."""
+    return f"{what.regarding.key.name[:_LONGEST_NAME]}.{moment:016x}"
+
+
+def created(what: Occurrence, metadata: dict[str, str], instance: str, seen: Seen, *, core: bool) -> dict[str, Any]:
+    """Return the body that creates an event."""
+    common = {
+        "metadata": metadata,
+        "kind": "Event",
+        "type": what.type,
+        "reason": what.reason,
+        "action": what.action,
+        **({"related": what.related.written()} if what.related is not None else {}),
+    }
+    note, about, by = _bounded(what.note), what.regarding.written(), instance[:_LONGEST_INSTANCE]
+    if core:
+        return {
+            **common,
+            "apiVersion": "v1",
+            "message": note,
+            "involvedObject": about,
+            "source": {"component": REPORTER, "host": by},
+            "firstTimestamp": _seconds(seen.first),
+            "lastTimestamp": _seconds(seen.last),
+            "count": seen.count,
+        }
+    return {
+        **common,
+        "apiVersion": "events.k8s.io/v1",
+        "note": note,
+        "regarding": about,
+        "reportingController": REPORTER,
+        "reportingInstance": by,
+        "eventTime": _microseconds(seen.first),
+        **(_series(seen) if seen.count > 1 else {}),
+    }
+
+
+def repeated(seen: Seen, *, core: bool) -> dict[str, Any]:
+    """Return the merge patch that says how often an event has happened by now."""
+    return {"count": seen.count, "lastTimestamp": _seconds(seen.last)} if core else _series(seen)
+
+
+def _series(seen: Seen) -> dict[str, Any]:
+    return {"series": {"count": seen.count, "lastObservedTime": _microseconds(seen.last)}}
+
+
+def _bounded(note: str) -> str:
+    data = note.encode(errors="replace")
+    if len(data) <= _LONGEST_NOTE:
+        return data.decode()
+    return data[: _LONGEST_NOTE - len(_CUT.encode())].decode(errors="ignore") + _CUT
+
+
+def _seconds(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _microseconds(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,131 @@
+"""An object's story, as `kubectl describe` tells it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+
+PAUSED = "ansible.sdk.operatorframework.io/paused"
+OURS = "test.example.com/cleanup"
+HOLD = "test.example.com/hold"
+
+_ROLE = """
+- name: "phase: Prepare"
+  ansible.builtin.debug: {msg: preparing}
+- name: "phase: Install"
+  ansible.builtin.debug: {msg: installing}
+- name: Deploy
+  ansible.builtin.fail: {msg: "no such image: {{ image }}"}
+  when: image == "bad"
+- name: "phase: Never"
+  ansible.builtin.debug: {msg: never}
+  when: false
+"""
+
+_STORY = [
+    ("Normal", "RunStarted", "Run started, created"),
+    ("Normal", "PhaseStarted", "Phase Prepare started"),
+    ("Normal", "PhaseEnded", "Phase Prepare ended"),
+    ("Normal", "PhaseStarted", "Phase Install started"),
+    ("Warning", "PhaseEnded", "Phase Install was cut short"),
+    ("Warning", "RunFailed", "no such image: bad (task 'Deploy', "),
+    ("Warning", "GivenUp", "1 run failed in a row"),
+    ("Normal", "RunStarted", "Run started, changed: spec.image"),
+    ("Normal", "PhaseEnded", "Phase Install ended"),
+    ("Normal", "RunSucceeded", " s: 2 ok, 0 changed, 2 skipped"),
+    ("Normal", "Paused", f"Not run while the annotation {PAUSED} is true"),
+    ("Normal", "FinalizerStarted", "Finalizer started, deleted"),
+    ("Normal", "FinalizerSucceeded", "Finalizer succeeded after "),
+]
+
+
+@pytest.fixture
+def described(devcluster: DevCluster, things: Things) -> Callable[[str], list[str]]:
+    def describe(name: str) -> list[str]:
+        command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
+        command += [f"--namespace={things.namespace}", "describe", f"thing/{name}"]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return output.partition("\nEvents:\n")[2].splitlines()
+
+    return describe
+
+
+def _allow_events_of(api: Api, project: Project, groups: list[str], eventually: Eventually) -> None:
+    """Grant events of these groups alone, and wait until the authorizer knows."""
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    role = api.call("GET", path)
+    for rule in role["rules"]:
+        if "events" in rule["resources"]:
+            rule["apiGroups"] = groups
+    api.call("PUT", path, role)
+
+    def is_known(group: str) -> bool:
+        review = {
+            "user": f"system:serviceaccount:{project.namespace}:operator",
+            "resourceAttributes": {
+                "group": group,
+                "resource": "events",
+                "verb": "create",
+                "namespace": project.namespace,
+            },
+        }
+        answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": review})
+        return bool(answer["status"]["allowed"]) == (group in groups)
+
+    eventually(lambda: is_known("") and is_known("events.k8s.io"), "the authorizer to know")
+
+
+def test_describe_tells_an_objects_story(
+    project: Project, things: Things, api: Api, described: Callable[[str], list[str]], eventually: Eventually
+) -> None:
+    project.role("thing", _ROLE)
+    project.watch("thing", retry={"attempts": 1}, finalizer={"name": OURS, "vars": {"state": "absent"}})
+    operator = project.start()
+    things.create("one", {"image": "bad"}, finalizers=[HOLD])
+    things.await_condition("one", "Failure")
+    things.merge("one", {"spec": {"image": "good"}})
+    things.await_success("one")
+    things.merge("one", {"metadata": {"annotations": {PAUSED: "true"}}, "spec": {"image": "better"}})
+    things.await_condition("one", "Running", "False")
+    things.merge("one", {"metadata": {"annotations": {PAUSED: None}}})
+    things.await_success("one")
+    things.delete("one")
+
+    def whole_story() -> list[str]:
+        found = described("one")
+        return found if any("FinalizerSucceeded" in line for line in found) else []
+
+    told = eventually(whole_story, "the end of the story")
+    rest = iter(told)
+    for kind, reason, note in _STORY:
+        pattern = rf"\s+{kind}\s+{reason}\s+.*ansible-operator\s+.*{re.escape(note)}"
+        assert any(re.match(pattern, line) for line in rest), f"{reason} {note!r} is missing in\n" + "\n".join(told)
+    assert not any("Never" in line for line in told), told
+    again = [line for line in told if "Phase Prepare started" in line]
+    assert len(again) == 1, "what happens again is counted"
+    assert re.search(r"\(x\d over ", again[0]), again
+    things.merge("one", {"metadata": {"finalizers": None}})
+
+    _allow_events_of(api, project, [""], eventually)
+    things.create("two", {"image": "good"})
+
+    def of_core() -> list[dict[str, Any]]:
+        found = api.call("GET", f"/api/v1/namespaces/{things.namespace}/events")["items"]
+        return [each for each in found if each["involvedObject"]["name"] == "two"]
+
+    eventually(lambda: "RunSucceeded" in {each["reason"] for each in of_core()}, "events of the core group")
+    assert {each["source"]["component"] for each in of_core()} == {"ansible-operator"}
+
+    _allow_events_of(api, project, ["nothing.example.com"], eventually)
+    things.create("three", {"image": "good"})
+    things.await_success("three")
+    warned = operator.await_line("Events are not written; what they say stands in the log")
+    assert "verbs: [create, patch]" in warned["rule"]
