@@ -217,6 +217,9 @@ def _has_health(obj: Object) -> bool:
 def _observing(obj: Object, status: dict[str, Any], report: Report) -> JSONPatch:
     """Tell the generation, or take it off together with the `Ready` that it belongs to."""
     path = f"/status/{OBSERVED}"
+    wanted, kept = report.health.get(ready.READY), find(conditions_of(obj), ready.READY)
+    if wanted is not None and wanted["status"] == "Unknown" and kept is not None and not ready.is_ours(kept):
+        return []  # a role's own `Ready` is about an earlier generation until its run has ended
     if report.generation is not None and status.get(OBSERVED) != report.generation:
         return [{"op": "add", "path": path, "value": report.generation}]
     if report.health == ready.NONE and OBSERVED in status and _has_health(obj):

@@ -165,6 +165,17 @@ def test_a_roles_own_ready_wins() -> None:
     assert status.lost(world.obj, status.observed(world.obj, status.ended(SUCCESS, status.Failed()))) == []
 
 
+def test_a_roles_own_ready_is_about_the_generation_that_was_run_to_its_end() -> None:
+    world = World()
+    world.obj["status"] = {"conditions": [{"type": "Ready", "status": "True", "reason": "AllServersUp"}]}
+    assert world.end(SUCCESS) == "Current"
+    world.change()
+    world.begin()
+    assert world.obj["status"]["observedGeneration"] == 1, "or else kubectl wait would take the old answer for the new"
+    assert world.end(SUCCESS) == "Current"
+    assert world.obj["status"]["observedGeneration"] == 2
+
+
 @pytest.mark.parametrize("mine", [{"type": "Ready", "status": "True"}, {"type": "Stalled", "status": "True"}], ids=str)
 def test_a_condition_without_a_reason_is_somebody_elses(mine: dict[str, str]) -> None:
     world = World()
