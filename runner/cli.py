@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from runner import __version__, cli_text
-from runner.charts import cli as charts_cli
 from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.options import GROUPS, OPTIONS, Option
+from runner.packaging import cli as packaging_cli
 from runner.scaffold import cli as scaffold_cli
 from runner.schema import cli as schema_cli
 
@@ -119,7 +119,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     validate.add_argument("--strict", action="store_true", help="warnings are errors")
     _command(commands, "version", _version, "show the versions of this program and what it works with", "", "")
     scaffold_cli.add_commands(commands)
-    charts_cli.add_command(schema_cli.add_commands(commands))
+    packaging_cli.add_commands(schema_cli.add_commands(commands))
     devcluster_cli.add_commands(commands)
     return parser, list(commands.choices)
 
