@@ -62,14 +62,15 @@ class RunStory:
 
     def started(self, request: Request) -> None:
         """Say why the run takes place."""
-        why = request.reason.value
+        why, alike = request.reason.value, ""
         if request.reason is Reason.RETRY:
+            alike = why
             why = f"{why} after {_count(request.failed_runs, 'failed run')}"
         elif request.details:
             more = len(request.details) - _MOST_DETAILS
             details = ", ".join(request.details[:_MOST_DETAILS]) + (f" and {more} more" if more > 0 else "")
             why = f"{why}: {details}"
-        self._tell("Normal", "Started", f"{self._what} started, {why}", alike=request.reason.value)
+        self._tell("Normal", "Started", f"{self._what} started, {why}", alike)
 
     def event(self, event: Event) -> None:
         """Take in one event of ansible-runner."""

@@ -65,6 +65,12 @@ def test_retries_are_alike_whatever_their_number(told: Told) -> None:
     assert len({each.name for each in told.all}) == 1
 
 
+def test_changes_of_different_fields_are_not_alike(told: Told) -> None:
+    for field in ("spec.size", "spec.image"):
+        told.story.started(Request(told.story._about.key, Reason.CHANGED, (field,), 0, 0, 0.0))
+    assert len({each.name for each in told.all}) == 2
+
+
 def test_success_says_counts_and_duration_and_is_alike_whatever_it_took(told: Told) -> None:
     told.story.ended(SUCCESS)
     told.story.ended(RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 9.0))

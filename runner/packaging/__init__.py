@@ -1,1 +1,0 @@
-"""Charts and bundles: a project as others install it."""
