@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from runner import cli
-from runner.charts import chart
 from runner.errors import ConfigError
+from runner.packaging import chart
 
 Type = Callable[..., tuple[int, str, str]]
 RELEASE = chart.Release("shop", "1.2.3", "1.2.3", "example.org/shop", "")

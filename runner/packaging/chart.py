@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from runner.charts.marks import Marks
 from runner.errors import ConfigError
+from runner.packaging.marks import Marks
 from runner.scaffold import templates
 
 Json = dict[str, Any]
 Files = dict[PurePosixPath, str]
 
-_ROOT = Path(__file__).parent / "templates"
+_ROOT = Path(__file__).parent / "templates" / "chart"
 _MANAGER = "controller-manager"
 _MONITORING = "monitoring.coreos.com"
 _BINDINGS = {"RoleBinding", "ClusterRoleBinding"}

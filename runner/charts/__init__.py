@@ -1,1 +1,0 @@
-"""Helm charts of operator projects."""

@@ -1,0 +1,1 @@
+"""Charts and bundles: a project as others install it."""

@@ -1,0 +1,95 @@
+"""Where the manifests of a project come from, and what git knows of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.packaging import semver
+from runner.scaffold import project
+
+Json = dict[str, Any]
+
+_TAG = re.compile(r"v?(\d+)\.(\d+)\.(\d+)((?:-[0-9A-Za-z.-]+?)?)-(\d+)-g([0-9a-f]+)")
+_MINUTE = 60
+
+
+def known_project() -> project.Project:
+    """Read the PROJECT file of the folder that we are in. ConfigError: it is none."""
+    try:
+        return project.parse(Path(project.FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {project.FILE} here; go to a project's folder, see init --help") from None
+
+
+def read(given: str | None, folder: str) -> list[Json]:
+    """Return the documents of a file, of standard input (`-`), or of what kustomize makes of a folder."""
+    try:
+        return [each for each in yaml.safe_load_all(_text(given, folder)) if each]
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{given or folder}: is no valid YAML: {error}") from None
+
+
+def version(given: str | None, flag: str) -> str:
+    """The version to write: given, or that of the last tag; between two tags, one that comes before the next patch."""
+    if given is None:
+        found = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
+        return "0.0.1" if found is None else _of_tag(found)
+    plain = given.removeprefix("v")
+    if not semver.is_version(plain):
+        raise ConfigError(f"{flag}: {given!r} is no version such as 1.2.3 or 1.2.3-rc.1 (https://semver.org)")
+    return plain
+
+
+def git(*arguments: str) -> str:
+    """What git says, without the line's end; nothing where it says nothing good."""
+    program = shutil.which("git")
+    done = _run([program, *arguments]) if program else None
+    return done.stdout.strip() if done and done.returncode == 0 else ""
+
+
+def images(documents: list[Json]) -> Iterator[str]:
+    """The images of the operator's containers."""
+    for each in documents:
+        if each.get("kind") == "Deployment":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                if container.get("name") == "manager":
+                    yield str(container.get("image") or "")
+
+
+def _text(given: str | None, folder: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    if given:
+        try:
+            return Path(given).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
+    kubectl = shutil.which(os.environ.get("KUBECTL", "kubectl"))
+    if kubectl is None:
+        raise ConfigError("kubectl is not in PATH; install it, or give --manifests what `kustomize build` wrote")
+    done = _run([kubectl, "kustomize", folder])
+    if done.returncode:
+        raise ConfigError(f"`kubectl kustomize {folder}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _of_tag(found: re.Match[str]) -> str:
+    major, minor, patch, pre, distance, commit = found.groups()
+    if distance == "0":
+        return f"{major}.{minor}.{patch}{pre}"
+    base = f"{major}.{minor}.{patch}{pre}" if pre else f"{major}.{minor}.{int(patch) + 1}"
+    return f"{base}{'.' if pre else '-'}dev.{distance}+g{commit}"
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MINUTE)

@@ -1,0 +1,23 @@
+"""Versions by https://semver.org. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
+_Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+
+
+def is_version(text: str) -> bool:
+    """Whether it is a version, without `v`."""
+    return _SEMVER.fullmatch(text) is not None
+
+
+def key(text: str) -> _Key:
+    """What versions are compared by: one without a suffix stands behind those with one. ValueError: it is none."""
+    found = _SEMVER.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    parts = (found[4] or "").split(".") if found[4] else []
+    suffix = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
+    return int(found[1]), int(found[2]), int(found[3]), not parts, suffix

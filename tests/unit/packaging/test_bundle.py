@@ -1,0 +1,319 @@
+"""What a bundle for OLM is made of, and that each rule of the catalogs refuses a bundle that breaks it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import cli
+from runner.packaging import bundle_rules, descriptors, semver
+from runner.packaging.bundle_rules import PREFIX, Bundle
+
+Json = dict[str, Any]
+Type = Callable[..., tuple[int, str, str]]
+Break = Callable[[Json, list[Json], dict[str, str]], object]
+
+BASE = Path("config/manifests/bases/shop.clusterserviceversion.yaml")
+CSV = Path("bundle/manifests/shop.clusterserviceversion.yaml")
+ACCOUNT = "shop-controller-manager"
+
+
+def obj(kind: str, name: str, api: str = "v1", **more: Any) -> Json:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "shop-system"}, **more}
+
+
+def manifests(*more: Json) -> list[Json]:
+    """What kustomize would write: a kind of two versions, an operator and its rights."""
+    schema = {"properties": {"spec": {"properties": {"size": {"type": "integer"}}}}}
+    versions = [{"name": name, "served": True, "schema": {"openAPIV3Schema": schema}} for name in ("v1alpha1", "v1")]
+    names = {"kind": "Basket", "plural": "baskets"}
+    crd = obj("CustomResourceDefinition", "baskets.example.org", "apiextensions.k8s.io/v1")
+    crd["spec"] = {"group": "example.org", "names": names, "versions": versions}
+    rbac = "rbac.authorization.k8s.io/v1"
+    subjects = [{"kind": "ServiceAccount", "name": ACCOUNT}]
+    wide, narrow = {"kind": "ClusterRole", "name": "shop-manager"}, {"kind": "Role", "name": "shop-leases"}
+    env = [{"name": "A", "value": "b"}, {"name": "WATCH_NAMESPACE", "value": "x"}]
+    container = {"name": "manager", "image": "controller:latest", "env": env}
+    pod = {"serviceAccountName": ACCOUNT, "containers": [container]}
+    deployment = obj("Deployment", ACCOUNT, "apps/v1", spec={"template": {"spec": pod}})
+    return [
+        yaml.safe_load(BASE.read_text()),
+        crd,
+        obj("Basket", "one", "example.org/v1alpha1"),
+        obj("Basket", "two", "example.org/v1"),
+        obj("ServiceAccount", ACCOUNT),
+        obj("ClusterRole", "shop-manager", rbac, rules=[{"resources": ["deployments"], "verbs": ["create"]}]),
+        obj("ClusterRoleBinding", "shop-managers", rbac, roleRef=wide, subjects=subjects),
+        obj("Role", "shop-leases", rbac, rules=[{"resources": ["leases"], "verbs": ["get"]}]),
+        obj("RoleBinding", "shop-leases", rbac, roleRef=narrow, subjects=subjects),
+        obj("ClusterRole", "shop-viewer", rbac, rules=[]),
+        obj("Service", "shop-metrics"),
+        deployment,
+        *more,
+    ]
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    """Type a command in a project's folder; kustomize's manifests are in a file."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(line: str, *more: Json) -> tuple[int, str, str]:
+        if BASE.exists():
+            Path("all.yaml").write_text(yaml.safe_dump_all(manifests(*more)))
+        code = cli.main(line.split())
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    assert run("init --domain example.org --project-name shop")[0] == 0
+    Path("all.yaml").write_text("kind: Nothing\n")
+    assert run("generate bundle --manifests all.yaml")[0] == 2
+    return run
+
+
+def csv() -> Json:
+    found: Json = yaml.safe_load(CSV.read_text())
+    return found
+
+
+def test_rights_and_deployment_are_the_csvs_and_the_rest_stands_beside_it(typed: Type) -> None:
+    assert typed("generate bundle --manifests all.yaml --bundle-version 1.0.0 --image i:1") == (
+        0,
+        "bundle: shop.v1.0.0, channels alpha\n",
+        "",
+    )
+    strategy = csv()["spec"]["install"]["spec"]
+    assert [each["rules"][0]["resources"] for each in strategy["clusterPermissions"]] == [["deployments"]]
+    assert [each["rules"][0]["resources"] for each in strategy["permissions"]] == [["leases"]]
+    container = strategy["deployments"][0]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == csv()["metadata"]["annotations"]["containerImage"] == "i:1"
+    targets = {"fieldRef": {"fieldPath": "metadata.annotations['olm.targetNamespaces']"}}
+    assert container["env"] == [{"name": "A", "value": "b"}, {"name": "WATCH_NAMESPACE", "valueFrom": targets}]
+    assert sorted(path.name for path in Path("bundle/manifests").iterdir()) == [
+        "example.org_baskets.yaml",
+        "shop-metrics_core_v1_service.yaml",
+        "shop-viewer_rbac.authorization.k8s.io_v1_clusterrole.yaml",
+        "shop.clusterserviceversion.yaml",
+    ]
+    service = yaml.safe_load(Path("bundle/manifests/shop-metrics_core_v1_service.yaml").read_text())
+    assert "namespace" not in service["metadata"]
+
+
+def test_kinds_are_owned_with_examples_and_descriptors(typed: Type) -> None:
+    assert typed("generate bundle --manifests all.yaml")[0] == 0
+    owned = csv()["spec"]["customresourcedefinitions"]["owned"]
+    assert [(each["name"], each["version"]) for each in owned] == [
+        ("baskets.example.org", "v1alpha1"),
+        ("baskets.example.org", "v1"),
+    ]
+    assert [each["path"] for each in owned[0]["specDescriptors"]] == ["size"]
+    assert owned[0]["resources"] == [{"kind": "Deployment", "name": "", "version": "v1"}]
+    examples = json.loads(csv()["metadata"]["annotations"]["alm-examples"])
+    assert [each["metadata"] for each in examples] == [{"name": "one"}, {"name": "two"}]
+
+
+def test_a_bundle_upgrades_the_older_one_that_it_takes_the_place_of(typed: Type) -> None:
+    line = "generate bundle --manifests all.yaml --bundle-version"
+    assert typed(f"{line} 0.9.0")[1] == "bundle: shop.v0.9.0, channels alpha\n"
+    for _ in range(2):  # made anew, it upgrades the same
+        assert typed(f"{line} 0.10.0")[1] == "bundle: shop.v0.10.0, channels alpha, upgrades shop.v0.9.0\n"
+        assert csv()["spec"]["replaces"] == "shop.v0.9.0"
+    assert typed(f"{line} 0.10.0-rc.1")[1] == "bundle: shop.v0.10.0-rc.1, channels alpha\n"
+    assert "replaces" not in csv()["spec"]
+    assert typed(f"{line} 0.11.0 --replaces shop.v0.8.0 --skip-range >=0.8.0")[0] == 0
+    assert csv()["spec"]["replaces"] == "shop.v0.8.0"
+    assert csv()["metadata"]["annotations"]["olm.skipRange"] == ">=0.8.0"
+
+
+def test_what_people_wrote_of_the_operator_stays(typed: Type) -> None:
+    BASE.write_text(BASE.read_text().replace("maturity: alpha", "maturity: stable"))
+    before = BASE.read_text()
+    assert typed("generate bundle --manifests all.yaml")[0] == 0
+    assert csv()["spec"]["maturity"] == "stable"
+    assert BASE.read_text() == before
+
+
+def test_channels_and_image_labels_say_the_same(typed: Type) -> None:
+    line = "generate bundle --manifests all.yaml --channels alpha,stable --default-channel stable"
+    configuration = obj("Configuration", "config", "scorecard.operatorframework.io/v1alpha3")
+    assert typed(line, configuration)[0] == 0
+    annotations = yaml.safe_load(Path("bundle/metadata/annotations.yaml").read_text())["annotations"]
+    assert annotations[f"{PREFIX}channels.v1"] == "alpha,stable"
+    assert annotations[f"{PREFIX}channel.default.v1"] == "stable"
+    assert annotations["operators.operatorframework.io.test.config.v1"] == "tests/scorecard/"
+    lines = Path("bundle.Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("LABEL")] == [f"LABEL {k}={v}" for k, v in annotations.items()]
+    for line in lines:
+        if line.startswith("COPY"):
+            assert Path(line.split()[1]).is_dir()
+
+
+def test_two_builds_of_one_commit_are_the_same(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    texts = []
+    for _ in range(2):
+        assert typed("generate bundle --manifests all.yaml")[0] == 0
+        texts.append({path: path.read_text() for path in Path("bundle").rglob("*.yaml")})
+    assert texts[0] == texts[1]
+    assert csv()["metadata"]["annotations"]["createdAt"] == "1970-01-02T00:00:00Z"
+
+
+def test_the_time_is_the_last_commits(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2020-02-02T02:02:02Z")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    for command in (("init",), ("commit", "--allow-empty", "--message=one")):
+        subprocess.run(["git", *identity, *command], check=True, capture_output=True)
+    assert typed("generate bundle --manifests all.yaml")[0] == 0
+    assert csv()["metadata"]["annotations"]["createdAt"] == "2020-02-02T02:02:02Z"
+
+
+def test_a_bundle_that_would_be_refused_is_not_written(typed: Type) -> None:
+    assert typed("generate bundle --manifests all.yaml --bundle-version 1.0.0")[0] == 0
+    BASE.write_text(BASE.read_text().replace("maturity: alpha", "maturity: alpha\n  displayName: ''"))
+    code, _, err = typed("generate bundle --manifests all.yaml --bundle-version 1.1.0")
+    assert code == 2
+    assert f"it was not written; see {BASE}" in err
+    assert "spec.displayName is empty" in err
+    assert csv()["spec"]["version"] == "1.0.0"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Json, list[Json], dict[str, str]]:
+    """A good bundle: its ClusterServiceVersion, its other manifests, its annotations."""
+    folder = tmp_path_factory.mktemp("made") / "shop"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert cli.main(["init", "--domain=example.org", "--project-name=shop"]) == 0
+        Path("all.yaml").write_text("kind: Nothing\n")
+        assert cli.main(["generate", "bundle", "--manifests=all.yaml"]) == 2
+        Path("all.yaml").write_text(yaml.safe_dump_all(manifests()))
+        assert cli.main(["generate", "bundle", "--manifests=all.yaml", "--bundle-version=1.0.0"]) == 0
+        others = [
+            yaml.safe_load(each.read_text()) for each in Path("bundle/manifests").iterdir() if each.name != CSV.name
+        ]
+        annotations = yaml.safe_load(Path("bundle/metadata/annotations.yaml").read_text())["annotations"]
+        return csv(), others, annotations
+
+
+@pytest.fixture
+def good(made: tuple[Json, list[Json], dict[str, str]]) -> tuple[Json, list[Json], dict[str, str]]:
+    """A copy of the good bundle."""
+    found, others, annotations = copy.deepcopy(made)
+    assert bundle_rules.check(Bundle((found, *others), annotations)) == []
+    return found, others, annotations
+
+
+def put(*path: Any, value: Any) -> Break:
+    """Break a bundle by a value somewhere in its ClusterServiceVersion."""
+
+    def change(found: Json, _others: list[Json], _annotations: dict[str, str]) -> None:
+        node: Any = found
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = value
+
+    return change
+
+
+ANNOTATIONS = ("metadata", "annotations")
+STRATEGY = ("spec", "install", "spec")
+OWNED = ("spec", "customresourcedefinitions", "owned", 0)
+BROKEN: dict[str, Break] = {
+    "is no DNS name": put("metadata", "name", value="Shop_v1"),
+    "is not the package's name and version": put("metadata", "name", value="shop.v1.0.1"),
+    "spec.version 'one' is no version": put("spec", "version", value="one"),
+    "spec.replaces names the bundle itself": put("spec", "replaces", value="shop.v1.0.0"),
+    "is no bundle of shop": put("spec", "replaces", value="other.v0.1.0"),
+    "spec.minKubeVersion '1.25' is no version": put("spec", "minKubeVersion", value="1.25"),
+    "olm.skipRange 'all' is no range": put(*ANNOTATIONS, "olm.skipRange", value="all"),
+    "spec.displayName is empty": put("spec", "displayName", value=" "),
+    "spec.description is empty": put("spec", "description", value=None),
+    "spec.provider has no name": put("spec", "provider", value={}),
+    "spec.maintainers is empty": put("spec", "maintainers", value=[]),
+    "needs a name and an e-mail address": put("spec", "maintainers", value=[{"name": "a", "email": "a"}]),
+    "an address that begins with https://": put("spec", "links", value=[{"name": "a", "url": "example.org"}]),
+    "spec.icon holds 0 icons": put("spec", "icon", value=[]),
+    "is none of image/gif": put("spec", "icon", value=[{"mediatype": "text/plain", "base64data": ""}]),
+    "base64data is no base64": put("spec", "icon", 0, "base64data", value="<svg>"),
+    "the annotation capabilities 'All' is none of": put(*ANNOTATIONS, "capabilities", value="All"),
+    "the annotation categories names Toys": put(*ANNOTATIONS, "categories", value="Database, Toys"),
+    "the annotation certified is no text": put(*ANNOTATIONS, "certified", value=False),
+    "Everywhere is none of OwnNamespace": put("spec", "installModes", 0, "type", value="Everywhere"),
+    "nobody could install it": put("spec", "installModes", value=[{"type": "AllNamespaces", "supported": False}]),
+    "is not `deployment`": put("spec", "install", "strategy", value="job"),
+    "deployments is empty": put(*STRATEGY, "deployments", value=[]),
+    "is made by OLM and must not stand": lambda _, others, __: others.append(obj("ServiceAccount", ACCOUNT)),
+    "baskets.example.org v2 is owned, and no CRD": put(*OWNED, "version", value="v2"),
+    "serves v1, which spec.customresourcedefinitions": lambda found, _, __: found["spec"]["customresourcedefinitions"][
+        "owned"
+    ].pop(),
+    "needs a displayName and a description": put(*OWNED, "description", value=""),
+    "alm-examples is no JSON": put(*ANNOTATIONS, "alm-examples", value="[{]"),
+    "alm-examples has none of Basket v1": put(*ANNOTATIONS, "alm-examples", value="[]"),
+    "alm-examples has a Sack v1": put(*ANNOTATIONS, "alm-examples", value='[{"kind": "Sack", "apiVersion": "a/v1"}]'),
+    "a bundle cannot hold a Pod": lambda _, others, __: others.append(obj("Pod", "one")),
+    "the manifests take": lambda _, others, __: others.append(obj("ConfigMap", "one", data={"a": random_text()})),
+    "mediatype.v1 is not 'registry+v1'": lambda _, __, notes: notes.update({f"{PREFIX}mediatype.v1": "plain"}),
+    "package.v1 is no name": lambda _, __, notes: notes.pop(f"{PREFIX}package.v1"),
+    "are no names, or none": lambda _, __, notes: notes.update({f"{PREFIX}channels.v1": "a b"}),
+    "the default channel 'beta' is none of": lambda _, __, notes: notes.update({f"{PREFIX}channel.default.v1": "beta"}),
+    "exactly one ClusterServiceVersion": lambda found, others, _: others.append(copy.deepcopy(found)),
+}
+
+
+def random_text() -> str:
+    """Text that does not get smaller by compressing it."""
+    import random  # noqa: PLC0415 - for one test
+
+    return random.Random(1).randbytes(1_100_000).hex()
+
+
+@pytest.mark.parametrize("told", BROKEN)
+def test_each_rule_refuses_a_bundle_that_breaks_it(good: tuple[Json, list[Json], dict[str, str]], told: str) -> None:
+    found, others, annotations = good
+    BROKEN[told](found, others, annotations)
+    problems = bundle_rules.check(Bundle((found, *others), annotations))
+    assert any(told in each for each in problems), problems
+
+
+def test_fields_are_described_by_what_they_hold() -> None:
+    nested = {"properties": {"secretName": {"type": "string", "description": "Where."}, "key": {"format": "password"}}}
+    schema = {
+        "properties": {
+            "tls": nested,
+            "on": {"type": "boolean"},
+            "level": {"type": "string", "enum": ["a", "b"]},
+            "httpURLs": {"type": "array"},
+        }
+    }
+    ui = "urn:alm:descriptor:com.tectonic.ui:"
+    assert descriptors.of_spec(schema) == [
+        {
+            "path": "tls.secretName",
+            "displayName": "Secret Name",
+            "description": "Where.",
+            "x-descriptors": [f"{ui}text"],
+        },
+        {"path": "tls.key", "displayName": "Key", "x-descriptors": [f"{ui}password"]},
+        {"path": "on", "displayName": "On", "x-descriptors": [f"{ui}booleanSwitch"]},
+        {"path": "level", "displayName": "Level", "x-descriptors": [f"{ui}select:a", f"{ui}select:b"]},
+        {"path": "httpURLs", "displayName": "Http URLs"},
+    ]
+
+
+def test_versions_are_ordered_as_semver_says() -> None:
+    order = ["0.9.0", "0.10.0-alpha", "0.10.0-alpha.1", "0.10.0-alpha.beta", "0.10.0-rc.2", "0.10.0-rc.11", "0.10.0"]
+    assert [*map(semver.key, order)] == sorted(map(semver.key, order))
+    with pytest.raises(ValueError, match=r"1\.2"):
+        semver.key("1.2")
