@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,9 +22,11 @@ from typing import Any
 
 from ansible.plugins.loader import module_loader
 
+from runner.engine import processes
 from runner.engine.warm import payload as payloads
 from runner.engine.warm import world as worlds
 from runner.engine.warm.interpreter import Interpreter
+from runner.engine.warm.parsed_once import parsed_once
 from runner.engine.warm.payload import Payload
 from runner.engine.warm.world import World
 
@@ -69,7 +72,8 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
 
     Needs a process with a single thread, where Ansible's plugin loader is set up.
     """
-    found = tuple(_resolve({*ALWAYS, *names}))
+    with parsed_once():
+        found = tuple(_resolve({*ALWAYS, *names}))
     imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
@@ -94,6 +98,7 @@ def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...]
     if pid == 0:
         try:
             os.close(reader)
+            processes.signal_on_parent_death(signal.SIGKILL)
             watch = _Watch()
             watch.start()
             worlds.build(found, skip, path, imports)

@@ -19,6 +19,7 @@ from runner.engine.starter import READ_AHEAD, Started
 from runner.engine.warm import messages, procfs
 from runner.engine.warm import scratch as scratch_folders
 from runner.engine.warm.messages import Answer, Load
+from runner.engine.warm.stamps import Stamp, stamp
 from runner.engine.wire import PER_RUN, Order
 
 _START = Path(__file__).with_name("start.py")
@@ -27,7 +28,6 @@ _ANSWER_WITHIN = 30.0
 _COMPLAINT = 4096
 _LOOK_EVERY = 1.0
 """Seconds between two looks at whether what was loaded is still what would be loaded."""
-_Stamp = tuple[int, int, int] | None
 
 
 class ServerError(Exception):
@@ -48,7 +48,7 @@ class Server:
         self._turn = asyncio.Lock()
         self._complaint = b""
         self._listening = asyncio.create_task(self._listen())
-        self._stamps: dict[str, _Stamp] = {}
+        self._stamps: dict[str, Stamp | None] = {}
         self._looked_at = 0.0
         self._closed = False
         self.started_at = time.monotonic()
@@ -67,6 +67,7 @@ class Server:
         try:
             await server._load(wanted)  # noqa: SLF001 - our own
         except BaseException:
+            server._kill()  # noqa: SLF001 - as above; it has no runs yet, and would not look up before all is loaded
             await server.close()
             raise
         return server
@@ -214,16 +215,8 @@ class Server:
             self._complaint = (self._complaint + part)[-_COMPLAINT:]
 
 
-def _stamps(paths: Sequence[str]) -> dict[str, _Stamp]:
-    return {path: _stamp(path) for path in paths}
-
-
-def _stamp(path: str) -> _Stamp:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - there are a thousand of them
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+def _stamps(paths: Sequence[str]) -> dict[str, Stamp | None]:
+    return {path: stamp(path) for path in paths}
 
 
 def _close(*descriptors: int) -> None:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.engine.warm import versions
+from runner.engine.warm.stamps import Stamp, stamp
 
 _SYNTHETIC = "<payload>"
 _RESPAWN = "ansible.module_utils.common.respawn"
 _STARTS_ANEW = (b"multiprocessing", b"ProcessPoolExecutor")
-Stamp = tuple[str, int, int]
-"""A path, its time of change in nanoseconds, and its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Payload:
 
     def stands(self, around: tuple[Stamp, ...]) -> bool:
         """Whether nothing that it was resolved from has changed."""
-        return around == self.around and all(_stamp(path) == (path, *rest) for path, *rest in self.stamps)
+        return around == self.around and all(stamp(known[0]) == known for known in self.stamps)
 
 
 def plain(text: str) -> str:
@@ -81,24 +80,16 @@ class NotPlain(Exception):  # noqa: N818 - not an error: the module is then run 
     """A module's payload is more than Python modules from files."""
 
 
-def _stamp(path: str) -> Stamp | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a hundred of them for each task
-    except OSError:
-        return None
-    return path, status.st_mtime_ns, status.st_size
-
-
 def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
     """Describe what could override Ansible's own `module_utils`: every file in these folders."""
     found = []
     for folder in folders:
         if os.path.realpath(folder) == builtin:
             continue
-        found.append((folder, 0, 0))
+        found.append((folder, 0, 0, 0))
         for parent, _, names in sorted(os.walk(folder)):
             paths = (os.path.join(parent, name) for name in sorted(names))  # noqa: PTH118 - as above
-            found.extend(stamp for path in paths if (stamp := _stamp(path)))
+            found.extend(seen for path in paths if (seen := stamp(path)))
     return tuple(found)
 
 
@@ -128,33 +119,39 @@ def resolve(module_name: str, path: str, source: bytes) -> Payload:
     name = plain(versions.python_name(module_name, path))
     archive = _Zip()
     versions.collect(archive, module_name, name, path, source)
-    entries = {}
+    entries, stamps = {}, {path: stamp(path)}
+    if Path(path).read_bytes() != source:
+        raise NotPlain(f"{path} is being written")
     for file, content in archive.files.items():
         stem, dot, extension = file.rpartition(".")
         if (dot, extension) != (".", "py"):
             raise NotPlain(file)
         python_name = stem.replace("/", ".")
-        entries[python_name.removesuffix(".__init__")] = _entry(file, python_name, content)
-    entries[name] = Entry(path, _digest(source), is_package=False, source=None, is_builtin=False)
-    stamps = {_stamp(entry.path) for entry in entries.values() if entry.source is None}
+        entry, seen = _entry(file, python_name, content)
+        entries[python_name.removesuffix(".__init__")] = entry
+        stamps[entry.path] = seen
+    entries[name] = Entry(path, digest_of(source), is_package=False, source=None, is_builtin=False)
     starts_anew = _RESPAWN in entries or any(
         word in entry.read() for entry in entries.values() if not entry.is_builtin for word in _STARTS_ANEW
     )
-    return Payload(name, path, entries, tuple(sorted(stamp for stamp in stamps if stamp)), around(), starts_anew)
+    known = tuple(sorted(seen for seen in stamps.values() if seen))
+    return Payload(name, path, entries, known, around(), starts_anew)
 
 
-def _entry(file: str, python_name: str, content: bytes) -> Entry:
+def _entry(file: str, python_name: str, content: bytes) -> tuple[Entry, Stamp | None]:
+    """Return what stands for a file of a payload, and what the file looked like before its content was seen in it."""
     is_package = python_name.endswith(".__init__")
     for path in _places(file):
+        seen = stamp(path)
         try:
             found = Path(path).read_bytes()
         except OSError:
             continue
         if found == content:
             is_builtin = path.startswith(versions.BUILTIN_MODULE_UTILS + os.sep)
-            return Entry(path, _digest(content), is_package, None, is_builtin)
+            return Entry(path, digest_of(content), is_package, None, is_builtin), seen
     core = python_name in {"ansible.__init__", "ansible.module_utils.__init__"}
-    return Entry(f"{_SYNTHETIC}/{file}", _digest(content), is_package, content, core)
+    return Entry(f"{_SYNTHETIC}/{file}", digest_of(content), is_package, content, core), None
 
 
 def _places(file: str) -> Iterable[str]:
@@ -169,7 +166,8 @@ def _places(file: str) -> Iterable[str]:
             yield os.path.join(package, *parts[3:])  # noqa: PTH118 - as above
 
 
-def _digest(content: bytes) -> bytes:
+def digest_of(content: bytes) -> bytes:
+    """Return what tells contents apart."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 

@@ -24,6 +24,8 @@ from ansible import constants
 from ansible.plugins import loader as loaders
 from ansible.utils.display import Display
 
+from runner.engine.warm.stamps import Stamp, stamp
+
 _CORE = f"{Path(ansible.__file__).parent}{os.sep}"
 _WHOLE = ("become", "cache", "callback", "connection", "inventory", "shell", "strategy", "vars")
 """Kinds of which Ansible looks at every plugin that it has, in every run."""
@@ -62,8 +64,8 @@ def again(names: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
-def sources() -> dict[str, CodeType]:
-    """Compile the plugins that stand where a setting says, by their paths, and read their documentation.
+def sources() -> dict[Stamp, CodeType]:
+    """Compile the plugins that stand where a setting says, and read their documentation.
 
     They may do anything when they are loaded, so each run loads them itself.
     """
@@ -73,8 +75,10 @@ def sources() -> dict[str, CodeType]:
             continue
         for path in (path for folder in loader.config or () for path in sorted(Path(folder).glob("*.py"))):
             with contextlib.suppress(Exception), _kept_only_if_silent():
+                seen = stamp(str(path))
                 tree = ast.parse(path.read_bytes(), str(path))
-                found[str(path)] = compile(tree, str(path), "exec", dont_inherit=True)
+                if seen:  # from before it was read: what is written meanwhile makes it another file
+                    found[seen] = compile(tree, str(path), "exec", dont_inherit=True)
                 described = SimpleNamespace(DOCUMENTATION=_constant(tree, "DOCUMENTATION"))
                 loader._load_config_defs(path.stem, described, str(path))  # noqa: SLF001 - there is no other way in
     return found

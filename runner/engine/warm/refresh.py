@@ -35,6 +35,7 @@ from ansible.utils.path import cleanup_tmp_file
 
 from runner.engine.warm import preload
 from runner.engine.warm.model import Model
+from runner.engine.warm.stamps import Stamp, stamp
 from runner.engine.wire import PER_RUN
 
 _OWN = PER_RUN | {"AWX_ISOLATED_DATA_DIR", "ANSIBLE_CACHE_PLUGIN_CONNECTION"}
@@ -72,8 +73,8 @@ class Refresh:
     """Loaders of plugins that have noted our working folder as a place to look."""
     ahead: frozenset[str]
     """Plugins, by the names of their Python modules, that a process which has only just begun has not loaded."""
-    sources: Mapping[str, CodeType]
-    """Plugins that each run loads itself, compiled, by their paths."""
+    sources: Mapping[Stamp, CodeType]
+    """Plugins that each run loads itself, compiled."""
 
     @classmethod
     def of(cls, model: Model) -> Refresh:
@@ -200,10 +201,11 @@ def _searching(scratch: str) -> tuple[Any, ...]:
     )
 
 
-def _load_as_if_anew(ahead: set[str], sources: Mapping[str, CodeType]) -> None:
+def _load_as_if_anew(ahead: set[str], sources: Mapping[Stamp, CodeType]) -> None:
     """Where Ansible loads a plugin from another file than the one that was loaded ahead, let it."""
     load = PluginLoader._load_module_source  # noqa: SLF001 - there is no other way in
     signature = inspect.signature(load)
+    compiled = {path for path, *_ in sources}
 
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(self, *args, **kwargs).arguments
@@ -213,13 +215,20 @@ def _load_as_if_anew(ahead: set[str], sources: Mapping[str, CodeType]) -> None:
             ahead.discard(full_name)
             if not _same_file(sys.modules[full_name], path):
                 del sys.modules[full_name]
-                definitions = constants.config._plugins.get(self.type, {})  # noqa: SLF001 - as above
-                definitions.pop(full_name.rpartition(".")[2], None)
-        if full_name not in sys.modules and path in sources:
-            return _execute(full_name, path, sources[path])
+                _forget_settings(self.type, full_name.rpartition(".")[2])
+        if full_name not in sys.modules and path in compiled:
+            seen = stamp(path)
+            if seen and seen in sources:
+                return _execute(full_name, path, sources[seen])
+            _forget_settings(self.type, Path(path).stem)
         return load(self, *args, **kwargs)
 
     PluginLoader._load_module_source = checked  # noqa: SLF001 - as above
+
+
+def _forget_settings(kind: str, plugin: str) -> None:
+    """Have Ansible read anew what a plugin's documentation says of its settings."""
+    constants.config._plugins.get(kind, {}).pop(plugin, None)  # noqa: SLF001 - there is no other way in
 
 
 def _execute(name: str, path: str, code: CodeType) -> ModuleType:

@@ -27,11 +27,15 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
-from runner.engine.warm.payload import Entry, Payload
+from runner.engine.warm.payload import Entry, Payload, digest_of
 
 _OURS = ("ansible", "ansible_collections")
+
+
+Codes: TypeAlias = Mapping[tuple[str, bytes], CodeType]
+"""What was compiled, by path and digest: a file may have been changed since."""
 
 
 def is_ours(name: str) -> bool:
@@ -46,8 +50,8 @@ class World:
     modules: Mapping[str, ModuleType]
     entries: Mapping[str, Entry]
     """What each of `modules` was loaded from."""
-    codes: Mapping[str, CodeType]
-    """Compiled modules that run as `__main__`, by their path."""
+    codes: Codes
+    """Compiled modules that run as `__main__`."""
     path: tuple[str, ...]
     """`sys.path` of an interpreter that started for a module."""
     shared: frozenset[str]
@@ -71,13 +75,14 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
     disagree about a name the first counts.
     """
     entries: dict[str, Entry] = {}
-    codes: dict[str, CodeType] = {}
+    codes: dict[tuple[str, bytes], CodeType] = {}
     for payload in payloads:
         for name, entry in payload.entries.items():
             entries.setdefault(name, entry)
         main = payload.entries[payload.name]
-        with contextlib.suppress(SyntaxError, ValueError):
-            codes[main.path] = compile(main.read(), main.path, "exec", dont_inherit=True)
+        with contextlib.suppress(SyntaxError, ValueError, OSError):
+            source = main.read()
+            codes[main.path, digest_of(source)] = compile(source, main.path, "exec", dont_inherit=True)
     mains = {payload.name for payload in payloads}
     with _aside(path):
         before = list(sys.meta_path)
@@ -128,9 +133,7 @@ def _home(thing: Any) -> str:
 class Finder:
     """Finds what a payload holds, and of our packages nothing else, as if the payload were all that there is."""
 
-    def __init__(
-        self, entries: Mapping[str, Entry], codes: Mapping[str, CodeType], archives: Mapping[str, str]
-    ) -> None:
+    def __init__(self, entries: Mapping[str, Entry], codes: Codes, archives: Mapping[str, str]) -> None:
         """`archives` names, for modules that shall seem to, where the archive stands that they are read from."""
         self._entries = entries
         self._codes = codes
@@ -159,7 +162,7 @@ class Finder:
 class _Loader(importlib.machinery.SourceFileLoader):
     """Loads one entry, from memory where it stands on no file."""
 
-    def __init__(self, name: str, entry: Entry, codes: Mapping[str, CodeType]) -> None:
+    def __init__(self, name: str, entry: Entry, codes: Codes) -> None:
         super().__init__(name, entry.path)
         self._entry = entry
         self._codes = codes
@@ -169,7 +172,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return self._entry.is_package
 
     def get_code(self, fullname: str) -> CodeType | None:
-        known = self._codes.get(self._entry.path)
+        known = self._codes.get((self._entry.path, self._entry.digest))
         if known is not None:
             return known
         if self._entry.source is not None:

@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from ansible.plugins.loader import init_plugin_loader
 
 from runner.engine.warm import payload
-from runner.engine.warm.payload import Entry, Payload
+from runner.engine.warm.payload import Entry, NotPlain, Payload
+from runner.engine.warm.stamps import Stamp, stamp
+from tests.forks import in_a_fork
 
 
 @pytest.fixture
@@ -18,11 +21,11 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def resolved(path: Path, around: tuple[payload.Stamp, ...] = ()) -> Payload:
-    status = path.stat()
+def resolved(path: Path, around: tuple[Stamp, ...] = ()) -> Payload:
     entry = Entry(str(path), b"", is_package=False, source=None, is_builtin=False)
-    stamps = ((str(path), status.st_mtime_ns, status.st_size),)
-    return Payload("own.module", str(path), {"own.module": entry}, stamps, around, starts_anew=False)
+    seen = stamp(str(path))
+    assert seen
+    return Payload("own.module", str(path), {"own.module": entry}, (seen,), around, starts_anew=False)
 
 
 def test_a_payload_stands_for_as_long_as_nothing_changes(module: Path) -> None:
@@ -35,6 +38,28 @@ def test_a_payload_falls_when_a_file_of_it_is_written(module: Path) -> None:
     module.write_text("pass  # more\n", encoding="utf-8")
 
     assert not known.stands(())
+
+
+def test_a_payload_falls_when_another_file_of_the_same_age_and_size_takes_the_place_of_one(module: Path) -> None:
+    known = resolved(module)
+    status = module.stat()
+    other = module.with_name("other.py")
+    other.write_text("pasS\n", encoding="utf-8")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    other.replace(module)
+
+    assert not known.stands(())
+
+
+def test_a_module_that_is_written_while_it_is_resolved_is_not_taken_for_what_it_was(module: Path) -> None:
+    source = b"import os\n"  # as it was when it was read
+
+    def act() -> object:
+        init_plugin_loader([])
+        return payload.resolve("own", str(module), source)
+
+    assert in_a_fork(act) == repr(NotPlain(f"{module} is being written"))
 
 
 def test_a_payload_falls_when_a_file_of_it_is_gone(module: Path) -> None:

@@ -1,0 +1,107 @@
+"""What Ansible reads out of Python files to know what a module needs, read once for many modules.
+
+Payloads of modules share most of their files, and Ansible parses all of them for each: half of what a fork server's
+start would cost. Owns what is known of a file while modules are resolved, and forgets it afterwards. Must be imported
+only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ansible.executor import module_common
+
+_ansible: Any = module_common
+_WHAT_IS_FOUND = ("submodules", "optional_imports", "embeds")
+"""What Ansible asks a finder for; the tree that it found this in is not kept."""
+
+
+@contextlib.contextmanager
+def parsed_once() -> Iterator[None]:
+    """Have Ansible parse no file twice within."""
+    known = _Known(_ansible.ModuleDepFinder, {})
+    known.stand_in()
+    try:
+        yield
+    finally:
+        known.stand_aside()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unparsed:
+    """Stands for the tree of a file that was parsed before."""
+
+    source: Any
+    file: str
+
+    def parse(self) -> ast.Module:
+        tree: ast.Module = ast.parse(self.source, self.file)
+        return tree
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What Ansible's own finder has found."""
+
+    finder: Any
+    found: dict[bytes, dict[object, SimpleNamespace]]
+    """By the digest of a file, and what else decides about its imports: its name, and whether it is a package."""
+
+    def stand_in(self) -> None:
+        """Have Ansible ask here."""
+        _ansible.ModuleDepFinder, _ansible.compile = self.find, self.compile
+
+    def stand_aside(self) -> None:
+        """Have it ask as ever."""
+        _ansible.ModuleDepFinder = self.finder
+        del _ansible.compile  # the name is Python's own again
+
+    def compile(self, source: Any, file: str, mode: str, flags: int = 0) -> Any:
+        """Stand in for `compile` where Ansible parses."""
+        if flags != ast.PyCF_ONLY_AST:
+            return compile(source, file, mode, flags)
+        digest = _digest(source)
+        if digest in self.found:
+            return _Unparsed(source, file)
+        tree: Any = _Unparsed(source, file).parse()
+        tree.digest = digest
+        return tree
+
+    def find(self, name: str, given: Any, *package: bool, **named: bool) -> Any:
+        """Stand in for the finder. `given` is a tree before ansible-core 2.21, since then the source.
+
+        Of the modules themselves, each of which comes once, Ansible does not say whether they are packages.
+        """
+        if not package and not named:
+            return self._look(name, given)
+        digest = _digest_of(given)
+        key = (name, package, *named.values())
+        known = self.found.setdefault(digest, {})
+        if key not in known:
+            finder = self._look(name, given, *package, **named)
+            known[key] = SimpleNamespace(**{each: getattr(finder, each, ()) for each in _WHAT_IS_FOUND})
+        return known[key]
+
+    def _look(self, name: str, given: Any, *package: bool, **named: bool) -> Any:
+        self.stand_aside()  # it parses itself since ansible-core 2.21, and finds its base class by its own name
+        try:
+            return self.finder(name, given.parse() if isinstance(given, _Unparsed) else given, *package, **named)
+        finally:
+            self.stand_in()
+
+
+def _digest_of(given: Any) -> bytes:
+    if isinstance(given, ast.Module):
+        digest: bytes = given.digest  # type: ignore[attr-defined]  # see `compile`
+        return digest
+    return _digest(given.source if isinstance(given, _Unparsed) else given)
+
+
+def _digest(source: Any) -> bytes:
+    return hashlib.blake2b(source if isinstance(source, bytes) else str(source).encode(), digest_size=16).digest()

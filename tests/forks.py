@@ -1,0 +1,27 @@
+"""What changes a process for good is looked at in one that ends afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+
+def in_a_fork(act: Callable[[], object]) -> str:
+    """Return what this returns, or raises, as its `repr`."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "w", encoding="utf-8") as stream:
+                try:
+                    stream.write(repr(act()))
+                except BaseException as error:  # noqa: BLE001 - it is what is shown
+                    stream.write(repr(error))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as stream:
+        said = stream.read()
+    os.waitpid(pid, 0)
+    return said
