@@ -25,3 +25,12 @@ def in_a_fork(act: Callable[[], object]) -> str:
         said = stream.read()
     os.waitpid(pid, 0)
     return said
+
+
+def load_plugins(*collections: str) -> None:
+    """Have Ansible load plugins, with collections of these folders, wherever it looked before. Only for a fork."""
+    from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - only where it is wanted
+    from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder  # noqa: PLC0415 - as above
+
+    _AnsibleCollectionFinder._remove()
+    init_plugin_loader(list(collections))

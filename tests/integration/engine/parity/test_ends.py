@@ -80,13 +80,16 @@ async def test_a_playbook_that_is_terminated_ends_the_run(parity: Parity) -> Non
     await parity.interrupted("module", Outcome.DIED, kill(signal.SIGTERM, playbook))
 
 
-@pytest.mark.long  # failed once after others of this folder, and not alone
 async def test_a_run_goes_on_without_its_fork_server_and_the_next_one_gets_another(parity: Parity) -> None:
-    before = []
+    await parity.engine.settle()  # whatever servers there are stay, unless they are killed here
+    engines = ["exec", parity.name]
+    killed: list[int] = []
 
     def act(hanging: Hanging) -> None:
-        before.extend(parity.engine.servers)
-        for pid in parity.engine.servers:
+        # Not while the cold run hangs too: of servers that die young one after another the next run gets none.
+        if engines.pop(0) == "warm":
+            killed.extend(parity.engine.servers)
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
         (hanging.work / "go").touch()
 
@@ -96,8 +99,8 @@ async def test_a_run_goes_on_without_its_fork_server_and_the_next_one_gets_anoth
     assert cold.task("another module")["stdout"] == "after"
     assert following.result.outcome is Outcome.SUCCEEDED
     assert parity.engine.problem is None
-    assert before or parity.name == "exec"
-    assert not set(before) & set(parity.engine.servers)
+    assert killed or parity.name == "exec"
+    assert not set(killed) & set(parity.engine.servers)
 
 
 async def test_runs_at_once_see_nothing_of_each_other(parity: Parity) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import ansible
 import pytest
-from ansible.plugins.loader import init_plugin_loader, lookup_loader
+from ansible.plugins.loader import lookup_loader
 
 from runner.engine.warm import fingerprint
-from tests.forks import in_a_fork
+from tests.forks import in_a_fork, load_plugins
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def watched(collections: Path, *imports: str) -> set[str]:
     """Return what is watched where these have been imported."""
 
     def act() -> object:
-        init_plugin_loader([str(collections)])
+        load_plugins(str(collections))
         for name in imports:
             __import__(name)
         return fingerprint.watched()
@@ -72,7 +72,7 @@ def test_folders_of_plugins_that_are_configured_are_watched_with_their_files(col
     (tmp_path / "lookups" / "own.py").write_text("", encoding="utf-8")
 
     def act() -> object:
-        init_plugin_loader([str(collections)])
+        load_plugins(str(collections))
         lookup_loader.config = [str(tmp_path / "lookups")]
         found = fingerprint.watched()
         return str(tmp_path / "lookups") in found, str(tmp_path / "lookups" / "own.py") in found

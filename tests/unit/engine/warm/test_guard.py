@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.plugins.loader import filter_loader, init_plugin_loader, lookup_loader
+from ansible.plugins.loader import filter_loader, lookup_loader
 
 from runner.engine.warm import guard
 from runner.engine.warm.guard import HandedOver, Inside, NeedsFork
-from tests.forks import in_a_fork
+from tests.forks import in_a_fork, load_plugins
 
 
 def inside(**fields: Any) -> tuple[Inside, list[str]]:
@@ -94,7 +94,7 @@ def checked(name: str, folder: Path | None = None) -> str:
     """Return what comes of a filter's name in a template of a task without a fork."""
 
     def act() -> object:
-        init_plugin_loader([])
+        load_plugins()
         if folder:
             filter_loader.add_directory(str(folder))
         known = guard._Known(filter_loader)
@@ -133,7 +133,7 @@ def test_filters_of_the_project_that_do_harm_when_they_are_loaded_do_none(tmp_pa
 @pytest.mark.parametrize(("name", "known"), [("env", True), ("pipe", False), ("url", False), ("none.such", False)])
 def test_lookups_that_only_read_are_known(name: str, *, known: bool) -> None:
     def act() -> object:
-        init_plugin_loader([])
+        load_plugins()
         return guard._is_core(lookup_loader, name, guard._LOOKUPS)
 
     assert in_a_fork(act) == repr(known)

@@ -8,12 +8,11 @@ from typing import Any
 import ansible
 import pytest
 from ansible.executor import module_common
-from ansible.plugins.loader import init_plugin_loader
 
 from runner.engine.warm import payload
 from runner.engine.warm.parsed_once import parsed_once
 from runner.engine.warm.payload import Payload
-from tests.forks import in_a_fork
+from tests.forks import in_a_fork, load_plugins
 
 MODULES = Path(ansible.__file__).parent / "modules"
 NAMES = ("ping", "stat")
@@ -37,7 +36,7 @@ def note_parses(into: list[str]) -> None:
 
 def test_payloads_are_the_same_and_no_file_is_parsed_twice() -> None:
     def act() -> object:
-        init_plugin_loader([])
+        load_plugins()
         alone = [resolved(name) for name in NAMES]
         parses: list[str] = []
         note_parses(parses)

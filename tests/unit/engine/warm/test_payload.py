@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible.plugins.loader import init_plugin_loader
 
 from runner.engine.warm import payload
 from runner.engine.warm.payload import Entry, NotPlain, Payload
 from runner.engine.warm.stamps import Stamp, stamp
-from tests.forks import in_a_fork
+from tests.forks import in_a_fork, load_plugins
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_a_module_that_is_written_while_it_is_resolved_is_not_taken_for_what_it_
     source = b"import os\n"  # as it was when it was read
 
     def act() -> object:
-        init_plugin_loader([])
+        load_plugins()
         return payload.resolve("own", str(module), source)
 
     assert in_a_fork(act) == repr(NotPlain(f"{module} is being written"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,14 @@ class Cold(ColdStarter):
 
 
 class Standing:
-    """A server that is there, until it is closed."""
+    """A server that is there, until it is closed or dies."""
 
-    pid, runs, started_at = 4711, 0, 0.0
+    pid, runs = 4711, 0
+    started_at = math.inf  # whenever it dies, it is young
 
     def __init__(self) -> None:
         self._closed = asyncio.Event()
+        self._how = ""
 
     async def is_current(self) -> bool:
         return True
@@ -40,7 +43,11 @@ class Standing:
 
     async def died(self) -> str:
         await self._closed.wait()
-        return ""
+        return self._how
+
+    def die(self) -> None:
+        self._how = "killed by signal 9"
+        self._closed.set()
 
     async def close(self) -> None:
         self._closed.set()
@@ -52,6 +59,7 @@ class Launches:
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.at: list[float] = []
+        self.servers: list[Standing] = []
 
     async def __call__(self, environment: Mapping[str, str], folder: Path, wanted: Load) -> Any:
         del environment, folder, wanted
@@ -59,7 +67,8 @@ class Launches:
         await asyncio.sleep(0.1)
         if self.reason:
             raise ServerError(self.reason)
-        return Standing()
+        self.servers.append(Standing())
+        return self.servers[-1]
 
 
 def pool(launches: Launches) -> Pool:
@@ -153,6 +162,40 @@ def test_what_runs_learned_is_no_problem(virtually: Virtually) -> None:
         warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
 
         assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_that_dies_young_is_replaced_at_once_and_is_no_problem(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+
+        launches.servers[-1].die()
+        await asyncio.sleep(0.5)
+
+        assert (len(launches.servers), warm.servers(), warm.problem) == (2, [4711], None)
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_where_one_server_after_another_dies_young_runs_go_the_cold_way_for_a_while(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        for _ in range(2):
+            launches.servers[-1].die()
+            await asyncio.sleep(0.5)
+
+        assert warm.problem == "the fork server died soon after its start (killed by signal 9)"
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+        await asyncio.sleep(1)
+        assert (warm.servers(), warm.problem) == ([4711], None)
         await warm.close()
 
     virtually(scenario())
