@@ -45,6 +45,7 @@ from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.onlookers import Onlookers
 from runner.oversight import Oversight
+from runner.privileges import Privileges
 from runner.proxy.catalog import Catalog
 from runner.proxy.footprints import Footprints
 from runner.proxy.identity import Identities
@@ -123,6 +124,7 @@ class _Operator:
         )
         self._environment = {**paths.ansible_environment(self._places), **access.environment(os.environ)}
         self._oversight = Oversight(settings)
+        self._privileges = Privileges(settings, loaded.watches)
         self._controllers: dict[GVK, Controller] = {}
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -133,7 +135,7 @@ class _Operator:
         settings = self._settings
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context)
-            client = await stack.enter_async_context(Client(credentials))
+            client = await stack.enter_async_context(Client(credentials, noted=self._privileges.noted))
             await self._oversight.open_probes(stack)
             if not await self._greet(client):
                 return 0
@@ -167,10 +169,11 @@ class _Operator:
             await self._open_user_metrics(stack)
             self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
-            self._oversight.watch(self._controllers.values())
-            self._oversight.health.add("engine", engine.unmet, grace=0.0)
+            self._oversight.watch(self._controllers.values(), engine.unmet)
             await self._oversight.open_metrics(stack, self._exposition, client)
-            await self._work(engine, [dependents.follow(), references.follow()], holding)
+            stack.callback(self._privileges.close)
+            followed = [dependents.follow(), references.follow(), self._privileges.follow(client, discovery)]
+            await self._work(engine, followed, holding)
         return 0
 
     def _engine(self) -> RunEngine:
@@ -220,6 +223,7 @@ class _Operator:
             client.credentials,
             identities,
             [
+                *self._privileges.handlers(),
                 Secrets(),
                 Catalog(clock, served.forget),
                 Negotiate(),
@@ -229,9 +233,8 @@ class _Operator:
                 Writes(served, client, onlookers),
             ],
         )
-        port = await proxy.start(access.LOOPBACK, self._settings.proxy_port)
+        _log.info("Proxy listens", port=await proxy.start(access.LOOPBACK, self._settings.proxy_port))
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
-        _log.info("Proxy listens", port=port)
         self._oversight.follow_proxy(SelfTest(proxy.url))
         inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
         environment = access.secrets_in(os.environ)
@@ -322,8 +325,7 @@ class _Operator:
             period=settings.reconcile_period,
             health_conditions=settings.health_conditions,
         )
-        account = watch.service_account or None
-        selector = watch.selector or None
+        account, selector = watch.service_account or None, watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
         return Controller(watch, informer, reconciler, self._metrics, shared.references, workers, shared.slots)
 

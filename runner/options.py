@@ -289,6 +289,13 @@ _ANSIBLE = (
 _CLUSTER = (
     Option("kubeconfig", "", _text, "which cluster; default: $KUBECONFIG, the pod's own, ~/.kube/config", "FILE"),
     Option("context", "", _text, "context of the kubeconfig; default: its current one", "NAME"),
+    Option(
+        "record-rbac",
+        "",
+        _text,
+        "write the Roles that the operator and its runs are seen to need into this file, and add to what it holds",
+        "FILE",
+    ),
     Option("proxy-port", "8888", port, "port of the proxy for runs, on loopback; 0: a free one", "PORT"),
 )
 _ENDPOINTS = (

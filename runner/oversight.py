@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from runner import endpoints, log, metrics_endpoint
 from runner.controller import Controller
 from runner.endpoints import Address
-from runner.health import Health
+from runner.health import Health, Question
 from runner.kube.client import Client
 from runner.kube.reviews import Reviews
 from runner.metrics_endpoint import Text
@@ -44,8 +44,9 @@ class Oversight:
         self._proxy = proxy
         self.health.add("proxy", lambda: proxy.problem, live=True)
 
-    def watch(self, controllers: Iterable[Controller]) -> None:
-        """Have the kinds' watches looked at."""
+    def watch(self, controllers: Iterable[Controller], engine: Question) -> None:
+        """Have the kinds' watches looked at, and whether runs get the engine that was asked for."""
+        self.health.add("engine", engine, grace=0.0)
         for controller in controllers:
             name = check_name(controller.watch.gvk)
             self.health.add(f"watch/{name}", controller.problem)

@@ -61,6 +61,7 @@ class Settings:
     """Print the whole output of a run when it ends."""
     kubeconfig: str | None
     context: str | None
+    record_rbac: Path | None
     proxy_port: int
     health_probe_bind_address: str
     """`host:port`, `:port` or `0`."""
@@ -155,6 +156,7 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
         "warm_without": values["warm_without"] or frozenset(),
         "kubeconfig": values["kubeconfig"] or None,
         "context": values["context"] or None,
+        "record_rbac": Path(values["record_rbac"]).absolute() if values["record_rbac"] else None,
         "metrics_cert_path": Path(values["metrics_cert_path"]) if values["metrics_cert_path"] else None,
     }
     settings = Settings(

@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
@@ -38,6 +38,8 @@ from runner.kube.sockets import Sockets
 from runner.objects import Object, ObjectKey
 
 Params = Mapping[str, str]
+Noted: TypeAlias = Callable[[str, str, Params, str, int], None]
+"""Takes a call's method, path, query, type of content, and the status of its answer."""
 
 _USER_AGENT = (
     f"ansible-operator/{__version__} ({platform.system().lower()}/{platform.machine()}) "
@@ -125,8 +127,10 @@ class _Call:
 class Client:
     """Talks to one API server. An asynchronous context manager."""
 
-    def __init__(self, credentials: Credentials, limits: Limits | None = None) -> None:
+    def __init__(self, credentials: Credentials, limits: Limits | None = None, noted: Noted | None = None) -> None:
+        """`noted` is told of each call that was answered."""
         self.credentials = credentials
+        self._noted = noted
         self._limits = limits or Limits()
         self._warnings = answers.Warnings()
         self._calls: aiohttp.ClientSession | None = None
@@ -293,6 +297,8 @@ class Client:
                 await credentials.refresh()
                 raise
             self._warnings.note(str(call), answer.headers.getall("Warning", ()))
+            if self._noted is not None:
+                self._noted(call.method, call.path, call.params, call.content_type, answer.status)
             if answer.status >= _BAD_REDIRECT:
                 async with answer:
                     raise answers.error(str(call), answer.status, answer.headers, await answer.read())

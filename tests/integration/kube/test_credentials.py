@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from runner.devcluster import DevCluster
-from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 from runner.kube import auth
 from runner.kube.auth import Credentials, Surroundings
 from runner.kube.client import Client, PatchType
@@ -67,6 +67,42 @@ async def test_a_pod_is_its_service_account(pod: Credentials, namespace: str) ->
         resource = await Discovery(client).find(CONFIG_MAP)
         with pytest.raises(ForbiddenError, match=r"cannot get resource.*Role"):
             await client.get(resource, ObjectKey(namespace, "kube-root-ca.crt"))
+
+
+async def test_a_token_that_was_renewed_comes_into_use_when_the_last_one_ends(
+    pod: Credentials, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """Tokens of a pod end with what they are bound to; here that is a Secret."""
+    secrets = await Discovery(client).find(GVK("", "v1", "Secret"))
+    bound = await client.create(secrets, namespace, {"metadata": {"name": "bound"}})
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": "bound", "uid": bound["metadata"]["uid"]}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/operator/token"
+    first = await client.request("POST", path, body={"spec": {"boundObjectRef": reference}})
+    second = await client.request("POST", path, body={"spec": {}})
+    file = tmp_path / "token"
+    file.write_text(first["status"]["token"])
+    pod._token.forget()
+    async with Client(pod) as ours:
+        assert (await name_of(ours)).endswith(":operator")
+        await client.delete(secrets, ObjectKey(namespace, "bound"))
+        fixed = tmp_path / "first"
+        document = yaml.safe_load(pod.kubeconfig_text())
+        document["users"][0]["user"] = {"token": first["status"]["token"]}
+        fixed.write_text(yaml.safe_dump(document))
+        async with Client(await auth.load(str(fixed), None)) as old, asyncio.timeout(60):
+            while await is_known(old):
+                await asyncio.sleep(0.1)
+        file.write_text(second["status"]["token"])
+        assert (await name_of(ours)).endswith(":operator")
+
+
+async def is_known(client: Client) -> bool:
+    """Whether the API server knows who asks; it remembers a token for some seconds after its end."""
+    try:
+        await name_of(client)
+    except UnauthorizedError:
+        return False
+    return True
 
 
 async def test_impersonation_reaches_the_server(connected: Connect) -> None:

@@ -1,0 +1,195 @@
+"""Least privilege, judged by the real authorizer: what is missing is named, and what was recorded is enough."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import urllib3
+import yaml
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+
+ROOT = Path(__file__).resolve().parents[3]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+LACKS = "The operator lacks a right that it needs"
+KIND = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
+# What the scaffold of the Go operator grants: config/rbac/role.yaml and leader_election_role.yaml of a project.
+ALL = ["create", "delete", "get", "list", "patch", "update", "watch"]
+SCAFFOLD = [
+    {"apiGroups": [""], "resources": ["secrets", "pods", "pods/exec", "pods/log"], "verbs": ALL},
+    {"apiGroups": ["apps"], "resources": ["deployments", "daemonsets", "replicasets", "statefulsets"], "verbs": ALL},
+    {"apiGroups": ["test.example.com"], "resources": ["things", "things/status", "things/finalizers"], "verbs": ALL},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ALL},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+SECRET = """
+    - name: Make a Secret
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Secret
+          metadata:
+            name: "{{ ansible_operator_meta.name }}"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          stringData: {size: "{{ size | string }}"}
+    - name: Tell how large it is
+      operator_sdk.util.k8s_status:
+        api_version: test.example.com/v1
+        kind: Thing
+        name: "{{ ansible_operator_meta.name }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        status: {size: "{{ size }}"}
+"""
+
+
+def with_rules(project: Project, rules: list[dict[str, Any]]) -> None:
+    """Let the operator's account have these rules and nothing else."""
+    path = f"{RBAC}/clusterroles/operator-{project.namespace}"
+    project.api.call("PUT", path, {**project.api.call("GET", path), "rules": rules})
+
+
+def broken(operator: Operator) -> list[str]:
+    (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", retries=False).data.decode()
+    return [line for line in text.splitlines() if line.startswith("[-]")]
+
+
+def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_are_given(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    space = project.namespace
+    project.role("thing", "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing", finalizer={"name": "test.example.com/end", "role": "thing"})
+    given = project.api.call("GET", f"{RBAC}/clusterroles/operator-{space}")["rules"]
+    little = {"apiGroups": ["test.example.com"], "resources": ["things"], "verbs": ["get"]}
+    with_rules(project, [little])
+    operator = project.start(ready=False)
+    eventually(lambda: len(operator.lines(msg=LACKS)) == 2, "two resources to be named")
+    account = f"system:serviceaccount:{space}:operator"
+    head = f"in namespace {space} (as {account}); add to its Role: {{apiGroups: [test.example.com], resources: "
+    assert sorted(line["problem"] for line in operator.lines(msg=LACKS)) == [
+        f"forbidden: list, patch, watch things.test.example.com {head}[things], verbs: [list, patch, watch]}}",
+        f"forbidden: patch things.test.example.com/status {head}[things/status], verbs: [patch]}}",
+    ]
+    refused = "[-]watch/thing.v1.test.example.com failed: failing: "
+    eventually(
+        lambda: any(refused in line and 'cannot watch resource "things"' in line for line in broken(operator)),
+        "the probe to name the right that the watch lacks",
+    )
+    with_rules(project, given)
+    eventually(operator.is_ready, "the rights to count")
+    things.create("one", {})
+    things.await_success("one")
+    things.delete("one")
+    things.await_gone("one")
+
+
+def test_what_a_go_operators_scaffold_grants_is_enough(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    space = project.namespace
+    with_rules(project, SCAFFOLD)
+    project.role("thing", SECRET)
+    project.role("end", "- name: Say goodbye\n  ansible.builtin.debug: {msg: goodbye}\n")
+    project.watch("thing", finalizer={"name": "test.example.com/end", "role": "end"})
+    operator = project.start("--leader-elect", "--leader-election-id=it", f"--leader-election-namespace={space}")
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    secret = f"/api/v1/namespaces/{space}/secrets/one"
+    assert api.call("GET", secret)["metadata"]["ownerReferences"][0]["name"] == "one"
+    api.call("DELETE", secret)
+    eventually(lambda: api.call("GET", secret), "the Secret to come back")
+    eventually(lambda: (things.get("one") or {})["status"].get("size") is not None, "what the role says of it")
+    things.delete("one")
+    things.await_gone("one")
+    assert [line["problem"] for line in operator.lines(msg=LACKS)] == []
+    assert [line for line in operator.lines(level="error") if "forbidden" in str(line)] == []
+    assert operator.stop() == 0
+
+
+CONFINE = """
+mount --make-rprivate /
+mount --bind "$1" "$1"
+mount -o remount,ro,bind /
+shift
+exec unshare --user --map-user=12345 --map-group=0 setpriv --no-new-privs "$@"
+"""
+
+
+def confined(project: Project) -> list[str]:
+    """A command that runs another as the Deployment of config/manager has it run.
+
+    As a user whom nobody has heard of, of group 0, without capabilities, where nothing can be written but below
+    the project's folder. Where such a place cannot be made the command is empty.
+    """
+    command = ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", str(project.folder)]
+    works = subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0
+    return command if works else []
+
+
+def confined_environment(project: Project) -> dict[str, str]:
+    """What the container has for `/tmp`, and a home where nothing can be written."""
+    scratch = project.folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    return {"TMPDIR": str(scratch), "HOME": "/proc/none"}
+
+
+def live(project: Project, eventually: Eventually, *flags: str, within: Sequence[str] = ()) -> Operator:
+    """Let a Memcached of the sample be made, and go; return the operator, which has ended."""
+    api, space = project.api, project.namespace
+    memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
+    entry = f"/api/v1/namespaces/default/configmaps/memcached.{space}.mc"
+    operator = project.start("--namespace=default", *flags, environment=confined_environment(project), within=within)
+    api.call("POST", memcacheds, {**KIND, "metadata": {"name": "mc"}, "spec": {"size": 1}})
+    ended = operator.await_line("Run ended", name="mc")
+    assert ended["outcome"] == "succeeded", operator.log[-4000:]
+    assert api.call("GET", entry)["data"]["size"] == "1"
+    api.call("DELETE", f"{memcacheds}/mc")
+    eventually(lambda: api.call("GET", f"{memcacheds}/mc") is None, f"the Memcached to go:\n{operator.log[-4000:]}")
+    assert api.call("GET", entry) is None
+    assert operator.stop() == 0
+    return operator
+
+
+@pytest.mark.full
+def test_the_sample_runs_with_nothing_but_the_rights_that_were_recorded_and_as_nobody_in_particular(
+    project: Project, api: Api, eventually: Eventually
+) -> None:
+    space = project.namespace
+    shutil.copytree(ROOT / "roles", project.folder / "roles")
+    finalizer = {"name": "cache.example.com/finalizer", "role": "memcached_finalizer"}
+    watch = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
+    project.watches.append({**watch, "finalizer": finalizer})
+    project.bind_everywhere()
+    record = project.folder / "recorded.yaml"
+    first = live(project, eventually, f"--record-rbac={record}")
+    assert first.lines(msg=LACKS) == []
+
+    wide = f"operator-{space}"
+    api.call("DELETE", f"{RBAC}/clusterrolebindings/{wide}")
+    api.call("DELETE", f"{RBAC}/namespaces/{space}/rolebindings/{wide}")
+    roles = list(yaml.safe_load_all(record.read_text()))
+    assert {(role["kind"], role["metadata"].get("namespace")) for role in roles} == {
+        ("Role", space),
+        ("Role", "default"),
+    }
+    for role in roles:
+        name, where = f"{space}-recorded", f"{RBAC}/namespaces/{role['metadata']['namespace']}"
+        api.apply(f"{where}/roles/{name}", {**role, "metadata": {"name": name}})
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": space}],
+        }
+        api.apply(f"{where}/rolebindings/{name}", binding)
+    second = live(project, eventually, within=confined(project))
+    assert [line for line in second.lines() if "forbidden" in str(line)] == []
