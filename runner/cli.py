@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from runner import __version__, cli_text
+from runner import __version__, cli_text, logs_cli
 from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.options import GROUPS, OPTIONS, Option
@@ -117,6 +117,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         if option.flag in _VALIDATE_OPTIONS:
             _add(validate, option)
     validate.add_argument("--strict", action="store_true", help="warnings are errors")
+    logs_cli.add_commands(commands)
     _command(commands, "version", _version, "show the versions of this program and what it works with", "", "")
     scaffold_cli.add_commands(commands)
     packaging_cli.add_commands(schema_cli.add_commands(commands))

@@ -23,6 +23,7 @@ first steps:
   ansible-operator validate            check ./watches.yaml and the roles it names
   ansible-operator cluster up          start a control plane on this machine, for trying
   ansible-operator run                 run the operator on the cluster of your kubeconfig
+  ansible-operator logs KIND/NAME      show what the last run of an object said
 
 `ansible-operator COMMAND --help` tells more about each. Exit codes: 0 all is well, 1 it failed while running,
 2 what was given cannot be used."""

@@ -1,0 +1,133 @@
+"""What runs say: found again by `ansible-operator logs`, and by `kubectl logs` in a pod that kwok plays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.devcluster import kwok
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+
+OPENING = "--------------------------- Ansible Task StdOut -------------------------------"
+_ROLE = """
+- name: Before the gate
+  ansible.builtin.debug: {msg: "size {{ size }} of {{ ansible_operator_meta.name }}"}
+- name: Wait at the gate
+  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 120, sleep: 1}
+  when: gate is defined
+- name: After the gate
+  ansible.builtin.debug: {msg: "{{ item }} of {{ ansible_operator_meta.name }}"}
+  loop: [bread, milk]
+"""
+
+
+@pytest.fixture
+def logs(project: Project) -> Callable[..., subprocess.Popen[str]]:
+    """Start `ansible-operator logs`, as whoever is on the operator's machine would."""
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [str(Path(sys.executable).with_name("ansible-operator")), "logs", *arguments]
+        command.append(f"--runner-dir={project.folder / 'runs'}")
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+def _whose(line: str) -> str:
+    """The name of the object that a heading speaks of; empty where it is no heading."""
+    fields = json.loads(line) if line.startswith("{") else {}
+    if fields.get("msg") != "Task output":
+        return ""
+    assert fields["gvk"] == "test.example.com/v1, Kind=Thing"
+    assert fields["job"]
+    assert fields["namespace"]
+    name: str = fields["name"]
+    return name
+
+
+def _blocks(log: str) -> list[tuple[str, str]]:
+    """Each block of task output with the name in the line before it."""
+    found: list[tuple[str, str]] = []
+    for part in log.split(f"\n{OPENING}\n")[1:]:
+        text, closing, _ = part.partition("\n" + "-" * len(OPENING) + "\n")
+        assert closing, "a block has an end"
+        found.append(("", text))
+    headings = [part.rstrip("\n").rpartition("\n")[2] for part in log.split(f"\n{OPENING}\n")[:-1]]
+    return [(_whose(heading), text) for heading, (_, text) in zip(headings, found, strict=True)]
+
+
+def _show_in_a_pod(devcluster: DevCluster, operator: Operator, namespace: str, file: Path) -> Callable[[], str]:
+    """Have a pod whose log is the operator's, as a kubelet would keep it; return `kubectl logs -c manager` of it."""
+    file.write_text("".join(kwok.log_line(line, datetime.now(UTC)) for line in operator.log.splitlines()))
+    kubectl = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
+    subprocess.run([*kubectl, "run", "manager", "--image=operator"], check=True, capture_output=True)
+    subprocess.run([*kubectl, "wait", "pod/manager", "--for=condition=Ready"], check=True, capture_output=True)
+    devcluster.set_pod_logs(namespace, "manager", file)
+    command = [*kubectl, "logs", "pod/manager", "-c", "manager"]
+    return lambda: subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_what_runs_say_is_found_again(
+    project: Project,
+    things: Things,
+    devcluster: DevCluster,
+    logs: Callable[..., subprocess.Popen[str]],
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    def said(*arguments: str) -> str:
+        with logs(*arguments) as process:
+            return process.communicate()[0]
+
+    project.role("thing", _ROLE)
+    project.watch("thing")
+    operator = project.start()
+    starting = operator.await_line("Starting")
+    assert all(starting[name] for name in ("version", "ansible_core", "ansible_runner", "python", "server", "url"))
+    assert starting["namespaces"] == [things.namespace]
+    assert operator.await_line("Watching")["workers"] > 0
+
+    for name in ("one", "two"):
+        things.create(name, {"size": 1})
+    for name in ("one", "two"):
+        things.await_success(name)
+    things.merge("one", {"spec": {"size": 2}})
+    things.await_success("one")
+    assert "size 2 of one" in said("thing/one", "-n", things.namespace)
+    assert "size 1 of one" in said("things.test.example.com/one", "--previous")
+    with logs("thing/nobody") as refused:
+        assert "no run of thing 'nobody' is kept" in refused.communicate()[1]
+    assert refused.returncode == 1
+
+    gate = tmp_path / "gate"
+    things.create("three", {"size": 3, "gate": str(gate)})
+    eventually(lambda: "TASK [thing : Wait at the gate]" in said("thing/three"), "the run to come to the gate")
+    with logs("thing/three", "--follow") as following:
+        assert following.stdout is not None
+        while "size 3 of three" not in following.stdout.readline():
+            assert following.poll() is None, "it ends when the run does"
+        gate.touch()
+        assert "milk of three" in following.stdout.read()
+    assert following.returncode == 0
+
+    things.await_success("three")
+    assert operator.stop() == 0
+    kubectl_logs = _show_in_a_pod(devcluster, operator, things.namespace, tmp_path / "pod.log")
+    eventually(lambda: "Ansible Task StdOut" in kubectl_logs(), "kwok to know the log")
+    shown = kubectl_logs()
+    assert shown == operator.log
+    blocks = _blocks(shown)
+    assert {name for name, _ in blocks} == {"one", "two", "three"}
+    for name, text in blocks:
+        assert " of " not in text or f" of {name}" in text, "no block has what another run said"
+    assert "Ansible Task Status Event StdOut (test.example.com/v1, Kind=Thing, three/" in shown
