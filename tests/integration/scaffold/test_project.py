@@ -149,6 +149,26 @@ def test_the_installer_holds_all_manifests_in_one_file(sh: Sh, project: Path) ->
     sh("kubectl", "apply", "--dry-run=client", "-f", "dist/install.yaml")
 
 
+def test_what_olm_would_make_of_the_bundle_is_taken_by_the_api_server(sh: Sh, project: Path) -> None:
+    sh("make", "bundle", "VERSION=0.3.0", "IMG=example.org/shop:v0.3.0", "CHANNELS=alpha,stable")
+    manifests = [yaml.safe_load(path.read_text()) for path in (project / "bundle/manifests").iterdir()]
+    (csv,) = (each for each in manifests if each["kind"] == "ClusterServiceVersion")
+    install = csv["spec"]["install"]["spec"]
+    made = [each for each in manifests if each is not csv]
+    for each in install["deployments"]:
+        metadata = {"name": each["name"], "labels": each["label"]}
+        made.append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": each["spec"]})
+    for kind, key in (("ClusterRole", "clusterPermissions"), ("Role", "permissions")):
+        rules = install[key][0]["rules"]
+        rbac = "rbac.authorization.k8s.io/v1"
+        made.append({"apiVersion": rbac, "kind": kind, "metadata": {"name": "of-olm"}, "rules": rules})
+    (project / "made.yaml").write_text(yaml.safe_dump_all(made))
+    told = sh("kubectl", "apply", "--dry-run=server", "--namespace=default", "--filename=made.yaml")
+    assert told.count("(server dry run)") == len(made)
+    owned = {(each["kind"], each["version"]) for each in csv["spec"]["customresourcedefinitions"]["owned"]}
+    assert owned == {("Basket", "v1alpha1"), ("Basket", "v1"), ("Market", "v1alpha1"), ("Secret", "v1alpha1")}
+
+
 def test_make_help_lists_every_target(sh: Sh) -> None:
     told = sh("make", "help")
     assert all(f"  {target} " in told for target in ("run", "docker-build", "deploy", "bundle", "catalog-push"))
