@@ -26,6 +26,8 @@ _MANAGER = "controller-manager"
 _MONITORING = "monitoring.coreos.com"
 _BINDINGS = {"RoleBinding", "ClusterRoleBinding"}
 _ROLES = {"Role", "ClusterRole"}
+_REVIEWS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+"""Groups that answer who somebody is, and what he may."""
 _METRICS_FLAG = "--metrics-bind-address="
 _HELMS = ("helm.sh/chart", *(f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "managed-by")))
 _INSTANCE = "app.kubernetes.io/instance"
@@ -94,6 +96,14 @@ class _Chart:
             (each["roleRef"]["kind"], each["roleRef"]["name"]) for each in documents if each.get("kind") in _BINDINGS
         }
 
+        self._clusterwide = {
+            _name(each)
+            for each in documents
+            if each.get("kind") == "ClusterRole"
+            and all(_REVIEWS.issuperset(rule.get("apiGroups", [""])) for rule in each.get("rules") or [{}])
+        }
+        """ClusterRoles about what there is in the whole cluster only: a Role in a namespace would grant nothing."""
+
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         yield from templates.tree("", self._values(), _ROOT)
         for document in self._documents:
@@ -158,7 +168,7 @@ class _Chart:
     def _right(self, document: Json) -> str:
         """Roles and bindings. Those of the operator in the whole cluster can be had in single namespaces instead."""
         kind, name = str(document["kind"]), _name(document)
-        if kind in {"Role", "RoleBinding"}:
+        if kind in {"Role", "RoleBinding"} or document.get("roleRef", {}).get("name", name) in self._clusterwide:
             marks = Marks()
             return _when("$.Values.rbac.create", marks.write(self._labelled(self._renamed(document, marks), marks)))
         if kind == "ClusterRole" and ("ClusterRole", name) not in self._bound:

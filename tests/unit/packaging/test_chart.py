@@ -81,6 +81,18 @@ def test_rights_in_the_whole_cluster_can_be_had_in_single_namespaces() -> None:
     assert "Namespaced" not in made["clusterrole-viewer-role.yaml"]
 
 
+def test_the_right_to_ask_who_reads_metrics_is_always_one_in_the_whole_cluster() -> None:
+    review = {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
+    made = texts(
+        obj("ClusterRole", "metrics-auth-role", rules=[review]),
+        obj("ClusterRoleBinding", "metrics-auth", roleRef={"kind": "ClusterRole", "name": "shop-metrics-auth-role"}),
+    )
+    for name in ("clusterrole-metrics-auth-role.yaml", "clusterrolebinding-metrics-auth.yaml"):
+        assert "kind: ClusterRole" in made[name]
+        assert "Namespaced" not in made[name]
+        assert made[name].startswith("{{- if $.Values.rbac.create }}")
+
+
 def test_watched_namespaces_of_the_manifests_are_the_default() -> None:
     manager = deployment(env=[{"name": "WATCH_NAMESPACE", "value": "a,b"}])
     made = chart.make([manager], RELEASE)
