@@ -23,6 +23,7 @@ from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
 KUBERNETES, ETCD, KWOK, HELM, PROMETHEUS = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2", "v0.313.5"
+ACTIONLINT = "v1.7.12"
 ASSETS = "KUBEBUILDER_ASSETS"
 
 
@@ -76,6 +77,12 @@ PROMCHECK_KIT = Kit(
     (Program("promcheck", "promcheck", "."),),
 )
 """What promtool consists of, without the clients of all clouds, which take longer to build than a control plane."""
+
+ACTIONLINT_KIT = Kit(
+    "linter of GitHub's workflows",
+    f"actionlint-{ACTIONLINT}",
+    (Program("actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,12 @@ def get_promcheck(environ: Mapping[str, str], progress: TextIO) -> Path:
     return _provide(environ, progress, binaries.PROMCHECK_KIT)["promcheck"]
 
 
+def get_actionlint(environ: Mapping[str, str], progress: TextIO) -> Path:
+    """Return the linter of GitHub's workflows: the one in PATH, else one that is built."""
+    found = shutil.which("actionlint", path=environ.get("PATH"))
+    return Path(found) if found else _provide(environ, progress, binaries.ACTIONLINT_KIT)["actionlint"]
+
+
 def _provide(environ: Mapping[str, str], progress: TextIO, kit: Kit) -> Mapping[str, Path]:
     logs = binaries.cache_folder(environ, binaries.this_machine(), kit)
     sources = (Downloads(open_url), GoBuild(environ, logs))

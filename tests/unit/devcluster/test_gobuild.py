@@ -130,6 +130,12 @@ def test_the_checker_of_rules_is_made_of_the_prometheus_that_is_promised() -> No
     assert (module / "go.sum").is_file()
 
 
+def test_the_linter_of_workflows_is_the_one_that_is_promised() -> None:
+    module = resources.files("runner.devcluster") / "modules" / "actionlint"
+    assert f"github.com/rhysd/actionlint {binaries.ACTIONLINT}" in (module / "go.mod").read_text()
+    assert (module / "go.sum").is_file()
+
+
 def test_helm_is_made_of_the_versions_that_kubectl_is_made_of() -> None:
     modules = resources.files("runner.devcluster") / "modules"
     helm, kubernetes = ((modules / name / "go.mod").read_text() for name in ("helm", "kubernetes"))

@@ -11,7 +11,7 @@ from runner import cli
 
 ROOT = Path(__file__).parents[3]
 OWN = (
-    *("Makefile", "Dockerfile", "README.md", "PROJECT", ".ansible-lint", ".gitignore", ".dockerignore", ".yamllint"),
+    *("Makefile", "Dockerfile", "README.md", ".ansible-lint", ".gitignore", ".dockerignore", ".yamllint"),
     *("roles", "config/samples/cache_v1alpha1_memcached.yaml"),
 )
 """Of the repository, which is more than the sample; and what the roles do."""
