@@ -129,7 +129,7 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
     """Run a controller for as long; return by how many bytes what it holds grew after its first tenth."""
     informer = _Objects(count)
     controller = _controller(informer, runs)
-    await controller.follow()
+    following = asyncio.create_task(controller.follow())
     working = asyncio.create_task(controller.work())
     await asyncio.sleep(seconds / 10)
     before = _held(runs)
@@ -137,6 +137,7 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
     after = _held(runs)
     controller.queue.close()
     await working
+    following.cancel()
     return after - before
 
 

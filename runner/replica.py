@@ -233,8 +233,7 @@ class Replica:
         if seat is None or seat.is_lost or old is None or new is None or new.record == old.record:
             return
         if new.record.holder == self._layout.shared_holder:
-            seat.asked = max(seat.asked, self._looked)
-            self._schedule()
+            self._renewed(seat, self._looked)
 
     async def _write(self, step: Step) -> None:
         """Carry a step out. One that somebody was quicker than is nothing: the next look shows what became of it."""
@@ -272,9 +271,19 @@ class Replica:
                 self._schedule()
                 self._taken(step.name)
             case _:
-                if seat is not None and not seat.is_lost:
-                    seat.asked = asked
-                    self._schedule()
+                if seat is not None:
+                    self._renewed(seat, asked)
+
+    def _renewed(self, seat: _Seat, asked: float) -> None:
+        """Keep a seat for longer, unless its time was over before the answer came.
+
+        Then it is lost, even where the timer that says so is late: what was refused meanwhile is asked for again by
+        nobody but who gains the seat anew.
+        """
+        self._expire()
+        if not seat.is_lost:
+            seat.asked = max(seat.asked, asked)
+            self._schedule()
 
     # Taking, leaving, losing.
 
@@ -330,7 +339,7 @@ class Replica:
         self._arm()
 
     def _expire(self) -> None:
-        self._expiry = None
+        """Lose what was not renewed in time."""
         now = self._clock()
         for name, seat in list(self._seats.items()):
             if not seat.is_lost and now >= seat.asked + self._times.renew:

@@ -1,6 +1,7 @@
 """The operator with one of its promises broken on purpose: what the fault suite must notice. Only tests start it.
 
-`python tests/faults/broken.py PROMISE run FLAGS...`; the promises are `retry`, `reaping` and `relisting`.
+`python tests/faults/broken.py PROMISE run FLAGS...`; the promises are `retry`, `reaping` and `relisting`, and for
+replicas `fencing`.
 """
 
 # ruff: noqa: B010 - what is replaced here is a promise, not an attribute of ours
@@ -11,9 +12,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from runner import deadman
 from runner.cli import main
 from runner.engine import processes, supervision
 from runner.engine.run_engine import RunEngine
+from runner.holding import Hold
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Synced, WatchEvent
 from runner.workqueue import WorkQueue
@@ -55,10 +58,25 @@ def _break_relisting() -> None:
     setattr(Cache, "apply", deaf)
 
 
+def _break_fencing() -> None:
+    """What is done for an object goes on when its Lease is lost, and a process that is paused is not ended."""
+
+    def always(_: Hold) -> bool:
+        return True
+
+    def nothing(_: Hold) -> None:
+        return
+
+    setattr(Hold, "is_valid", always)
+    setattr(Hold, "lose", nothing)
+    setattr(deadman, "make", deadman.NoSwitch)
+
+
 PROMISES: dict[str, Callable[[], None]] = {
     "retry": _break_retry,
     "reaping": _break_reaping,
     "relisting": _break_relisting,
+    "fencing": _break_fencing,
 }
 
 if __name__ == "__main__":

@@ -89,12 +89,11 @@ class Process:
     """A replica that runs each object all the time, as long as it owns it."""
 
     def __init__(self, world: World, name: str) -> None:
-        loop = asyncio.get_running_loop()
         self.name = name
         self.world = world
         self.wire = Wire(world.leases)
         self.timer = Timer(self.die)
-        self.replica = Replica(self.wire, world.layout, world.times, me=name, clock=loop.time, deadline=self.timer)
+        self.replica = Replica(self.wire, world.layout, world.times, me=name, clock=world.clock, deadline=self.timer)
         self.replica.listen(self)
         self.gains: Counter[int] = Counter()
         self.is_dead = False
@@ -158,8 +157,13 @@ class World:
         self.layout = Layout("op", shards)
         self.times = times
         self.leases = Leases()
+        self.lateness = 0.0
+        """How far timers are behind the clock."""
         self.running: dict[ObjectKey, Process] = {}
         self.finished: Counter[ObjectKey] = Counter()
+
+    def clock(self) -> float:
+        return asyncio.get_running_loop().time() + self.lateness
 
     def begin(self, key: ObjectKey, process: Process) -> None:
         other = self.running.get(key)
@@ -286,6 +290,27 @@ def test_an_outage_that_nobody_else_used_gives_the_work_back(virtually: Virtuall
         assert a.replica.held == {0}
         assert a.gains[0] == 2
         assert world.leases.records["op"][0].transitions == 0
+        stop(a)
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_was_refused_while_a_renewal_was_late_is_asked_for_again(virtually: Virtually, shards: int) -> None:
+    """As for a process that was stopped, or had no CPU: its clock has gone on, its timers have not been looked at."""
+
+    async def scenario() -> None:
+        world = World(shards)
+        a = Process(world, "a")
+        await asyncio.sleep(5)
+        for task in a.tasks[1:]:
+            task.cancel()
+        before = Counter(a.gains)
+        world.lateness = TIMES.renew + 1
+        assert not a.replica.held
+        await asyncio.sleep(5)
+        assert world.shards_of(a) == [shards]
+        assert a.gains == {shard: count + 1 for shard, count in before.items()}
         stop(a)
 
     virtually(scenario())

@@ -265,16 +265,17 @@ class Project:
         environment: Mapping[str, str] | None = None,
         ready: bool = True,
         within: Sequence[str] = (),
+        program: Sequence[str] = (),
     ) -> Operator:
         """Start the installed command in the project's folder, and wait until it watches.
 
-        `within`: a command that becomes the one that stands behind it.
+        `within`: a command that becomes the one that stands behind it. `program`: what is started instead.
         """
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         log = self.folder / f"operator-{len(self.operators)}.log"
         command = [
             *within,
-            str(Path(sys.executable).with_name("ansible-operator")),
+            *(program or [str(Path(sys.executable).with_name("ansible-operator"))]),
             "run",
             f"--kubeconfig={self.kubeconfig}",
             f"--runner-dir={self.folder / 'runs'}",

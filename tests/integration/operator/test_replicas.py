@@ -40,7 +40,7 @@ MAKE = """
       apiVersion: v1
       kind: ConfigMap
       metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {size: "{{ size }}"}
+      data: {size: "{{ size | string }}"}
 """
 
 
