@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from runner import __version__, access, log, paths, replicas, user_metrics
+from runner import __version__, access, former_kinds, log, paths, replicas, user_metrics
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
@@ -143,12 +143,15 @@ class _Operator:
             leftovers = await engine.reap_leftovers()
             if leftovers:
                 _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
+            kinds = [watch.gvk for watch in self._watches]
+            engine.clear_out(former_kinds.update(settings.runner_dir, settings.watches_file, kinds))
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
             discovery = Discovery(client)
             holding = await replicas.make(settings, credentials, self._metrics, stack)
-            dependents = self._dependents(client, discovery, holding)
-            references = References(client, discovery, settings.namespaces, self._watches, self._wake_for_reference)
+            guard = LoopGuard(self._wake, self._wake_for_reference, self._contended)
+            dependents = self._dependents(client, discovery, guard, holding)
+            references = References(client, discovery, settings.namespaces, self._watches, guard, holding.owns)
             self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = Events(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
@@ -192,7 +195,7 @@ class _Operator:
         if contents:
             engine.expect(contents, self._environment)
 
-    def _dependents(self, client: Client, discovery: Discovery, holding: Holding) -> Dependents:
+    def _dependents(self, client: Client, discovery: Discovery, guard: LoopGuard, holding: Holding) -> Dependents:
         """What runs make is watched for every watch, unless owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.Surroundings.of_process())
@@ -200,7 +203,6 @@ class _Operator:
         if settings.shards > 1:
             store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
-        guard = LoopGuard(self._wake, self._contended)
         return Dependents(client, discovery, settings.namespaces, watches, guard, store, holding.owns)
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:

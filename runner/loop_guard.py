@@ -1,7 +1,9 @@
-"""Wakes owners, and slows down those that a dependent wakes again and again for the same field.
+"""Wakes objects, and slows down those that a dependent wakes again and again for the same field, or a reference.
 
-Owns the wakes that are put off: one for each owner and dependent. Says when an owner begins to be slowed down and when
-that is over, with what is to be told to people. Must not import: proxy, reconcile, controller.
+Owns the wakes that are put off: one for each owner and dependent, or object and reference. Says when an object begins
+to be slowed down and when that is over, with what is to be told to people.
+
+Must not import: proxy, reconcile, controller.
 """
 
 from __future__ import annotations
@@ -26,22 +28,32 @@ _log = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """A dependent that is changed again and again after its owner's runs."""
+    """A dependent or a reference that is changed again and again after an object's runs."""
 
     kind: GVK
     key: ObjectKey
     uid: str
+    what: str
+    """What happened to it; for people."""
     fields: tuple[str, ...]
+    """What of it changed; none for what is no change, or of which no more is known."""
     by: str
     """Who changes it, as far as that is known."""
+    is_reference: bool
+
+    @property
+    def reason(self) -> str:
+        """The same in a word, as conditions and Events have it."""
+        return "ReferenceChangedAgain" if self.is_reference else "DependentChangedAgain"
 
     def sentence(self) -> str:
         """Say it to the owner's people; the same for as long as it goes on."""
         named = ", ".join(self.fields[:_MOST_NAMED]) + (" and more" if len(self.fields) > _MOST_NAMED else "")
         by = f" (by {self.by})" if self.by else ""
+        happens = f": {named} is changed" if named else f" {self.what}"
         return (
-            f"{self.kind.kind} {self.key}: {named} is changed again and again{by} after this object's runs, which are "
-            "slowed down for it. Let either the role or the other writer leave it alone."
+            f"{self.kind.kind} {self.key}{happens} again and again{by} after this object's runs, which are slowed down "
+            "for it. Let either the role or the other writer leave it alone."
         )
 
 
@@ -60,6 +72,8 @@ class LoopGuard:
     """See the module."""
 
     wake: Wake
+    """For a dependent."""
+    wake_for_reference: Wake
     contended: Contended
     _loops: Loops = field(default_factory=Loops)
     _held: dict[Pair, _Held] = field(default_factory=dict)
@@ -67,14 +81,18 @@ class LoopGuard:
 
     def tell(self, kind: GVK, news: News) -> None:
         """Wake an owner because of its dependent, now or later."""
+        self._tell(Pair(news.target, kind, news.key), news)
+
+    def tell_of_reference(self, kind: GVK, news: News) -> None:
+        """Wake an object because of what it names, now or later."""
+        self._tell(Pair(news.target, kind, news.key, is_reference=True), news)
+
+    def _tell(self, pair: Pair, news: News) -> None:
         loop = asyncio.get_running_loop()
-        pair = Pair(news.target, kind, news.key)
-        why = f"{kind.kind} {news.key} {news.what}"
+        why = f"{pair.kind.kind} {news.key} {news.what}"
         slowdown = self._loops.slowdown(pair, news, loop.time())
-        bound = _log.bind(gvk=str(news.target.gvk), dependent=why, **news.target.key._asdict())
         if not slowdown.seconds:
-            bound.debug("A dependent wakes its owner")
-            self.wake(news.target.gvk, news.target.key, why)
+            self._wake(pair, why)
             return
         self._note(pair, news, slowdown)
         held, due = self._held.get(pair), loop.time() + slowdown.seconds
@@ -82,10 +100,13 @@ class LoopGuard:
             return
         if held is not None:
             held.timer.cancel()
-        bound.warning(
-            "A dependent wakes its owner again and again; slowing down. Do the role and somebody else write the same?",
+        _log.warning(
+            "An object is woken again and again; slowing down. Do the role and somebody else write the same?",
             seconds=round(slowdown.seconds, 3),
-            fields=list(slowdown.fields),
+            fields=list(slowdown.fields if news.fields else ()),
+            gvk=str(pair.target.gvk),
+            **{"reference" if pair.is_reference else "dependent": why},
+            **pair.target.key._asdict(),
         )
         self._held[pair] = _Held(due, loop.call_at(due, self._due, pair, why))
 
@@ -96,7 +117,11 @@ class LoopGuard:
 
     def _due(self, pair: Pair, why: str) -> None:
         del self._held[pair]
-        self.wake(pair.target.gvk, pair.target.key, why)
+        self._wake(pair, why)
+
+    def _wake(self, pair: Pair, why: str) -> None:
+        wake = self.wake_for_reference if pair.is_reference else self.wake
+        wake(pair.target.gvk, pair.target.key, why)
 
     def _note(self, pair: Pair, news: News, slowdown: Slowdown) -> None:
         """Tell of it when it begins, and when it has been quiet for long enough."""
@@ -105,7 +130,8 @@ class LoopGuard:
             timers[pair].cancel()
         else:
             by = news.state.by if news.state is not None else ""
-            contention = Contention(pair.kind, pair.key, news.uid, slowdown.fields, by)
+            fields = slowdown.fields if news.fields else ()
+            contention = Contention(pair.kind, pair.key, news.uid, news.what, fields, by, pair.is_reference)
             self.contended(pair.target.gvk, pair.target.key, contention)
         loop = asyncio.get_running_loop()
         timers[pair] = loop.call_later(slowdown.over_in, partial(self._quiet, pair))

@@ -34,11 +34,12 @@ _MOST_FIELDS = 64
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An owner and one of its dependents."""
+    """An owner and one of its dependents, or an object and one that it names."""
 
     target: Target
     kind: GVK
     key: ObjectKey
+    is_reference: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,20 +192,24 @@ class Reconciler:
             self.supersede(key, Reason.DELETED)
 
     async def note(self, key: ObjectKey, contention: Contention | None) -> None:
-        """Show that an object is slowed down because of a dependent, or (None) no longer."""
+        """Show that an object is slowed down because of what it owns or names, or (None) no longer."""
         obj = self._informer.get(key)
         with self.holding.hold(self._watch.gvk, key) as hold:
             if obj is None or hold is None:
                 return
             try:
                 resource = await self._discovery.find(self._watch.gvk)
-                wanted = status.contended(contention.sentence()) if contention is not None else status.quiet(obj)
+                wanted = (
+                    status.contended(contention.reason, contention.sentence())
+                    if contention is not None
+                    else status.quiet(obj)
+                )
                 await self._status.write(resource, obj, status.observed(obj, wanted), hold)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("A condition is not written", error=str(error), **key._asdict())
         if contention is not None:
             dependent = Reference(contention.kind, contention.key, contention.uid)
-            self._telling(obj).slowed_down(dependent, contention.sentence())
+            self._telling(obj).slowed_down(contention.reason, dependent, contention.sentence())
 
     async def _run_plan(self, resource: ApiResource, obj: Object, plan: Plan, request: Request, hold: Hold) -> Verdict:
         telling = self._telling(obj)
@@ -213,6 +217,9 @@ class Reconciler:
             telling.paused()
             await self._status.write(resource, obj, status.observed(obj, status.paused()), hold)
             return Done(None)
+        if request.reason is Reason.PRESENT and (quiet := status.quiet(obj)).conditions:
+            # Only an earlier operator could say that the circle has ended; where it has not, it is told anew.
+            await self._status.write(resource, obj, status.observed(obj, quiet), hold)
         ident = new_ident(datetime.now(UTC))
         try:
             wishes = wishes_of(obj)

@@ -20,7 +20,7 @@ from runner import log
 from runner.drift import News
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
-from runner.loops import Loops, Pair
+from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.reference_index import ReferenceIndex
@@ -38,9 +38,6 @@ _LOOK = 0.05
 _MOST_TOLD = 1000
 _UNPROVEN = "was there before it was watched"
 
-Wake = Callable[[GVK, ObjectKey, str], None]
-"""Asks for a run of an object: its kind as it is watched, its key, and why."""
-
 _log = log.get(__name__)
 
 
@@ -48,14 +45,20 @@ class References:
     """All references of all watches."""
 
     def __init__(
-        self, client: Client, discovery: Discovery, namespaces: Sequence[str], watches: Iterable[Watch], wake: Wake
+        self,
+        client: Client,
+        discovery: Discovery,
+        namespaces: Sequence[str],
+        watches: Iterable[Watch],
+        guard: LoopGuard,
+        is_ours: Callable[[GVK, ObjectKey], bool],
     ) -> None:
-        """`namespaces` are those of the operator, none: all."""
+        """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`."""
         self._watches = {watch.gvk: watch for watch in watches if watch.references}
-        self._wake = wake
+        self._guard = guard
+        self._is_ours = is_ours
         self._index = ReferenceIndex()
         self._runs = ReferenceRuns()
-        self._loops = Loops()
         self._unproven: dict[Asked | Selected, set[Target]] = {}
         """What a run began without knowing: the first sight of it may be of a change."""
         self._told: set[tuple[object, str]] = set()
@@ -207,21 +210,10 @@ class References:
             self._say(news)
 
     def _say(self, news: ReferenceNews) -> None:
-        loop = asyncio.get_running_loop()
-        target, why = news.target, f"{news.asked} {news.what}"
-        told = News(target, news.asked.key, news.uid, news.what, None)
-        delay = self._loops.slowdown(Pair(target, news.asked.gvk, news.asked.key), told, loop.time()).seconds
-        if not delay:
-            self._wake(target.gvk, target.key, why)
-            return
-        _log.warning(
-            "A reference wakes its object again and again; slowing down. Does the role write what it refers to?",
-            seconds=delay,
-            reference=why,
-            gvk=str(target.gvk),
-            **target.key._asdict(),
-        )
-        loop.call_later(delay, self._wake, target.gvk, target.key, why)
+        target = news.target
+        if self._is_ours(target.gvk, target.key):
+            told = News(target, news.asked.key, news.uid, news.what, None)
+            self._guard.tell_of_reference(news.asked.gvk, told)
 
     # Within.
 

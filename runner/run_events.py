@@ -40,11 +40,9 @@ class Telling:
         """No further run takes place until something changes."""
         self._tell("Warning", "GivenUp", "Wait", why)
 
-    def slowed_down(self, dependent: Reference, why: str) -> None:
-        """A dependent has put the object into a circle."""
-        self.events.tell(
-            Occurrence(self.about, dependent, "Warning", "DependentChangedAgain", "SlowedDown", why),
-        )
+    def slowed_down(self, reason: str, other: Reference, why: str) -> None:
+        """What the object owns or names has put it into a circle."""
+        self.events.tell(Occurrence(self.about, other, "Warning", reason, "SlowedDown", why))
 
     def _tell(self, kind: Kind, reason: str, action: str, note: str) -> None:
         self.events.tell(Occurrence(self.about, None, kind, reason, action, note))

@@ -93,9 +93,9 @@ def paused() -> Report:
     return Report((make("Running", "False", "Paused", message),), ready.paused(message))
 
 
-def contended(sentence: str) -> Report:
-    """What is said of an object that is slowed down, since a dependent of it is changed again and again."""
-    return Report((make(CONTENDED, "True", "DependentChangedAgain", sentence),))
+def contended(reason: str, sentence: str) -> Report:
+    """What is said of an object that is slowed down, since what it owns or names is changed again and again."""
+    return Report((make(CONTENDED, "True", reason, sentence),))
 
 
 def quiet(obj: Object) -> Report:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import runner
-from runner.engine import artifacts, extravars, kept, masked_files
+from runner.engine import artifacts, extravars, kept, masked_files, processes
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.engine.run_secrets import RunSecrets
@@ -313,6 +313,12 @@ def going_on(path: Path) -> GoingOn | None:
     with contextlib.suppress(OSError):
         return GoingOn((path / _UNMASKED).read_text(encoding="utf-8").strip(), _identity(path / _ENVVARS))
     return None
+
+
+def in_use(base: Path) -> set[Path]:
+    """Return the run folders below `base` that an operator uses which lives, this one or another."""
+    running = processes.table()
+    return {folder for folder, identity in unfinished(base) if processes.operator_lives(identity, running)}
 
 
 def abandon(path: Path) -> None:

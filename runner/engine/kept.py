@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from runner import log
@@ -64,6 +64,15 @@ class KeptRuns:
             if not self._busy[run_dir]:
                 self._remove(run_dir)
 
+    def clear_out(self, base: Path, in_use: Collection[Path]) -> int:
+        """Remove the run folders below `base`, but those `in_use`; return how many that were."""
+        found = [run_dir for run_dir in run_folders(base) if run_dir not in in_use]
+        for run_dir in found:
+            if self._is_closed:
+                break
+            self.remove(run_dir)
+        return len(found)
+
     def survey(self) -> None:
         """Look at what an earlier operator left, so that it counts too."""
         if not self._limit:
@@ -80,7 +89,7 @@ class KeptRuns:
         self._make_room()
 
     def close(self) -> None:
-        """End a survey that goes on."""
+        """End what goes through many folders."""
         self._is_closed = True
 
     def _measure(self, run_dir: Path, *, newest: bool) -> None:

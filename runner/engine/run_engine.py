@@ -170,6 +170,21 @@ class RunEngine:
         """Remove what is kept of an object that is gone."""
         await asyncio.to_thread(self._kept.remove, run_dir)
 
+    def clear_out(self, bases: Iterable[Path]) -> None:
+        """Remove the run folders below these, but for those that a run uses. Nobody waits for it."""
+        for base in bases:
+            self._expect_end(self._clear_out(base))
+
+    async def _clear_out(self, base: Path) -> None:
+        try:
+            removed = await asyncio.to_thread(lambda: self._kept.clear_out(base, inputdir.in_use(base)))
+        except OSError as error:
+            self._log.warning("What is kept of a kind could not be removed", folder=str(base), error=str(error))
+        else:
+            self._log.info(
+                "Removed what was kept of a kind that is not watched any more", folder=str(base), objects=removed
+            )
+
     async def _run(self, job: Job, sink: EventSink, stop: _Stop) -> RunResult:
         began = time.monotonic()
         identity = processes.run_id(self._root, job.ident)

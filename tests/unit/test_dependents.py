@@ -63,7 +63,7 @@ class Harness:
     def __init__(self, client: Client, folder: Path, namespaces: tuple[str, ...], watches: tuple[Watch, ...]) -> None:
         self.woken: list[tuple[float, GVK, ObjectKey, str]] = []
         self.is_ours = True
-        guard = LoopGuard(self._wake, lambda *_: None)
+        guard = LoopGuard(self._wake, self._wake, lambda *_: None)
         self.dependents = Dependents(
             client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda *_: self.is_ours
         )

@@ -104,11 +104,15 @@ class Told:
 
     def __init__(self) -> None:
         self.woken: list[float] = []
+        self.woken_for_references: list[float] = []
         self.told: list[tuple[float, Contention | None]] = []
-        self.guard = LoopGuard(self._wake, self._contended)
+        self.guard = LoopGuard(self._wake, self._wake_for_reference, self._contended)
 
     def _wake(self, *_: object) -> None:
         self.woken.append(asyncio.get_running_loop().time())
+
+    def _wake_for_reference(self, *_: object) -> None:
+        self.woken_for_references.append(asyncio.get_running_loop().time())
 
     def _contended(self, _: GVK, __: ObjectKey, contention: Contention | None) -> None:
         self.told.append((asyncio.get_running_loop().time(), contention))
@@ -146,6 +150,45 @@ def test_any_number_of_changes_while_a_wake_waits_cause_one(virtually: Virtually
         assert len(told.woken) == 5
         await asyncio.sleep(2)
         assert len(told.woken) == 6
+
+    virtually(scenario())
+
+
+def test_a_reference_that_goes_in_circles_is_slowed_down_and_told_as_one(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        told = Told()
+        secret = GVK("", "v1", "Secret")
+        for _ in range(50):
+            told.guard.tell_of_reference(secret, news())
+            await asyncio.sleep(0.01)
+        assert len(told.woken_for_references) == 5
+        await asyncio.sleep(2)
+        assert len(told.woken_for_references) == 6
+        assert not told.woken
+        ((_, contention),) = told.told
+        assert contention is not None
+        assert contention.reason == "ReferenceChangedAgain"
+        assert "Secret ns/web changed again and again after this object's runs" in contention.sentence()
+        await asyncio.sleep(3600)
+        assert told.told[1][1] is None
+
+    virtually(scenario())
+
+
+def test_what_an_object_owns_and_names_is_quiet_only_when_both_are(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        told = Told()
+        for _ in range(6):
+            told.guard.tell(KIND, news("spec.replicas"))
+        for _ in range(30):
+            told.guard.tell_of_reference(KIND, news())
+            await asyncio.sleep(60)
+        assert [contention.reason if contention else "" for _, contention in told.told] == [
+            "DependentChangedAgain",
+            "ReferenceChangedAgain",
+        ]
+        await asyncio.sleep(7200)
+        assert told.told[-1][1] is None
 
     virtually(scenario())
 

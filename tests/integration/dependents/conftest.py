@@ -287,7 +287,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
             Discovery(hand.client),
             namespaces,
             watches,
-            LoopGuard(wake, lambda *_: None),
+            LoopGuard(wake, wake, lambda *_: None),
             store,
             lambda *_: True,
         )

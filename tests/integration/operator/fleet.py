@@ -104,8 +104,8 @@ class Slot:
 
     @property
     def works(self) -> bool:
-        """Whether it has had a share of the work; harm before that shows nothing of sharing."""
-        return self.operator.process.poll() is None and f'"lease": "{_ID}-shard-' in self.operator.log
+        """Whether it has made a run; harm before that shows nothing of sharing."""
+        return self.operator.process.poll() is None and '"Run ended"' in self.operator.log
 
 
 @dataclass

@@ -60,7 +60,7 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
     core = f"/api/v1/namespaces/{project.namespace}"
     with Fighter(api, f"{core}/configmaps/one") as fighter:
         line = operator.await_line(
-            "A dependent wakes its owner again and again; slowing down. Do the role and somebody else write the same?"
+            "An object is woken again and again; slowing down. Do the role and somebody else write the same?"
         )
         assert line["fields"] == ["data.mode"]
         assert fighter.rounds >= 5
@@ -80,3 +80,8 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
     # The fight is over; the role has the last word, and other conditions are as they always are.
     eventually(lambda: api.call("GET", f"{core}/configmaps/one")["data"]["mode"] == "wanted", "the role's last word")
     assert things.await_success("one")["message"] == "Awaiting next reconciliation"
+    # Who comes next knows nothing of it; were it to go on, that would be told anew.
+    assert operator.stop() == 0
+    project.start("--engine=warm")
+    over = things.await_condition("one", "Contended", "False")
+    assert over["reason"] == "Quiet"

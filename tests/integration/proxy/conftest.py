@@ -228,7 +228,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         owner = Owner(
             GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), made["metadata"]["uid"], namespaced=True
         )
-        guard = LoopGuard(lambda *_: None, lambda *_: None)
+        guard = LoopGuard(lambda *_: None, lambda *_: None, lambda *_: None)
         dependents = Dependents(
             client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda *_: True
         )

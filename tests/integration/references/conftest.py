@@ -19,6 +19,7 @@ from runner.kube import auth
 from runner.kube.auth import Surroundings
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
+from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.references import References
@@ -204,7 +205,8 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 Discovery(client),
                 (hand.namespace,) if namespaces is None else namespaces,
                 [watch_value(gvk=THING, references=references)],
-                lambda _, key, why: woken.append((key.name, why)),
+                LoopGuard(lambda *_: None, lambda _, key, why: woken.append((key.name, why)), lambda *_: None),
+                lambda *_: True,
             )
             task = asyncio.create_task(followed.follow())
             try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.engine import inputdir
+from runner.engine import inputdir, processes
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.engine.run_secrets import RunSecrets
@@ -233,3 +233,14 @@ def test_kubeconfigs_are_found_with_their_runs(make_job: MakeJob, tmp_path: Path
     inputdir.clear(inputdir.prepare(cleared, "other", ENVIRONMENT), 1, RunSecrets())
 
     assert inputdir.unfinished(tmp_path) == [(here.run_dir, "its run")]
+
+
+def test_a_run_folder_is_in_use_as_long_as_the_operator_lives_that_uses_it(make_job: MakeJob, tmp_path: Path) -> None:
+    def make(name: str, identity: str) -> Path:
+        job = make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / name)
+        inputdir.prepare(job, identity, ENVIRONMENT)
+        return job.run_dir
+
+    ours = make("ours", processes.run_id(tmp_path, "run"))
+    make("dead", f"{tmp_path}:{2**22 + 1}:1:run")
+    assert inputdir.in_use(tmp_path) == {ours}

@@ -123,6 +123,18 @@ def test_an_object_that_is_gone_leaves_nothing(make: Make, root: Path) -> None:
     assert (runs.size, folder.exists()) == (0, False)
 
 
+def test_what_is_left_of_a_kind_goes_but_for_what_is_in_use(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 10 * BIG)
+    idle, busy, theirs = make("idle"), make("busy"), make("theirs")
+    runs.survey()
+    runs.begin(busy)
+    (root / "g" / "v1" / "Kind" / "not-a-run").mkdir()
+    runs.clear_out(root / "g", {theirs})
+    assert (idle.exists(), busy.exists(), theirs.exists()) == (False, True, True)
+    assert (root / "g" / "v1" / "Kind" / "not-a-run").exists()
+    assert runs.size == kept.used(busy) + kept.used(theirs)
+
+
 def test_without_a_limit_nothing_is_measured(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 0)
     folder = make("one", 3)
