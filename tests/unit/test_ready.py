@@ -141,7 +141,7 @@ def test_what_a_dependent_does_says_nothing_of_the_generation() -> None:
     world = World()
     world.end(SUCCESS)
     world.change()
-    assert world.write(status.contended("spec.replicas is changed")) == "InProgress"
+    assert world.write(status.contended("DependentChangedAgain", "spec.replicas is changed")) == "InProgress"
     assert world.obj["status"]["observedGeneration"] == 1
 
 
