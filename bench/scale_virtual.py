@@ -49,6 +49,12 @@ class _Objects:
     def __contains__(self, key: ObjectKey) -> bool:
         return key in self.keys
 
+    def created(self) -> list[tuple[ObjectKey, float]]:
+        return []
+
+    def age(self) -> float | None:
+        return 0.0
+
     async def follow(self, changed: Callable[[Change], None]) -> None:
         for key in self.keys:
             summary = Summary(

@@ -30,6 +30,18 @@ SMALL = {
 }
 
 
+def test_hours_in_virtual_time_end_and_count_every_run() -> None:
+    code = (
+        "from bench import scale_virtual as hours; first, hour = hours.runs_of_a_hopeless_object();"
+        "_, fewest, most = hours.a_day_of_resyncs(10); print(first, hour, fewest.value, most.value)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    first, hour, fewest, most = map(int, found.stdout.split())
+    assert (first, hour) == (5, 12)
+    assert 24 <= fewest <= most <= 26
+
+
 @pytest.mark.parametrize(
     ("case", "goals"),
     [
