@@ -140,11 +140,9 @@ class _Operator:
             if not await self._greet(client):
                 return 0
             engine = self._engine()
-            leftovers = await engine.reap_leftovers()
-            if leftovers:
+            if leftovers := await engine.reap_leftovers():
                 _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
-            kinds = [watch.gvk for watch in self._watches]
-            engine.clear_out(former_kinds.update(settings.runner_dir, settings.watches_file, kinds))
+            engine.clear_out(former_kinds.update(settings.runner_dir, settings.watches_file, self._watches))
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
             discovery = Discovery(client)

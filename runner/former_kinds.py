@@ -14,19 +14,20 @@ from pathlib import Path
 from runner import log, paths
 from runner.engine import kept
 from runner.objects import GVK, ObjectKey
+from runner.watches import Watch
 
 _FOLDER = "watched-kinds"
 _log = log.get(__name__)
 
 
-def update(runner_dir: Path, watches_file: Path, gvks: Iterable[GVK]) -> list[Path]:
+def update(runner_dir: Path, watches_file: Path, watches: Iterable[Watch]) -> list[Path]:
     """Record what is watched now; return the folders of kinds that nobody watches any more, and that hold something.
 
     Raises nothing: what cannot be recorded is said, and stays.
     """
     file = str(watches_file.absolute())
     record = runner_dir / _FOLDER / f"{hashlib.blake2b(file.encode(), digest_size=8).hexdigest()}.json"
-    current = {str(_folder(runner_dir, gvk).relative_to(runner_dir)) for gvk in gvks}
+    current = {str(_folder(runner_dir, watch.gvk).relative_to(runner_dir)) for watch in watches}
     try:
         others = {kind for other in record.parent.glob("*.json") if other != record for kind in _read(other)}
         gone = sorted(kind for kind in _read(record) - current - others if _holds_runs(runner_dir / kind))

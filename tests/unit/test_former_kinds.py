@@ -8,9 +8,11 @@ import pytest
 
 from runner import former_kinds
 from runner.objects import GVK
+from tests.watch_values import watch_value
 
-OLD, NEW = GVK("test.example.com", "v1alpha1", "Thing"), GVK("test.example.com", "v1", "Thing")
-CORE = GVK("", "v1", "Secret")
+OLD = watch_value(gvk=GVK("test.example.com", "v1alpha1", "Thing"))
+NEW = watch_value(gvk=GVK("test.example.com", "v1", "Thing"))
+CORE = watch_value(gvk=GVK("", "v1", "Secret"))
 
 
 @pytest.fixture
