@@ -1,0 +1,60 @@
+"""The wheel that is released, in an environment where nothing else of this repository is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.full
+def test_a_project_is_made_checked_and_packed_with_nothing_but_the_wheel(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+    def run(*command: str | Path, cwd: Path = tmp_path) -> str:
+        done = subprocess.run(
+            command, cwd=cwd, env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert done.returncode == 0, f"{command}:\n{done.stdout}"
+        return done.stdout
+
+    build = ("-m", "build", "--wheel", "--no-isolation", f"--outdir={tmp_path}")
+    run(sys.executable, *build, cwd=ROOT)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "venv", symlinks=True)
+    python = tmp_path / "venv/bin/python"
+    core = ".".join(run(sys.executable, "-c", "import ansible.release as r; print(r.__version__)").split(".")[:2])
+    uv = Path(sys.executable).with_name("uv")
+    locked = ("--constraint", ROOT / f"requirements/core-{core}.txt")
+    run(uv, "pip", "install", "--quiet", "--python", python, *locked, wheel)
+
+    command = tmp_path / "venv/bin/ansible-operator"
+    project = tmp_path / "shop-operator"
+    project.mkdir()
+    run(command, "init", "--domain=example.org", cwd=project)
+    run(command, "create", "api", "--group=shop", "--kind=Basket", "--finalizer", cwd=project)
+    assert "1 watch, 0 errors, 0 warnings" in run(command, "validate", cwd=project)
+    run(command, "generate", "crds", cwd=project)
+    (project / "all.yaml").write_text(DEPLOYMENT)
+    run(command, "generate", "chart", "--manifests=all.yaml", cwd=project)
+    assert (project / "dist/chart/shop-operator/templates/_helpers.tpl").is_file()
+    found = run(python, "-c", "import runner; print(runner.__file__)", cwd=project)
+    assert found.startswith(str(tmp_path))
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop-operator-controller-manager, namespace: shop-operator-system}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: manager, image: controller:latest}]}
+"""
