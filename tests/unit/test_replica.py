@@ -344,10 +344,11 @@ def test_more_replicas_than_shards_leave_some_without(virtually: Virtually) -> N
     async def scenario() -> None:
         world = World(2)
         processes = [Process(world, name) for name in "abc"]
-        await asyncio.sleep(20)
+        # Who is first may take both, and gives one away when its runs, of two lease times at most, have ended.
+        await asyncio.sleep(TIMES.lease * 4)
         assert world.shards_of(*processes) == [0, 1, 1]
         next(each for each in processes if each.replica.held).die()
-        await asyncio.sleep(40)
+        await asyncio.sleep(TIMES.lease * 4)
         assert world.shards_of(*processes) == [1, 1]
         stop(*processes)
 

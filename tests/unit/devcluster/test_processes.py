@@ -109,8 +109,8 @@ def test_the_guard_ends_what_lives_and_removes_what_is_doomed(tmp_path: Path) ->
     grandchild = int((kept / "log").read_text())
     guard.finish()
     assert _eventually(lambda: not _runs(grandchild))
-    assert not component.alive
-    assert not doomed.exists()
+    assert _eventually(lambda: not component.alive)
+    assert _eventually(lambda: not doomed.exists())
     assert kept.exists()
 
 

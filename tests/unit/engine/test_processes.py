@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,8 @@ def start() -> Iterator[Start]:
     yield run
     for process in begun:
         for pid in processes.descendants(processes.table(), [process.pid]):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         process.kill()
         process.communicate()
 

@@ -221,6 +221,13 @@ class Follower:
         except TimeoutError:
             raise AssertionError(f"expected {words!r}, saw {str(self)!r}; {self.watcher.last_error}") from None
 
+    async def passes(self, words: str) -> None:
+        """Wait until what was said begins with `words`, which silence may have more follow by now."""
+        try:
+            await until(lambda: str(self).startswith(words))
+        except TimeoutError:
+            raise AssertionError(f"expected {words!r} first, saw {str(self)!r}; {self.watcher.last_error}") from None
+
     @property
     def names(self) -> list[str]:
         return sorted(key.name for key in self.cache.keys())  # noqa: SIM118 - a cache is no mapping
