@@ -42,7 +42,7 @@ test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 t
 	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
-	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --hypothesis-profile=full tests/unit
+	$(BIN)/pytest -m "hypothesis and not full and not long" -n $(WORKERS) --hypothesis-profile=full tests/unit
 	hack/matrix 2.18 2.19 2.20 2.21
 
 test-long: setup ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else

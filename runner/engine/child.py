@@ -68,7 +68,8 @@ class Supervisor:
         self._spawn.started = self._started
         pexpect.spawn = self._spawn
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
-        run = Runner(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
+        run = _Run(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
+        run.said = self._said
         run.run()
         killed_by = self._process.signalstatus if self._process else None
         return Ending(
@@ -95,6 +96,9 @@ class Supervisor:
     def _over_memory(self, used: int) -> None:
         self._memory = used
         self._stop()
+
+    def _said(self, uuid: str) -> dict[str, Any] | None:
+        return self._spawn.said(uuid)
 
     def _event(self, event: dict[str, Any]) -> bool:
         if "uuid" in event:  # the marker of the end of output has none
@@ -125,6 +129,22 @@ class Supervisor:
         os._exit(1)
 
 
+def _nothing(_: str) -> dict[str, Any] | None:
+    return None
+
+
+class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
+    """Takes what an event holds from where it was said, if that is no file."""
+
+    said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
+
+    def event_callback(self, event_data: dict[str, Any]) -> None:
+        """Complete an event, and pass it on."""
+        if said := self.said(event_data.get("uuid", "")):
+            event_data.update({"runner_ident": str(self.config.ident), **said})
+        super().event_callback(event_data)
+
+
 class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
     """ansible-playbook's process, of which ansible-runner tells too little.
 
@@ -133,6 +153,8 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
     """
 
     started: Callable[[Spawn], None]
+    said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
+    """What an event holds, where its data goes another way than through a file."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preexec_fn=_die_with_supervisor, **kwargs)

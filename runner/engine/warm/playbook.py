@@ -36,8 +36,11 @@ def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Any:
     return shortcuts.prepare(wanted.modules, wanted.imports, interpreter)
 
 
-def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[str]) -> int:
-    """Run `ansible-playbook` with these arguments and without some shortcuts; returns its exit code."""
+def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[str], telling: int) -> int:
+    """Run `ansible-playbook` with these arguments and without some shortcuts; returns its exit code.
+
+    `telling` is the number of the socket that takes the data of events.
+    """
     sys.argv = list(arguments)
     sys.orig_argv = [sys.executable, *arguments]
     sys.modules["__main__"].__file__ = arguments[0]
@@ -47,7 +50,7 @@ def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[st
     os.write(1, refresh.model.said)
     refresh.apply()
     os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
-    shortcuts.install(without, made)
+    shortcuts.install(without, made, telling)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
     code = _exit_code(main)

@@ -22,7 +22,7 @@ from ptyprocess import PtyProcess
 
 from runner.engine import processes
 from runner.engine.child import Spawn, Supervisor
-from runner.engine.warm import messages, playbook, procfs
+from runner.engine.warm import messages, playbook, procfs, told
 from runner.engine.warm.model import WINDOW
 from runner.engine.warm.refresh import Refresh
 from runner.engine.wire import Order
@@ -85,28 +85,37 @@ def _spawn(base: Base, without: frozenset[str]) -> type[Spawn]:
         """ansible-playbook's process, without a new interpreter."""
 
         def _spawnpty(self, args: list[bytes], **options: Any) -> PtyProcess:
-            return _fork(base, without, [os.fsdecode(each) for each in args], options)
+            receiver, sender = told.pair()
+            Forked.said = told.Heard(receiver).take
+            with sender:
+                return _fork(base, without, [os.fsdecode(each) for each in args], options, told.keep(sender))
 
     return Forked
 
 
-def _fork(base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any]) -> PtyProcess:
+def _fork(
+    base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any], telling: int
+) -> PtyProcess:
     """Do what `PtyProcess.spawn` does, up to executing a program."""
     pid, descriptor = pty.fork()
     if pid == 0:
-        _be_playbook(base, without, arguments, options)
+        _be_playbook(base, without, arguments, options, telling)
+    os.close(telling)
     process = PtyProcess(pid, descriptor)
     process.argv, process.env, process.launch_dir = arguments, options["env"], options["cwd"]
     return process
 
 
-def _be_playbook(base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any]) -> NoReturn:
+def _be_playbook(
+    base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any], telling: int
+) -> NoReturn:
     code = 1
     try:
         ptyprocess.ptyprocess._setwinsize(0, *WINDOW)  # noqa: SLF001 - of the same version as the class
         if not options["echo"]:
             ptyprocess.ptyprocess._setecho(0, False)  # noqa: FBT003,SLF001 - as above
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(3, telling)
+        os.closerange(telling + 1, os.sysconf("SC_OPEN_MAX"))
         os.chdir(options["cwd"])
         options["preexec_fn"]()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -116,7 +125,7 @@ def _be_playbook(base: Base, without: frozenset[str], arguments: list[str], opti
             messages.note(environment, {"unlike": unlike})
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command that ansible-runner asks for
         procfs.name("ansible-playbook")
-        code = playbook.run(base.refresh, base.made, arguments, without)
+        code = playbook.run(base.refresh, base.made, arguments, without, telling)
     except BaseException:  # noqa: BLE001 - nothing is above us
         traceback.print_exc()
     os._exit(code)

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterable
 
-from runner.engine.warm import ahead, module_process, modules, tasks, tracebacks, versions, waiting
+from runner.engine.warm import ahead, module_process, modules, tasks, told, tracebacks, versions, waiting
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
 from runner.engine.warm.interpreter import Interpreter
@@ -23,6 +23,7 @@ NAMES = {
     "commands": "Temporary folders are made and removed without a shell.",
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
+    "events": "What events hold goes to the supervisor through a socket, not through a file for each.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
 """What each shortcut does."""
@@ -36,14 +37,18 @@ def prepare(names: Iterable[str], imports: Iterable[str], interpreter: Interpret
     return ahead.make(names, imports, interpreter)
 
 
-def install(off: frozenset[str], made: Ahead) -> None:
-    """Install every shortcut but those that are off."""
+def install(off: frozenset[str], made: Ahead, telling: int) -> None:
+    """Install every shortcut but those that are off. `telling` is the number of a socket to the supervisor."""
     if "modules" not in off:
         _install_modules(made)
     if "commands" not in off:
         modules.install_commands()
     if "tasks" not in off:
         tasks.install(with_modules=not off & {"actions", "commands", "modules"})
+    if "events" in off:
+        os.close(telling)
+    else:
+        told.install(telling)
     if "waiting" not in off:
         waiting.install()
     # Ansible shows where a plugin has failed, from its own frames on, and ours stand among these.

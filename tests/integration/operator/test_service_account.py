@@ -67,6 +67,12 @@ def secrets_of(space: str) -> str:
     )
 
 
+def advice_in(message: str) -> str:
+    """The line of a failure that says which right is missing."""
+    (line,) = (each for each in message.splitlines() if each.startswith("forbidden: "))
+    return line
+
+
 def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
     project: Project, things: Things, api: Api, narrow: dict[str, Any]
 ) -> None:
@@ -80,7 +86,7 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
     made = api.call("GET", f"/api/v1/namespaces/{space}/configmaps/one")
     assert [owner["name"] for owner in made["metadata"]["ownerReferences"]] == ["one"]
     message = things.await_condition("elsewhere", "Failure")["message"]
-    assert message.splitlines()[-1].startswith("forbidden: get configmaps in namespace default (as ")
+    assert advice_in(message).startswith("forbidden: get configmaps in namespace default (as ")
     things.await_success("rescued")
     said = operator.await_line("A right is missing; the run succeeded without it", name="rescued")
     assert said["problem"] == secrets_of(space)
@@ -94,7 +100,7 @@ def test_a_finalizer_is_as_narrow_and_both_accounts_rights_can_be_mended_as_the_
     operator = project.start()
     things.create("one", {})
     message = things.await_condition("one", "Failure")["message"]
-    said, _, rule = message.splitlines()[-1].partition("; add to its Role: ")
+    said, _, rule = advice_in(message).partition("; add to its Role: ")
     assert said.startswith(f"forbidden: impersonate serviceaccounts narrow in namespace {space} (as ")
     assert yaml.safe_load(rule) == narrow
     allow(api, space, "operator", yaml.safe_load(rule))

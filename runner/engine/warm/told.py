@@ -1,0 +1,123 @@
+"""What events hold goes to the supervisor through a socket, not through a file for each.
+
+ansible-runner's callback writes the data of each event to a file, and says on the terminal only which; who reads the
+terminal reads the file and removes it. Here the data goes ahead through a socket of whole messages. What is too large
+for it, does not fit while the supervisor is slow, or comes from a worker's process goes through a file as ever, so that
+nobody waits for anybody. `install` must be called only where Ansible is loaded; the rest is for the supervisor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import socket
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+_LARGEST = 64 * 1024
+_UUID = 36
+"""Characters of a UUID, which a message begins with."""
+_KEY = ":1:ev-"
+"""What the callback puts before it."""
+_MOST = 4096
+_FIRST_NUMBER = 64
+"""Of an open file that a run's own are not to be counted behind."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """The supervisor's end and the callback's."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def keep(sender: socket.socket) -> int:
+    """Return the callback's end under a number that roles see no difference by; closed where a program is executed."""
+    return fcntl.fcntl(sender.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_NUMBER)
+
+
+class Heard:
+    """What has come, until it is asked for."""
+
+    def __init__(self, receiver: socket.socket) -> None:
+        receiver.settimeout(0)
+        self._receiver = receiver
+        self._waiting: OrderedDict[str, deque[bytes]] = OrderedDict()
+
+    def take(self, uuid: str) -> dict[str, Any] | None:
+        """Return the data of an event, which was sent before the terminal said that there is one; None: in a file."""
+        self._receive()
+        waiting = self._waiting.get(uuid)
+        if not waiting:
+            return None
+        data = waiting.popleft()
+        if not waiting:
+            del self._waiting[uuid]
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                message = self._receiver.recv(_UUID + _LARGEST)
+            except OSError:  # nothing more for now
+                return
+            if not message:
+                return
+            self._waiting.setdefault(message[:_UUID].decode(), deque()).append(message[_UUID:])
+            if len(self._waiting) > _MOST:
+                self._waiting.popitem(last=False)
+
+
+def install(number: int) -> None:
+    """Have the callback of ansible-runner tell through the socket of this number."""
+    from ansible.executor.task_queue_manager import TaskQueueManager  # noqa: PLC0415 - see above
+
+    sender = socket.socket(fileno=number)
+    sender.settimeout(0)
+    load: Callable[..., Any] = TaskQueueManager.load_callbacks
+
+    @functools.wraps(load)
+    def load_callbacks(self: Any) -> Any:
+        done = load(self)
+        for callback in (getattr(self, "_stdout_callback", None), *self._callback_plugins):
+            _redirect(sys.modules[type(callback).__module__], sender)
+        return done
+
+    TaskQueueManager.load_callbacks = load_callbacks
+
+
+def _redirect(module: Any, sender: socket.socket) -> None:
+    """Have a callback's module tell through a socket, if it is ansible-runner's."""
+    context = getattr(module, "event_context", None)
+    if isinstance(getattr(context, "cache", None), getattr(module, "IsolatedFileWrite", ())):
+        context.cache = _Told(context.cache, sender, module.AnsibleJSONEncoderLocal)  # type: ignore[union-attr]
+
+
+class _Told:
+    """Takes the place of what writes files."""
+
+    def __init__(self, files: Any, sender: socket.socket, encoder: type[json.JSONEncoder]) -> None:
+        self._files = files
+        self._sender = sender
+        self._encoder = encoder
+        self._pid = os.getpid()
+        # The folder is made with the first file.
+        self._has_folder = False
+
+    def set(self, key: str, value: Any) -> None:
+        """Tell an event's data."""
+        uuid = key[len(_KEY) :]
+        if self._has_folder and os.getpid() == self._pid and len(uuid) == _UUID:
+            data = json.dumps(value, cls=self._encoder).encode()
+            if len(data) <= _LARGEST:
+                try:
+                    self._sender.send(uuid.encode() + data)
+                except OSError:  # it is full, or nobody listens
+                    pass
+                else:
+                    return
+        self._files.set(key, value)
+        self._has_folder = True
