@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from runner.errors import ConfigError
-from runner.packaging import descriptors
+from runner.packaging import deployments, descriptors
 from runner.packaging.bundle_rules import PREFIX, Bundle
 
 Json = dict[str, Any]
@@ -64,7 +64,7 @@ class _Maker:
         self._documents = documents
         self._edition = edition
         self._manager = self._one("Deployment")
-        self._account = str(_pod(self._manager).get("serviceAccountName") or "default")
+        self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
         self._granted: dict[tuple[str, str], bool] = {}
         for each in documents:
             subjects = each.get("subjects") or ()
@@ -182,7 +182,7 @@ class _Maker:
 
     def _strategy(self) -> Json:
         deployment = copy.deepcopy(self._manager)
-        container = _container(deployment)
+        container = deployments.container(deployment)
         env = [each for each in container.get("env") or () if each["name"] != _TARGETS["name"]]
         container["env"] = [*env, _TARGETS]
         container["image"] = self._edition.image
@@ -246,13 +246,3 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)
-
-
-def _pod(deployment: Json) -> Json:
-    pod: Json = deployment["spec"]["template"]["spec"]
-    return pod
-
-
-def _container(deployment: Json) -> Json:
-    containers: list[Json] = _pod(deployment)["containers"]
-    return next((each for each in containers if each.get("name") == "manager"), containers[0])

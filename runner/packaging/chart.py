@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from runner.errors import ConfigError
+from runner.packaging import deployments
 from runner.packaging.marks import Marks
 from runner.scaffold import templates
 
@@ -76,8 +77,8 @@ class _Chart:
     def __init__(self, documents: list[Json], release: Release) -> None:
         self._documents = documents
         self._release = release
-        deployments = [each for each in documents if each.get("kind") == "Deployment"]
-        managers = [each for each in deployments if _name(each).endswith(_MANAGER)] or deployments
+        found = [each for each in documents if each.get("kind") == "Deployment"]
+        managers = [each for each in found if _name(each).endswith(_MANAGER)] or found
         if len(managers) != 1:
             raise ConfigError(
                 f"the manifests hold {len(managers)} Deployments that may be the operator's; "
@@ -86,7 +87,7 @@ class _Chart:
         self._manager = managers[0]
         self._namespace = str(self._manager["metadata"].get("namespace") or "")
         self._prefix = _name(self._manager).removesuffix(_MANAGER)
-        self._account = str(_pod(self._manager).get("serviceAccountName") or "default")
+        self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
         self._names = {
             _name(each)
             for each in documents
@@ -111,7 +112,7 @@ class _Chart:
             yield PurePosixPath("templates") / path, text
 
     def _values(self) -> Mapping[str, str]:
-        container = _container(self._manager)
+        container = deployments.container(self._manager)
         resources = yaml.safe_dump(container.get("resources") or {}, sort_keys=False)
         watched: Json = next((each for each in container.get("env") or () if each["name"] == "WATCH_NAMESPACE"), {})
         ports = (each.get("name") for each in self._service_ports())
@@ -220,7 +221,7 @@ class _Chart:
         return document
 
     def _fill_manager(self, made: Json, marks: Marks) -> None:
-        spec, pod = made["spec"], _pod(made)
+        spec, pod = made["spec"], deployments.pod(made)
         meta = spec["template"].setdefault("metadata", {})
         instance = marks.value("{{ $.Release.Name }}")
         spec["replicas"] = marks.value("{{ $.Values.replicas }}")
@@ -236,7 +237,7 @@ class _Chart:
         }
         pod[marks.block(_POD_BLOCKS)] = None
         pod["serviceAccountName"] = marks.value(f'{{{{ include "{self._release.name}.serviceAccountName" $ }}}}')
-        self._fill_container(_container(made), marks)
+        self._fill_container(deployments.container(made), marks)
 
     def _fill_container(self, container: Json, marks: Marks) -> None:
         container["image"] = marks.value(
@@ -287,13 +288,3 @@ def _when(condition: str, text: str) -> str:
 
 def _name(document: Json) -> str:
     return str((document.get("metadata") or {}).get("name") or "")
-
-
-def _pod(deployment: Json) -> Json:
-    pod: Json = deployment["spec"]["template"]["spec"]
-    return pod
-
-
-def _container(deployment: Json) -> Json:
-    containers: list[Json] = _pod(deployment)["containers"]
-    return next((each for each in containers if each.get("name") == "manager"), containers[0])

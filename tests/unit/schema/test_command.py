@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from runner import cli
+if TYPE_CHECKING:
+    from tests.unit.schema.conftest import Type
 
-Type = Callable[[str], tuple[int, str, str]]
+
 CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
 SPECS = Path("roles/memcached/meta/argument_specs.yml")
-
-
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
-    monkeypatch.chdir(tmp_path)
-
-    def run(line: str) -> tuple[int, str, str]:
-        code = cli.main(shlex.split(line))
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    assert run("init --domain example.com --project-name mc --group cache --kind Memcached")[0] == 0
-    return run
 
 
 def specs(**entry: Any) -> None:

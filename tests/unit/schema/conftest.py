@@ -1,0 +1,29 @@
+"""Commands typed in a new project's folder."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from runner import cli
+
+Type: TypeAlias = Callable[[str], tuple[int, str, str]]
+"""Type a line; what comes back: the exit code, and what was printed as output and as errors."""
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    """Type commands in the folder of a project with the kind Memcached."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str) -> tuple[int, str, str]:
+        code = cli.main(shlex.split(line))
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    assert run("init --domain example.com --project-name mc --group cache --kind Memcached")[0] == 0
+    return run
