@@ -3,7 +3,7 @@
 `FAULTS_SEED` (default 1) and `FAULTS_ROUNDS` (default: each fault as often as it is in the deck) decide what happens;
 `FAULTS_ONLY` takes only faults whose name holds this text; `FAULTS_BREAK` names a promise that the operator is to break
 (`retry`, `reaping`, `relisting`), so that the suite must fail; `FAULTS_PATIENCE` is how many seconds the world gets to
-come to rest. Exit code 1: something did not hold.
+come to rest, and `FAULTS_REST` after how many rounds it must. Exit code 1: something did not hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from runner import devcluster
 from runner.devcluster.layout import KWOK, SCHEDULER
 from tests.faults.deeds import FAULTS
-from tests.faults.suite import Broken, Plan, Suite, say
+from tests.faults.suite import BETWEEN_RESTS, Broken, Plan, Suite, say
 from tests.faults.world import PATIENCE, world
 
 _DECK = sum(fault.times for fault in FAULTS)
@@ -36,7 +36,8 @@ def main() -> int:
         chance = random.Random(seed)
         plan = Plan.of(chance, rounds, only)
         with world(cluster, Path(folder), chance, _command(promise)) as made:
-            suite = Suite(made, plan, patience=float(os.environ.get("FAULTS_PATIENCE", PATIENCE)))
+            patience = float(os.environ.get("FAULTS_PATIENCE", PATIENCE))
+            suite = Suite(made, plan, patience, int(os.environ.get("FAULTS_REST", str(BETWEEN_RESTS))))
             try:
                 suite.run()
             except Broken as error:

@@ -18,7 +18,7 @@ from tests.faults import journal, leaks
 from tests.faults.deeds import FAULTS, Fault
 from tests.faults.world import PATIENCE, World, until
 
-_ROUNDS_BETWEEN_RESTS = 9
+BETWEEN_RESTS = 9
 _IDLE_FOR = 0.7
 """Seconds without a process of a run after which none is about to start."""
 _LEAK_PATIENCE = 45.0
@@ -61,6 +61,8 @@ class Suite:
     plan: Plan
     patience: float
     """Seconds in which the world must come to rest, but for the first time, when everything is loaded."""
+    between_rests: int = BETWEEN_RESTS
+    """Rounds after which it must. What is broken may be mended by the next change of an object, so fewer see more."""
     made: Counter[str] = field(default_factory=Counter)
     touched: int = 0
     rests: int = 0
@@ -80,7 +82,7 @@ class Suite:
                 self._rest()
                 self._slow_engine()
             self._round(number, fault)
-            if number % _ROUNDS_BETWEEN_RESTS == _ROUNDS_BETWEEN_RESTS - 1:
+            if number % self.between_rests == self.between_rests - 1:
                 self._rest()
         self._rest()
 
