@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,36 +118,39 @@ def test_what_a_go_operators_scaffold_grants_is_enough(
 CONFINE = """
 mount --make-rprivate /
 mount --bind "$1" "$1"
+mount --bind "$2" "$2"
 mount -o remount,ro,bind /
-shift
+shift 2
 exec unshare --user --map-user=12345 --map-group=0 setpriv --no-new-privs "$@"
 """
 
 
-def confined(project: Project) -> list[str]:
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """What the container has for `/tmp`. Its path is short as well, since programs put sockets there."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+def confined(project: Project, scratch: Path) -> list[str]:
     """A command that runs another as the Deployment of config/manager has it run.
 
     As a user whom nobody has heard of, of group 0, without capabilities, where nothing can be written but below
-    the project's folder. Where such a place cannot be made the command is empty.
+    the project's folder and what stands for `/tmp`. Where such a place cannot be made the command is empty.
     """
-    command = ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", str(project.folder)]
+    command = ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", str(project.folder), str(scratch)]
     works = subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0
     return command if works else []
 
 
-def confined_environment(project: Project) -> dict[str, str]:
-    """What the container has for `/tmp`, and a home where nothing can be written."""
-    scratch = project.folder / "tmp"
-    scratch.mkdir(exist_ok=True)
-    return {"TMPDIR": str(scratch), "HOME": "/proc/none"}
-
-
-def live(project: Project, eventually: Eventually, *flags: str, within: Sequence[str] = ()) -> Operator:
+def live(project: Project, eventually: Eventually, scratch: Path, *flags: str, within: Sequence[str] = ()) -> Operator:
     """Let a Memcached of the sample be made, and go; return the operator, which has ended."""
     api, space = project.api, project.namespace
     memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
     entry = f"/api/v1/namespaces/default/configmaps/memcached.{space}.mc"
-    operator = project.start("--namespace=default", *flags, environment=confined_environment(project), within=within)
+    # A home where nothing can be written.
+    environment = {"TMPDIR": str(scratch), "HOME": "/proc/none"}
+    operator = project.start("--namespace=default", *flags, environment=environment, within=within)
     api.call("POST", memcacheds, {**KIND, "metadata": {"name": "mc"}, "spec": {"size": 1}})
     ended = operator.await_line("Run ended", name="mc")
     assert ended["outcome"] == "succeeded", operator.log[-4000:]
@@ -160,7 +164,7 @@ def live(project: Project, eventually: Eventually, *flags: str, within: Sequence
 
 @pytest.mark.full
 def test_the_sample_runs_with_nothing_but_the_rights_that_were_recorded_and_as_nobody_in_particular(
-    project: Project, api: Api, eventually: Eventually
+    project: Project, api: Api, eventually: Eventually, scratch: Path
 ) -> None:
     space = project.namespace
     shutil.copytree(ROOT / "roles", project.folder / "roles")
@@ -169,7 +173,7 @@ def test_the_sample_runs_with_nothing_but_the_rights_that_were_recorded_and_as_n
     project.watches.append({**watch, "finalizer": finalizer})
     project.bind_everywhere()
     record = project.folder / "recorded.yaml"
-    first = live(project, eventually, f"--record-rbac={record}")
+    first = live(project, eventually, scratch, f"--record-rbac={record}")
     assert first.lines(msg=LACKS) == []
 
     wide = f"operator-{space}"
@@ -191,5 +195,5 @@ def test_the_sample_runs_with_nothing_but_the_rights_that_were_recorded_and_as_n
             "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": space}],
         }
         api.apply(f"{where}/rolebindings/{name}", binding)
-    second = live(project, eventually, within=confined(project))
+    second = live(project, eventually, scratch, within=confined(project, scratch))
     assert [line for line in second.lines() if "forbidden" in str(line)] == []
