@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASE ?= spine
 WORKERS ?= 2
 
-.PHONY: help setup fmt check test test-unit test-integration test-full test-long faults bench demo run build lock clean
+.PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long faults bench demo run build lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,17 +35,20 @@ test: test-unit test-integration ## Unit tests, then the tests on a real control
 test-unit: $(VENV)/.made-from
 	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) tests/unit
 
-test-integration: setup
+test-programs: setup
+	@$(BIN)/python -m tests.programs
+
+test-integration: test-programs
 	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
 
-test-full: setup ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
+test-full: test-programs ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
 	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
 	$(BIN)/pytest -m "hypothesis and not full and not long" -n $(WORKERS) --hypothesis-profile=full tests/unit
 	hack/matrix 2.18 2.19 2.20 2.21
 
-test-long: setup ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else
+test-long: test-programs ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else
 	$(BIN)/pytest -m long -n 1 tests
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md
