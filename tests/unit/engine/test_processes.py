@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -67,24 +68,30 @@ def test_a_name_with_spaces_and_brackets_confuses_nobody(start: Start, tmp_path:
     assert found.parent == os.getpid()
 
 
-def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: Start) -> None:
-    supervisor = start("env -i sleep 60 & wait", **{MARKER: "x:1:2:run"})
-    marked = start("exec sleep 60", **{MARKER: "x:1:2:run"})
-    other = start("exec sleep 60", **{MARKER: "x:1:2:other"})
+@pytest.fixture
+def identity() -> str:
+    """A run's, which no test at the same time has: all processes of the machine are looked at."""
+    return f"{uuid.uuid4().hex}:1:2:run"
 
-    found = {process.pid for process in processes.of_run("x:1:2:run", supervisor.pid)}
+
+def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: Start, identity: str) -> None:
+    supervisor = start("env -i sleep 60 & wait", **{MARKER: identity})
+    marked = start("exec sleep 60", **{MARKER: identity})
+    other = start("exec sleep 60", **{MARKER: f"{identity}-other"})
+
+    found = {process.pid for process in processes.of_run(identity, supervisor.pid)}
 
     assert {supervisor.pid, marked.pid} < found
     assert len(found) == 3
     assert other.pid not in found
 
 
-def test_killing_a_run_leaves_none_of_it_alive(start: Start) -> None:
-    supervisor = start("trap '' TERM INT; sleep 60 & wait", **{MARKER: "x:1:2:run"})
+def test_killing_a_run_leaves_none_of_it_alive(start: Start, identity: str) -> None:
+    supervisor = start("trap '' TERM INT; sleep 60 & wait", **{MARKER: identity})
 
-    assert processes.kill("x:1:2:run", supervisor.pid, within=5)
+    assert processes.kill(identity, supervisor.pid, within=5)
 
-    assert processes.living(processes.of_run("x:1:2:run", supervisor.pid)) == []
+    assert processes.living(processes.of_run(identity, supervisor.pid)) == []
 
 
 def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, tmp_path: Path) -> None:
