@@ -89,6 +89,8 @@ class Pool:
         self._told: set[str] = set()
         self._closed = False
         self._background: set[asyncio.Task[None]] = set()
+        self._living: set[Server] = set()
+        self._starting: set[asyncio.Task[Server]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
     @property
@@ -161,11 +163,13 @@ class Pool:
         if self._idle:
             self._idle.cancel()
         slots = list(self._slots.values())
-        begun = [task for slot in slots for task in (slot.renewing, slot.starting, slot.retrying) if task]
+        others = (task for slot in slots for task in (slot.renewing, slot.retrying) if task)
+        begun: list[asyncio.Task[Any]] = [*others, *self._starting]
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
-        await asyncio.gather(*(slot.server.close() for slot in slots if slot.server))
+        # Not only those of the slots: one that was dropped while another server was started for it may have that one.
+        await asyncio.gather(*(server.close() for server in list(self._living)))
         if self._background:
             await asyncio.wait(self._background)
         self._slots.clear()
@@ -206,8 +210,12 @@ class Pool:
     def _replace(self, slot: _Slot) -> asyncio.Task[Server]:
         """Start another server; all who need it wait for the same one."""
         if slot.starting is None:
+            # It may have been dropped since it was found, and is needed again.
+            self._slots.setdefault(frozenset(slot.environment.items()), slot)
             slot.starting = asyncio.create_task(self._start(slot))
             slot.starting.add_done_callback(_retrieve)
+            self._starting.add(slot.starting)
+            slot.starting.add_done_callback(self._starting.discard)
         return slot.starting
 
     async def _start(self, slot: _Slot) -> Server:
@@ -221,6 +229,7 @@ class Pool:
         slot.renew_at = max(slot.renew_at, _now() + _RENEW_FIRST)
         if old:
             self._do(old.close())
+        self._living.add(server)
         self._do(self._watch(slot, server))
         self._log.debug("Fork server is ready", pid=server.pid)
         return server
@@ -238,7 +247,10 @@ class Pool:
 
     async def _watch(self, slot: _Slot, server: Server) -> None:
         """Replace a server that dies, so that the next run need not wait for it."""
-        how = await server.died()
+        try:
+            how = await server.died()
+        finally:
+            self._living.discard(server)
         if slot.server is not server:
             return
         slot.server = None
@@ -268,12 +280,16 @@ class Pool:
 
     async def _make_room(self, slot: _Slot) -> None:
         """Keep servers few: more than one only while there is memory for it."""
-        others = sorted((each for each in self._slots.values() if each.server and each is not slot), key=_last_use)
+        idle = (each for each in self._slots.values() if each.server and each is not slot and not each.starting)
+        others = sorted(idle, key=_last_use)
         while others and (len(others) >= _MOST_SERVERS or memory.free(Path("/")) < _NEEDED):
             await self._drop(others.pop(0))
 
     async def _drop(self, slot: _Slot) -> None:
         server, slot.server = slot.server, None
+        for task in (slot.renewing, slot.retrying):
+            if task and task is not asyncio.current_task():
+                task.cancel()  # nobody needs another server for it
         for key in [key for key, each in self._slots.items() if each is slot]:
             del self._slots[key]
         if server:

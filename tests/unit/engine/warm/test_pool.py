@@ -41,6 +41,10 @@ class Standing:
     async def run(self, *_: object) -> Started:
         return Started(self.pid, *[None] * 4)  # type: ignore[arg-type]  # as above
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
     async def died(self) -> str:
         await self._closed.wait()
         return self._how
@@ -197,5 +201,42 @@ def test_where_one_server_after_another_dies_young_runs_go_the_cold_way_for_a_wh
         await asyncio.sleep(1)
         assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
         await warm.close()
+
+    virtually(scenario())
+
+
+def test_closing_ends_every_server_however_many_environments_wanted_another_at_once(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        environments = [{"A": str(number)} for number in range(9)]
+        for _ in range(3):
+            for number, environment in enumerate(environments):
+                await warm.start(ORDER, environment)
+                warm.load_ahead(environment, Load(modules=frozenset({f"module_{len(launches.servers)}_{number}"})))
+            running = [asyncio.create_task(warm.start(ORDER, environment)) for environment in environments]
+            await warm.settle()
+            await asyncio.gather(*running)
+        async with asyncio.timeout(60):
+            await warm.close()
+
+        assert len(launches.servers) > len(environments)
+        assert [server for server in launches.servers if not server.is_closed] == []
+
+    virtually(scenario())
+
+
+def test_closing_while_servers_start_leaves_none(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        for seconds in (0.0, 0.05, 0.1, 0.15):
+            running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
+            await asyncio.sleep(seconds)
+            async with asyncio.timeout(60):
+                await warm.close()
+            await asyncio.gather(*running, return_exceptions=True)
+            assert [server for server in launches.servers if not server.is_closed] == []
+            warm = pool(launches)
 
     virtually(scenario())
