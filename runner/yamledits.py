@@ -72,7 +72,7 @@ def put(text: str, path: tuple[str, ...], value: Any, *, file: str) -> str:
 
 def dump(value: Any, begin: str = "") -> str:
     """Return plain values as YAML in our form."""
-    return begin + yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return begin + yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
 def replace(text: str, node: yaml.Node, value: Any) -> str:
@@ -83,10 +83,11 @@ def replace(text: str, node: yaml.Node, value: Any) -> str:
     return "".join([*lines[: node.start_mark.line], piece, *lines[_last_line(node) :]])
 
 
-class _Dumper(yaml.SafeDumper):
+class Dumper(yaml.SafeDumper):
     """Indents the items of lists."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
+        """Indent them, whatever the library would do."""
         super().increase_indent(flow, False)  # noqa: FBT003 - the same
 
 

@@ -12,17 +12,16 @@ from typing import Any
 
 import yaml
 
+from runner.yamledits import Dumper
+
 _VALUE = re.compile(r"HELMVALUE(\d+)X")
 _BLOCK = re.compile(r"^( *)(?:- )?HELMBLOCK(\d+)X(?:: null)?\n", re.MULTILINE)
 
 
-class _Dumper(yaml.SafeDumper):
-    """Indents the items of lists, and repeats what stands twice."""
+class _Dumper(Dumper):
+    """Repeats what stands twice."""
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
-        super().increase_indent(flow, False)  # noqa: FBT003 - the same
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the same
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's own signature
         return True
 
 

@@ -162,8 +162,7 @@ class Pool:
         self._closed = True
         if self._idle:
             self._idle.cancel()
-        slots = list(self._slots.values())
-        others = (task for slot in slots for task in (slot.renewing, slot.retrying) if task)
+        others = (task for slot in self._slots.values() for task in (slot.renewing, slot.retrying) if task)
         begun: list[asyncio.Task[Any]] = [*others, *self._starting]
         for task in begun:
             task.cancel()
