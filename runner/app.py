@@ -40,6 +40,7 @@ from runner.kube import auth
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
+from runner.loop_errors import LoopErrors
 from runner.loop_guard import Contention, LoopGuard
 from runner.metrics import Metrics
 from runner.objects import GVK, ObjectKey
@@ -132,6 +133,7 @@ class _Operator:
     async def run(self) -> int:
         """Start, wait for the signal, stop."""
         self._catch_signals()
+        asyncio.get_running_loop().set_exception_handler(LoopErrors())
         settings = self._settings
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context)

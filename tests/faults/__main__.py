@@ -38,15 +38,17 @@ def main() -> int:
         with world(cluster, Path(folder), chance, _command(promise)) as made:
             patience = float(os.environ.get("FAULTS_PATIENCE", PATIENCE))
             suite = Suite(made, plan, patience, int(os.environ.get("FAULTS_REST", str(BETWEEN_RESTS))))
+            broken: Broken | None = None
             try:
                 suite.run()
             except Broken as error:
-                say(f"\nBROKEN: {error}")
-                return 1
+                broken = error
             finally:
                 suite.report()
                 say(f"{time.monotonic() - began:.0f} s")
-    return 0
+            if broken:  # last, where whoever reads the end of a long output finds it
+                say(f"\nBROKEN: {broken}")
+    return 1 if broken else 0
 
 
 def _command(promise: str) -> tuple[str, ...]:

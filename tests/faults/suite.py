@@ -21,6 +21,8 @@ from tests.faults.world import PATIENCE, World, until
 BETWEEN_RESTS = 9
 _IDLE_FOR = 0.7
 """Seconds without a process of a run after which none is about to start."""
+_LONGEST = 1500
+"""Characters of a line of the log that are told."""
 _LEAK_PATIENCE = 45.0
 """Seconds in which what a fault left may go: caches, connections that nobody uses, a fork server that is replaced."""
 
@@ -130,7 +132,12 @@ class Suite:
             *journal.overlaps(lines),
             *journal.doubled(lines, log),
             *journal.unfinalized(lines, world.deleted),
-            *(f"an error of ours: {line}" for life in world.lives for line in life.lines() if "exception" in line),
+            *(
+                f"an error of ours: {line}"[:_LONGEST]
+                for life in world.lives
+                for line in life.lines()
+                if "exception" in line
+            ),
         ]
         if found:
             raise Broken("\n".join(found))
