@@ -6,10 +6,71 @@ Done before the tests, since a machine that has to build one takes longer than a
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
 
-from runner.devcluster.cluster import get_actionlint, get_helm, get_promcheck
+from runner.devcluster import folders, locks
+from runner.devcluster.cluster import get_actionlint, get_helm
+from runner.errors import ClusterError
+
+
+def get_promtool(environ: Mapping[str, str], progress: TextIO) -> Path:
+    """Return Prometheus' own checker of rules and metrics: the one in PATH, else that of Debian's package, unpacked.
+
+    Nothing is installed and no rights are needed: the program goes into the cache. Raises ClusterError where neither
+    can be had; to build it takes longer than to build a control plane.
+    """
+    found = shutil.which("promtool", path=environ.get("PATH"))
+    if found:
+        return Path(found)
+    program = folders.binaries(environ) / "promtool" / "promtool"
+    with locks.locked(program.with_name("lock"), lambda: None):
+        if not program.exists():
+            print("Getting promtool out of Debian's package prometheus", file=progress)
+            _unpack("prometheus", "usr/bin/promtool", program)
+    return program
+
+
+def _unpack(package: str, member: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as new:
+        own = ("-o", f"Dir::State::lists={new}/lists", "-o", f"Dir::Cache={new}/cache", "-o", "Acquire::Retries=3")
+        for part in ("lists/partial", "cache/archives/partial"):
+            Path(new, part).mkdir(parents=True)
+        reasons = []
+        # A fresh image has no lists of packages: they are fetched then, into a folder of our own.
+        for fetch in (
+            [["apt-get", "download", package]],
+            [["apt-get", *own, *do] for do in (["update"], ["download", package])],
+        ):
+            try:
+                for command in fetch:
+                    _run(command, new)
+                (archive,) = Path(new).glob("*.deb")
+                _run(["dpkg-deb", "-x", str(archive), f"{new}/files"], new)
+            except (OSError, subprocess.CalledProcessError) as error:
+                reasons.append(f"{error}: {getattr(error, 'stderr', '')}".rstrip(": \n"))
+                continue
+            Path(new, "files", member).replace(target)
+            return
+    told = "".join(f"\n  - {reason}" for reason in reasons)
+    raise ClusterError(
+        f"{target.name} is not in PATH, and Debian's package {package} cannot be had:{told}\n"
+        f"Put {target.name} into PATH (https://prometheus.io/download/), or open the network."
+    )
+
+
+def _run(command: list[str], folder: str) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+
 
 if __name__ == "__main__":
-    for get in (get_helm, get_promcheck, get_actionlint):
-        get(os.environ, sys.stderr)
+    try:
+        for get in (get_helm, get_promtool, get_actionlint):
+            get(os.environ, sys.stderr)
+    except ClusterError as error:
+        sys.exit(str(error))

@@ -22,7 +22,7 @@ from runner.devcluster import folders, locks
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
-KUBERNETES, ETCD, KWOK, HELM, PROMETHEUS = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2", "v0.313.5"
+KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
 ACTIONLINT = "v1.7.12"
 ASSETS = "KUBEBUILDER_ASSETS"
 
@@ -70,14 +70,6 @@ HELM_KIT = Kit(
     f"helm-{HELM}",
     (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", (("helm.sh/helm/v3/internal/version.version", HELM),)),),
 )
-PROMCHECK_KIT = Kit(
-    "checker of Prometheus' rules and metrics",
-    # The second number is that of our own program.
-    f"promcheck-{PROMETHEUS}-1",
-    (Program("promcheck", "promcheck", "."),),
-)
-"""What promtool consists of, without the clients of all clouds, which take longer to build than a control plane."""
-
 ACTIONLINT_KIT = Kit(
     "linter of GitHub's workflows",
     f"actionlint-{ACTIONLINT}",

@@ -290,11 +290,6 @@ def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
     return Path(found) if found else _provide(environ, progress, binaries.HELM_KIT)["helm"]
 
 
-def get_promcheck(environ: Mapping[str, str], progress: TextIO) -> Path:
-    """Return what checks Prometheus' rules and metrics, got like the control plane's programs."""
-    return _provide(environ, progress, binaries.PROMCHECK_KIT)["promcheck"]
-
-
 def get_actionlint(environ: Mapping[str, str], progress: TextIO) -> Path:
     """Return the linter of GitHub's workflows: the one in PATH, else one that is built."""
     found = shutil.which("actionlint", path=environ.get("PATH"))

@@ -62,8 +62,8 @@ def release(program: Program, target: Target) -> Release:
     if program.name == "helm":
         url = f"https://get.helm.sh/helm-{HELM}-{target}.tar.gz"
         return Release(url, f"{url}.sha256sum", f"{target}/helm")
-    if program.name in {"promcheck", "actionlint"}:
-        raise UnavailableError(f"releases: {program.name} is small, and only built")
+    if program.name == "actionlint":
+        raise UnavailableError("releases: actionlint is small, and only built")
     if program.name == "kwok":
         return Release(f"{_GITHUB}/kubernetes-sigs/kwok/releases/download/{KWOK}/kwok-{target}", _KWOK_RELEASE)
     if target.system != "linux" and program.name != "kubectl":

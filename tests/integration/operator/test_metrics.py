@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from runner.devcluster.pki import Authority
-from tests.promcheck import problems_of_metrics
+from tests.promtool import problems_of_metrics
 
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
@@ -117,7 +117,7 @@ def test_metrics_are_for_those_who_may_read_them_over_tls_with_the_present_certi
     things.create("one", {})
     things.await_success("one")
     text = eventually(lambda: _with_run(scraper, reader), "the run to be counted")
-    assert problems_of_metrics(text) == []
+    assert problems_of_metrics(text) == ""
     assert reader not in operator.log
 
 

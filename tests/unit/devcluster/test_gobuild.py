@@ -124,12 +124,6 @@ def test_the_modules_have_the_versions_that_are_promised() -> None:
     assert all(left == right and version == staging for left, right, version in replaced)
 
 
-def test_the_checker_of_rules_is_made_of_the_prometheus_that_is_promised() -> None:
-    module = resources.files("runner.devcluster") / "modules" / "promcheck"
-    assert f"github.com/prometheus/prometheus {binaries.PROMETHEUS}" in (module / "go.mod").read_text()
-    assert (module / "go.sum").is_file()
-
-
 def test_the_linter_of_workflows_is_the_one_that_is_promised() -> None:
     module = resources.files("runner.devcluster") / "modules" / "actionlint"
     assert f"github.com/rhysd/actionlint {binaries.ACTIONLINT}" in (module / "go.mod").read_text()
