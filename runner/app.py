@@ -3,7 +3,8 @@
 Start: credentials, probes, the API server's version, metrics, then every kind at once; a kind that is not served
 yet waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs that go on may end within the grace
 period and write their status; then what is shared with other replicas is given back; only then are connections closed.
-A second signal ends the runs at once.
+A second signal ends the runs at once. When its watches were edited, the operator stops so too, but lets its runs take
+their time, and another one with the new watches takes its place in the same process.
 """
 
 from __future__ import annotations
@@ -11,22 +12,21 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import signal
 import sys
 import time
 from collections.abc import Coroutine, Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from runner import __version__, access, former_kinds, log, paths, replicas, user_metrics
+from runner import __version__, access, former_kinds, log, paths, replicas, stopping, user_metrics
 from runner.access import Access
 from runner.controller import Controller
 from runner.dependents import Dependents
 from runner.dependents_store import ConfigMapStore, FileStore, JointStore, Store
+from runner.edits import Sources
 from runner.engine.blocks import BlockWriter
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
@@ -64,6 +64,8 @@ from runner.runlog import RunLog
 from runner.settings import Settings
 from runner.skipping import Skipping
 from runner.slots import Share, Slots
+from runner.stopping import Stopping
+from runner.taking_up import Edits, check_engines
 from runner.user_metrics import UserMetrics
 from runner.watches import LoadedWatches, Watch
 
@@ -78,19 +80,27 @@ _WRITE_GRACE = 5.0
 _GIVE_BACK_GRACE = 5.0
 """Seconds in which Leases are released at the end."""
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
 _log = log.get(__name__)
 
 
-def run(settings: Settings, loaded: LoadedWatches) -> int:
+def run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> int:
     """Run the operator until it is told to stop; return 0. What keeps it from running is an OperatorError."""
     try:
-        return asyncio.run(_Operator(settings, loaded).run())
+        asyncio.run(_run(settings, loaded, sources))
     finally:
-        # All has been stopped: a signal that comes now must not make a failure of a clean end.
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+        stopping.ignore()
+    return 0
+
+
+async def _run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> None:
+    """Run an operator, and after it one with other watches, as often as these are edited."""
+    signals = Stopping(settings.graceful_shutdown_timeout)
+    signals.catch()
+    asyncio.get_running_loop().set_exception_handler(LoopErrors())
+    async with sources:
+        following: LoadedWatches | None = loaded
+        while following is not None:
+            following = await _Operator(settings, following, signals, sources).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +122,11 @@ class _Shared:
 class _Operator:
     """Holds what start and stop have in common."""
 
-    def __init__(self, settings: Settings, loaded: LoadedWatches) -> None:
+    def __init__(self, settings: Settings, loaded: LoadedWatches, signals: Stopping, sources: Sources) -> None:
         self._settings = settings
         self._watches = loaded.watches
+        self._signals = signals
+        self._edits = Edits(sources)
         self._metrics = Metrics()
         self._user_metrics = UserMetrics(time.time)
         self._places = paths.search_path(
@@ -127,20 +139,16 @@ class _Operator:
         self._oversight = Oversight(settings)
         self._privileges = Privileges(settings, loaded.watches)
         self._controllers: dict[GVK, Controller] = {}
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
 
-    async def run(self) -> int:
-        """Start, wait for the signal, stop."""
-        self._catch_signals()
-        asyncio.get_running_loop().set_exception_handler(LoopErrors())
+    async def run(self) -> LoadedWatches | None:
+        """Start, wait until it is to stop, stop; return the watches of the one that is to follow."""
         settings = self._settings
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context)
             client = await stack.enter_async_context(Client(credentials, noted=self._privileges.noted))
             await self._oversight.open_probes(stack)
             if not await self._greet(client):
-                return 0
+                return None
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
@@ -176,15 +184,15 @@ class _Operator:
             await self._oversight.open_metrics(stack, self._exposition, client)
             stack.callback(self._privileges.close)
             followed = [dependents.follow(), references.follow(), self._privileges.follow(client, discovery)]
+            followed.append(self._edits.follow(self._controllers, engine))
             await self._work(engine, followed, holding)
-        return 0
+        return None if self._signals.asked.is_set() else self._edits.following
 
     def _engine(self) -> RunEngine:
         settings = self._settings
         limits = settings.run_memory_limit, settings.runner_dir_limit
         engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
-        for watch in self._watches:
-            engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
+        check_engines(engine, self._watches)
         return engine
 
     def _expect_runs(self, engine: RunEngine) -> None:
@@ -254,35 +262,14 @@ class _Operator:
         if not os.environ.get(user_metrics.ADDRESS_VARIABLE):
             self._environment[user_metrics.ADDRESS_VARIABLE] = user_metrics.address(access.LOOPBACK, port)
 
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-
-        def caught(name: str) -> None:
-            if self._hurry.is_set():
-                return
-            if self._stop.is_set():
-                _log.warning("Runs are ended at once", signal=name)
-                self._hurry.set()
-                return
-            _log.info("Stopping", signal=name, grace_seconds=self._settings.graceful_shutdown_timeout)
-            self._stop.set()
-
-        def pass_on(number: int, _: FrameType | None) -> None:
-            with suppress(RuntimeError):  # the loop has ended: so has everything else
-                loop.call_soon_threadsafe(caught, signal.Signals(number).name)
-
-        # Not by the loop, which lets signals kill the process again as soon as it ends.
-        for each in _SIGNALS:
-            signal.signal(each, pass_on)
-
     async def _greet(self, client: Client) -> bool:
         """Wait for the API server and say what runs where; False when told to stop meanwhile."""
-        while not self._stop.is_set():
+        while not self._signals.asked.is_set():
             try:
                 server = await client.request("GET", "/version")
             except (ApiError, ApiUnavailableError) as error:
                 _log.warning("The API server does not answer yet", error=str(error))
-                await _wait(self._stop, _CONNECT_DELAY)
+                await _wait(self._signals.asked, _CONNECT_DELAY)
                 continue
             _log.info(
                 "Starting",
@@ -353,23 +340,27 @@ class _Operator:
         # Until the last run has ended, what is ours has to be kept.
         keeping = asyncio.create_task(holding.follow())
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
-        stopped = asyncio.create_task(self._stop.wait())
+        stopped = asyncio.create_task(self._signals.asked.wait())
+        outdated = asyncio.create_task(self._edits.outdated.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, keeping, workers, *background]
         self._oversight.stage = None
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([outdated, *awaited], return_when=asyncio.FIRST_COMPLETED)
         self._oversight.stage = "stops"
-        failed = [task for task in (keeping, *background) if task.done()]
-        for task in [*background, stopped]:
-            task.cancel()
         for controller in controllers:
             controller.queue.close()
+        if outdated.done():
+            # Runs that go on end as they began: the workers end with them.
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in (keeping, *background) if task.done()]
+        for task in [*background, stopped, outdated]:
+            task.cancel()
         holding.drain()
         await self._end_runs(engine)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
             _log.warning("The last runs' status could not be written in time", seconds=_WRITE_GRACE)
             workers.cancel()
-        await asyncio.gather(workers, *background, stopped, return_exceptions=True)
+        await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
         await self._give_back(keeping)
         for task in failed:
             # Following never ends by itself: what ended it is a defect, and said as one.
@@ -387,7 +378,7 @@ class _Operator:
     async def _end_runs(self, engine: Engine) -> None:
         """Give runs their grace, shortened by a second signal."""
         closing = asyncio.create_task(engine.close(self._settings.graceful_shutdown_timeout))
-        hurried = asyncio.create_task(self._hurry.wait())
+        hurried = asyncio.create_task(self._signals.hurry.wait())
         await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
         if not closing.done():
             await engine.close(0)

@@ -15,9 +15,10 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner import __version__, cli_text, logs_cli
 from runner.devcluster import cli as devcluster_cli
@@ -26,6 +27,11 @@ from runner.options import GROUPS, OPTIONS, Option
 from runner.packaging import cli as packaging_cli
 from runner.scaffold import cli as scaffold_cli
 from runner.schema import cli as schema_cli
+
+if TYPE_CHECKING:
+    from runner.edits import Sources
+    from runner.settings import Settings
+    from runner.watches import LoadedWatches
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -193,7 +199,23 @@ def _run(arguments: argparse.Namespace) -> int:
         log.get(__name__).warning("Check the configuration", detail=warning)
     from runner import app  # noqa: PLC0415 - costs most, so bad input is answered first
 
-    return app.run(told, loaded)
+    return app.run(told, loaded, _sources(told, loaded))
+
+
+def _sources(told: Settings, loaded: LoadedWatches) -> Sources:
+    """What the operator is made of, looked after where that was asked for."""
+    from runner import edits, paths, validation  # noqa: PLC0415 - as above
+
+    if not told.reload:
+        return edits.Fixed()
+    places = paths.search_path(
+        cwd=Path.cwd(),
+        roles_path=told.ansible_roles_path,
+        collections_path=told.ansible_collections_path,
+        environ=os.environ,
+    )
+    load = partial(validation.load, told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
+    return edits.Edited(edits.Project(told.watches_file, places, Path.cwd(), load), loaded)
 
 
 def _validate(arguments: argparse.Namespace) -> int:

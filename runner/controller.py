@@ -82,6 +82,12 @@ class Controller:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, Reason.REFERENCE, (why,))
 
+    def run_all(self, why: str) -> None:
+        """Run every object because of what its runs execute: also those that were left alone until they change."""
+        for key in self._informer.all_keys():
+            if self._holding.owns(self.watch.gvk, key):
+                self.queue.add(key, Reason.EDITED, (why,))
+
     def gained(self, shard: int) -> None:
         """A shard's objects are ours: each runs once, as at start, since nobody knows what we have missed."""
         for key in self._of(shard):

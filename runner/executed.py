@@ -1,15 +1,13 @@
 """A fingerprint of what a watch's runs execute: roles and playbook, collections, versions, settings, environment.
 
-Owns: which files count. Promises: content counts, not times, so that an image built anew of the same files is the same;
-a file that has not changed is read once. What the fingerprint cannot see is told in docs/runs.md. Looks at the file
-system in a thread, at most once in some seconds.
+Owns: what counts, of files and around them. Promises: content counts, not times, so that an image built anew of the
+same files is the same. What the fingerprint cannot see is told in docs/runs.md. Looks at the file system in a
+thread, at most once in some seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import platform
 import re
 import time
@@ -19,19 +17,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from runner import __version__
+from runner import __version__, executed_files
+from runner.executed_files import Digests
 from runner.last_run import digest
 from runner.paths import SearchPath
-from runner.watches import Content, Playbook, Role, Watch
+from runner.watches import Watch
 
 _FRESH = 10.0
 """Seconds for which files are taken to be as they were."""
-_BESIDE_A_PLAYBOOK = (
-    *("roles", "tasks", "vars", "defaults", "handlers", "templates", "files", "group_vars", "host_vars", "inventory"),
-    *("playbooks", "library", "module_utils", "action_plugins", "callback_plugins", "filter_plugins", "lookup_plugins"),
-    *("test_plugins", "vars_plugins"),
-)
-_SKIPPED = frozenset({".git", "__pycache__", "molecule", ".venv"})
 _PACKAGES = ("ansible-core", "ansible", "ansible-runner", "kubernetes", "jinja2", "jsonpatch", "pyyaml")
 _NOT_OF_RUNS = frozenset({"line", "reconcile_period", "policy", "engine", "finalizer", "max_runner_artifacts"})
 """Fields of a watch that say when and how it runs, not what comes of it."""
@@ -52,7 +45,7 @@ class Executed:
     ansible_args: str
     environ: Mapping[str, str]
     cwd: Path
-    _files: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)
+    _files: Digests = field(default_factory=Digests)
     _known: str = ""
     _at: float = -_FRESH
 
@@ -64,59 +57,21 @@ class Executed:
         return self._known
 
     def _look(self) -> str:
-        before, self._files = self._files, {}
-        contents = {str(path): self._read(path, before) for path in dict.fromkeys(self._paths())}
+        contents = self._files.take(self._paths())
         environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
         told = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
         settings = {name: value for name, value in told.items() if name not in _NOT_OF_RUNS}
         return digest([contents, environ, settings, self.ansible_args, _versions()])
 
     def _paths(self) -> Iterator[Path]:
-        yield from _of_content(self.watch.content)
+        yield from executed_files.of_content(self.watch.content)
         for root in self.places.roles:
-            yield from _below(root)
+            yield from executed_files.below(root)
         for root in self.places.collections:
-            yield from _of_collections(root)
+            yield from executed_files.of_collections(root)
         given = (self.environ.get(name, "") for name in ("ANSIBLE_CONFIG", "ANSIBLE_INVENTORY"))
         for path in (Path("/etc/ansible/ansible.cfg"), self.cwd / "ansible.cfg", *(self.cwd / p for p in given if p)):
-            yield from _below(path) if path.is_dir() else (path,)
-
-    def _read(self, path: Path, before: Mapping[tuple[str, int, int, int], bytes]) -> str:
-        try:
-            found = path.stat()
-            name = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
-            known = before.get(name) or hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
-        except OSError:
-            return ""
-        self._files[name] = known
-        return known.hex()
-
-
-def _of_content(content: Content) -> Iterator[Path]:
-    match content:
-        case Role(path=path):
-            yield from _below(path)
-        case Playbook(path=path):
-            yield from (each for each in sorted(path.parent.iterdir()) if each.is_file())
-            for name in _BESIDE_A_PLAYBOOK:
-                yield from _below(path.parent / name)
-
-
-def _of_collections(root: Path) -> Iterator[Path]:
-    """What is installed is known by its manifest; what lies there as source, by its files."""
-    for collection in sorted(root.glob("*/*")):
-        manifest = collection / "MANIFEST.json"
-        if manifest.is_file():
-            yield manifest
-        elif collection.is_dir() and not collection.parent.name.endswith(".info"):
-            yield from _below(collection)
-
-
-def _below(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
-        for name in sorted(names):
-            yield Path(folder, name)
+            yield from executed_files.below(path) if path.is_dir() else (path,)
 
 
 def _versions() -> dict[str, str]:

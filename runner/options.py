@@ -1,134 +1,35 @@
 """The one table of settings: flag, environment, default, help.
 
-Owns: every flag of `ansible-operator run`, how its value is parsed, where else it may come from, and which are
-deprecated. Which source wins is `settings`' business. Imports nothing of this package but `duration` and names.
+Owns: every flag of `ansible-operator run`, where else its value may come from, and which are deprecated. How values are
+written is `option_values`', which source wins `settings`' business.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runner import duration
 from runner.engine_names import ENGINES
+from runner.option_values import (
+    address,
+    anything,
+    boolean,
+    count,
+    lease_name,
+    log_level,
+    names,
+    namespaces,
+    one_of,
+    period,
+    port,
+    quantity,
+    span,
+    verbosity,
+)
 
 PREFIX = "ANSIBLE_OPERATOR_"
 RUNNER_DIR = "/tmp/ansible-operator/runner"  # noqa: S108 - the place that existing tools look at; its folders are 0700
-
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
-_HIGHEST_PORT = 65_535
-_HIGHEST_VERBOSITY = 7
-_QUANTITY = re.compile(r"([0-9]{1,15})(Ki|Mi|Gi|Ti|k|M|G|T|)")
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 1 << 10,
-    "Mi": 1 << 20,
-    "Gi": 1 << 30,
-    "Ti": 1 << 40,
-}
-_LEASE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,198}[a-z0-9])?")
-_TRUE = {"1", "t", "true"}
-_FALSE = {"0", "f", "false"}
-_LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
-_ZAP_LEVELS = {"dpanic": "error", "panic": "error", "fatal": "error"}
-
-
-def _text(text: str) -> str:
-    return text
-
-
-def boolean(text: str) -> bool:
-    """Return the truth of `true`, `false` and what Go takes for them."""
-    if text.lower() in _TRUE | _FALSE:
-        return text.lower() in _TRUE
-    raise ValueError(f"{text!r} is neither true nor false")
-
-
-def verbosity(text: str) -> int:
-    """Return how many `-v` ansible-playbook gets."""
-    return _integer(text, 0, _HIGHEST_VERBOSITY)
-
-
-def count(text: str) -> int:
-    """Return a number of workers."""
-    return _integer(text, 1, None)
-
-
-def port(text: str) -> int:
-    """Return a TCP port; 0 lets one be picked."""
-    return _integer(text, 0, _HIGHEST_PORT)
-
-
-def _integer(text: str, lowest: int, highest: int | None) -> int:
-    bounds = f"from {lowest} to {highest}" if highest is not None else f"of at least {lowest}"
-    if not re.fullmatch(r"[-+]?[0-9]+", text) or int(text) < lowest or (highest is not None and int(text) > highest):
-        raise ValueError(f"{text!r} is not a whole number {bounds}")
-    return int(text)
-
-
-def _span(text: str) -> float:
-    seconds = duration.parse(text)
-    if seconds < 0:
-        raise ValueError(f"{text!r} is negative; write 0s or more")
-    return seconds
-
-
-def _period(text: str) -> float:
-    return 0.0 if text.lower() == "off" else max(duration.parse(text), 0.0)
-
-
-def _quantity(text: str) -> int:
-    """Return bytes, written as Kubernetes writes them: `512Mi`, `2G`, `1073741824`."""
-    found = _QUANTITY.fullmatch(text)
-    if not found:
-        raise ValueError(f"{text!r} is no size; write one like 512Mi, 2Gi, or 0 for no limit")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(_namespaces(text))
-
-
-def _address(text: str) -> str:
-    found = _ADDRESS.fullmatch(text)
-    if text == "0" or (found and int(found[2]) <= _HIGHEST_PORT):
-        return text
-    raise ValueError(f"{text!r} is no address; write host:port, :port for all interfaces, or 0 for none")
-
-
-def _namespaces(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _lease_name(text: str) -> str:
-    if not text or _LEASE_NAME.fullmatch(text):
-        return text
-    raise ValueError(f"{text!r} is no name of a Lease; write lower-case letters, digits, dots and dashes, at most 200")
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() in choices:
-            return text.lower()
-        raise ValueError(f"{text!r} is not known; write {', '.join(choices[:-1])} or {choices[-1]}")
-
-    return parse
-
-
-def _log_level(text: str) -> str:
-    """Return one of our four levels for those of zap as well, where a number says more the higher it is."""
-    known = _LOG_LEVELS | _ZAP_LEVELS
-    if text.lower() in known:
-        return known[text.lower()]
-    if text.isdecimal() and int(text) > 0:
-        return "debug"
-    raise ValueError(f"{text!r} is no log level; write {', '.join(dict.fromkeys(_LOG_LEVELS.values()))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +72,24 @@ class Option:
 
 
 _RUN = (
-    Option("watches-file", "./watches.yaml", _text, "which kinds are watched, and what runs for them", "FILE"),
+    Option("watches-file", "./watches.yaml", anything, "which kinds are watched, and what runs for them", "FILE"),
     Option(
         "namespace",
         "",
-        _namespaces,
+        namespaces,
         "watch this namespace only; give it several times, or a comma list, for several; default: all namespaces",
         "NAME",
         also="WATCH_NAMESPACE",
         repeatable=True,
     ),
-    Option("reconcile-period", "10h", _period, "time between periodic runs of an object; 0s or off: none", "DURATION"),
-    Option("run-timeout", "off", _period, "how long a run may take; then it is ended, and has failed", "DURATION"),
+    Option(
+        "reload",
+        "false",
+        boolean,
+        "take up edits of the watches file, roles, playbooks and collections while running; for development",
+    ),
+    Option("reconcile-period", "10h", period, "time between periodic runs of an object; 0s or off: none", "DURATION"),
+    Option("run-timeout", "off", period, "how long a run may take; then it is ended, and has failed", "DURATION"),
     Option(
         "max-concurrent-reconciles",
         "",
@@ -202,7 +109,7 @@ _RUN = (
     Option(
         "graceful-shutdown-timeout",
         "30s",
-        _span,
+        span,
         "how long runs may go on when the operator is told to end",
         "DURATION",
     ),
@@ -222,14 +129,14 @@ _RUN = (
     Option(
         "runner-dir",
         RUNNER_DIR,
-        _text,
+        anything,
         "where run folders are kept",
         "DIR",
     ),
     Option(
         "runner-dir-limit",
         "1Gi",
-        _quantity,
+        quantity,
         "how much the run folders of all objects may hold together, such as 200Mi; what has not run for the longest "
         "time goes first; 0: as much as they like",
         "SIZE",
@@ -244,21 +151,26 @@ _ANSIBLE = (
         "N",
     ),
     Option(
-        "ansible-roles-path", "", _text, "folders to find roles in, before ./roles", "DIRS", also="ANSIBLE_ROLES_PATH"
+        "ansible-roles-path",
+        "",
+        anything,
+        "folders to find roles in, before ./roles",
+        "DIRS",
+        also="ANSIBLE_ROLES_PATH",
     ),
     Option(
         "ansible-collections-path",
         "",
-        _text,
+        anything,
         "folders to find collections in, before ~/.ansible/collections and /usr/share/ansible/collections",
         "DIRS",
         also="ANSIBLE_COLLECTIONS_PATH",
     ),
-    Option("ansible-args", "", _text, "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"),
+    Option("ansible-args", "", anything, "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"),
     Option(
         "engine",
         "auto",
-        _one_of(*ENGINES),
+        one_of(*ENGINES),
         "how runs are started: warm (forked from a process that has Ansible loaded), exec (a new interpreter each), or "
         "auto: warm where the installed ansible-core was tested with it; engine: of a watch wins",
         "NAME",
@@ -266,14 +178,14 @@ _ANSIBLE = (
     Option(
         "warm-without",
         "",
-        _names,
+        names,
         "shortcuts of the warm engine that are not taken, a comma list; see docs/engine.md",
         "NAMES",
     ),
     Option(
         "run-memory-limit",
         "",
-        _quantity,
+        quantity,
         "how much memory all processes of a run may use together, such as 512Mi or 2Gi; 0: as much as they like; "
         "default: three quarters of what the operator's container may use",
         "SIZE",
@@ -281,26 +193,26 @@ _ANSIBLE = (
     Option(
         "ansible-log-events",
         "tasks",
-        _one_of("tasks", "everything", "nothing"),
+        one_of("tasks", "everything", "nothing"),
         "what of a run is logged: tasks, everything or nothing",
         "WHAT",
     ),
 )
 _CLUSTER = (
-    Option("kubeconfig", "", _text, "which cluster; default: $KUBECONFIG, the pod's own, ~/.kube/config", "FILE"),
-    Option("context", "", _text, "context of the kubeconfig; default: its current one", "NAME"),
+    Option("kubeconfig", "", anything, "which cluster; default: $KUBECONFIG, the pod's own, ~/.kube/config", "FILE"),
+    Option("context", "", anything, "context of the kubeconfig; default: its current one", "NAME"),
     Option(
         "record-rbac",
         "",
-        _text,
+        anything,
         "write the Roles that the operator and its runs are seen to need into this file, and add to what it holds",
         "FILE",
     ),
     Option("proxy-port", "8888", port, "port of the proxy for runs, on loopback; 0: a free one", "PORT"),
 )
 _ENDPOINTS = (
-    Option("health-probe-bind-address", ":6789", _address, "where /healthz and /readyz answer; 0: nowhere", "ADDRESS"),
-    Option("metrics-bind-address", ":8443", _address, "where /metrics answers; 0: nowhere", "ADDRESS"),
+    Option("health-probe-bind-address", ":6789", address, "where /healthz and /readyz answer; 0: nowhere", "ADDRESS"),
+    Option("metrics-bind-address", ":8443", address, "where /metrics answers; 0: nowhere", "ADDRESS"),
     Option(
         "user-metrics-port",
         "",
@@ -314,9 +226,11 @@ _ENDPOINTS = (
         boolean,
         "serve metrics over TLS, with a certificate made at start, or the one in --metrics-cert-path",
     ),
-    Option("metrics-cert-path", "", _text, "folder of a certificate and its key, read again when they change", "DIR"),
-    Option("metrics-cert-name", "tls.crt", _text, "the certificate's file in that folder", "FILE"),
-    Option("metrics-cert-key", "tls.key", _text, "the key's file in that folder", "FILE"),
+    Option(
+        "metrics-cert-path", "", anything, "folder of a certificate and its key, read again when they change", "DIR"
+    ),
+    Option("metrics-cert-name", "tls.crt", anything, "the certificate's file in that folder", "FILE"),
+    Option("metrics-cert-key", "tls.key", anything, "the key's file in that folder", "FILE"),
     Option(
         "metrics-require-rbac",
         "false",
@@ -338,40 +252,40 @@ _REPLICAS = (
     Option(
         "leader-election-id",
         "",
-        _lease_name,
+        lease_name,
         "name of the Lease, and beginning of the names of those of shards",
         "NAME",
         also="OPERATOR_NAME",
         also_deprecated=True,
     ),
-    Option("leader-election-namespace", "", _text, "namespace of the Leases; default: the pod's own", "NAME"),
+    Option("leader-election-namespace", "", anything, "namespace of the Leases; default: the pod's own", "NAME"),
     Option(
-        "leader-elect-lease-duration", "15s", _span, "how long a leader that went silent keeps its place", "DURATION"
+        "leader-elect-lease-duration", "15s", span, "how long a leader that went silent keeps its place", "DURATION"
     ),
     Option(
-        "leader-elect-renew-deadline", "10s", _span, "how long the leader tries to renew before it gives up", "DURATION"
+        "leader-elect-renew-deadline", "10s", span, "how long the leader tries to renew before it gives up", "DURATION"
     ),
 )
 _LOG = (
-    Option("log-level", "info", _log_level, "debug, info, warning or error", "LEVEL"),
+    Option("log-level", "info", log_level, "debug, info, warning or error", "LEVEL"),
     Option(
         "log-format",
         "auto",
-        _one_of("auto", "json", "console"),
+        one_of("auto", "json", "console"),
         "json, console (for people), or auto: console on a terminal, else json",
         "FORMAT",
     ),
-    Option("zap-log-level", "", _log_level, "the same as --log-level", "LEVEL", sets="log-level"),
-    Option("zap-encoder", "", _one_of("json", "console"), "the same as --log-format", "FORMAT", sets="log-format"),
+    Option("zap-log-level", "", log_level, "the same as --log-level", "LEVEL", sets="log-level"),
+    Option("zap-encoder", "", one_of("json", "console"), "the same as --log-format", "FORMAT", sets="log-format"),
     Option("zap-devel", "false", boolean, "the same as --log-level=debug --log-format=console, unless these are given"),
-    Option("zap-stacktrace-level", "", _text, "accepted, has no effect", "LEVEL"),
-    Option("zap-time-encoding", "", _text, "accepted, has no effect: times are ISO 8601", "ENCODING"),
+    Option("zap-stacktrace-level", "", anything, "accepted, has no effect", "LEVEL"),
+    Option("zap-time-encoding", "", anything, "accepted, has no effect: times are ISO 8601", "ENCODING"),
 )
 _DEPRECATED = (
     Option(
         "metrics-addr",
         "",
-        _address,
+        address,
         "use --metrics-bind-address",
         "ADDRESS",
         sets="metrics-bind-address",
@@ -388,7 +302,7 @@ _DEPRECATED = (
     Option(
         "leader-elect-resource-lock",
         "",
-        _text,
+        anything,
         "leave it out: only Leases are used",
         "KIND",
         deprecated="leave it out, only Leases are used",

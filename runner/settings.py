@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from runner import cpus, memory, options
+from runner import cpus, memory, option_values
 from runner.engine_names import EngineName
 from runner.errors import ConfigError
 from runner.objects import GVK
@@ -33,6 +33,7 @@ class Settings:
     watches_file: Path
     namespaces: tuple[str, ...]
     """Empty: all."""
+    reload: bool
     reconcile_period: float
     """0: no periodic runs."""
     run_timeout: float
@@ -90,7 +91,7 @@ class Settings:
 
     def verbosity_for(self, gvk: GVK) -> int:
         """Return Ansible's verbosity for a kind."""
-        return _override(self.overrides, (_VERBOSITY,), gvk, options.verbosity, self.ansible_verbosity).value
+        return _override(self.overrides, (_VERBOSITY,), gvk, option_values.verbosity, self.ansible_verbosity).value
 
     def workers_for(self, gvk: GVK) -> int:
         """Return how many objects of a kind are worked on at once."""
@@ -109,13 +110,15 @@ class Settings:
 
     def _workers(self, gvk: GVK) -> _Override:
         default = self.max_concurrent_reconciles or self.cpus
-        return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, options.count, default)
+        return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, option_values.count, default)
 
     def warnings_for(self, kinds: Iterable[GVK]) -> tuple[str, ...]:
         """Return what is wrong with the variables about these kinds, a sentence each."""
         found: list[str] = []
         for gvk in kinds:
-            found += _override(self.overrides, (_VERBOSITY,), gvk, options.verbosity, self.ansible_verbosity).warnings
+            found += _override(
+                self.overrides, (_VERBOSITY,), gvk, option_values.verbosity, self.ansible_verbosity
+            ).warnings
             found += self._workers(gvk).warnings
         return tuple(found)
 
@@ -139,7 +142,7 @@ def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
     if values["metrics_cert_path"] and not values["metrics_secure"]:
         reader.errors.append("--metrics-cert-path needs --metrics-secure: give both, or neither")
     reader.errors += _replica_problems(values)
-    debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), options.boolean, default=False)
+    debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), option_values.boolean, default=False)
     if reader.errors:
         raise ConfigError("\n".join(dict.fromkeys(reader.errors)))
     if values.pop("zap_devel"):
@@ -267,7 +270,7 @@ def _names_of(flag: str) -> list[Option]:
 
 def _nothing(option: Option) -> Any:
     """The value of an option that has no default."""
-    return () if option.repeatable else None if option.parse in {options.count, options.port} else ""
+    return () if option.repeatable else None if option.parse in {option_values.count, option_values.port} else ""
 
 
 class _Override(NamedTuple):

@@ -18,7 +18,7 @@ import yaml
 from runner import paths, watches, yamltree
 from runner.errors import ConfigError
 from runner.paths import SearchPath
-from runner.watches import Content, Playbook, Role, Watch
+from runner.watches import Content, LoadedWatches, Playbook, Role, Watch
 from runner.yamltree import Problem, Problems, Text
 
 _VAULT = "$ANSIBLE_VAULT"
@@ -50,6 +50,13 @@ def validate(path: Path, *, environ: Mapping[str, str], cwd: Path, places: Searc
         if watch.finalizer is not None:
             checks.content(watch.finalizer.content)
     return Report(found, problems)
+
+
+def load(path: Path, *, environ: Mapping[str, str], cwd: Path, places: SearchPath) -> LoadedWatches:
+    """Read a watches file, once all that it names has been checked too. A ConfigError tells all that is wrong."""
+    found = validate(path, environ=environ, cwd=cwd, places=places)
+    found.problems.raise_errors()
+    return LoadedWatches(found.watches, found.problems.warning_lines())
 
 
 @dataclass(slots=True)

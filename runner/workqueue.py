@@ -33,6 +33,7 @@ class Reason(Enum):
     DELETED = "deleted"
     DEPENDENT = "dependent changed"
     REFERENCE = "reference changed"
+    EDITED = "role edited"
     REQUEUED = "asked for by the last run"
     RETRY = "retry"
     PRESENT = "present at start"
@@ -41,13 +42,13 @@ class Reason(Enum):
 
     @property
     def starts_over(self) -> bool:
-        """Whether somebody changed the object or what it names, so that earlier failures no longer slow it down."""
-        return self in {Reason.CHANGED, Reason.CREATED, Reason.DELETED, Reason.REFERENCE}
+        """Whether somebody changed the object, what it names or what it runs: earlier failures count no more."""
+        return self in {Reason.CHANGED, Reason.CREATED, Reason.DELETED, Reason.REFERENCE, Reason.EDITED}
 
     @property
     def is_background(self) -> bool:
         """Whether nobody waits for it who has just done something to the object itself."""
-        return not self.starts_over or self is Reason.REFERENCE
+        return not self.starts_over or self in {Reason.REFERENCE, Reason.EDITED}
 
 
 HANDICAP: dict[Reason, float] = {
@@ -56,6 +57,7 @@ HANDICAP: dict[Reason, float] = {
     Reason.DELETED: 1.0,
     Reason.DEPENDENT: 5.0,
     Reason.REFERENCE: 10.0,
+    Reason.EDITED: 10.0,
     Reason.REQUEUED: 15.0,
     Reason.RETRY: 15.0,
     Reason.PRESENT: 60.0,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner import options, settings
+from runner import option_values, settings
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.options import OPTIONS, Option
@@ -332,4 +332,6 @@ class TestTable:
         assert {option.sets for option in OPTIONS if option.sets} <= set(flags)
 
     def test_options_that_take_a_value_name_it(self) -> None:
-        assert [option.flag for option in OPTIONS if not option.metavar and option.parse is not options.boolean] == []
+        assert [
+            option.flag for option in OPTIONS if not option.metavar and option.parse is not option_values.boolean
+        ] == []

@@ -1,0 +1,88 @@
+"""Edits of a running operator's files: taken up without a restart, and never half."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import yaml
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+
+SAY = """
+- name: Say it
+  ansible.builtin.debug:
+    msg: {}
+"""
+WAIT = """
+- name: Say it
+  ansible.builtin.debug:
+    msg: begun
+- name: Wait for the file
+  ansible.builtin.wait_for:
+    path: "{{ gate }}"
+    sleep: 1
+"""
+
+
+def _save(project: Project) -> None:
+    project.write("watches.yaml", yaml.safe_dump(project.watches))
+
+
+def _ended(operator: Operator, name: str) -> list[tuple[str, str]]:
+    return [(run["reason"], run["outcome"]) for run in operator.runs(name)]
+
+
+def test_an_edited_role_runs_again_and_a_broken_edit_changes_nothing_until_it_is_mended(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role("thing", SAY.format("first"))
+    project.watch("thing")
+    operator = project.start("--reload")
+    things.create("a")
+    operator.await_line("Run ended", name="a")
+
+    project.role("thing", SAY.format("second"))
+    operator.await_line("Run ended", name="a", reason="role edited")
+    eventually(lambda: "second" in operator.log, "the edited task's output")
+
+    project.role("thing", "- name: [broken\n")
+    problem = operator.await_line("The edit is not taken up, what was there before goes on; mend it")["problem"]
+    assert "roles/thing/tasks/main.yml" in problem
+    project.role("thing", SAY.format("third"))
+    operator.await_line("What was wrong with the edit has been mended")
+    eventually(lambda: len(operator.runs("a")) == 3, "the run after mending")
+    eventually(lambda: "third" in operator.log, "the mended task's output")
+    assert _ended(operator, "a") == [("created", "succeeded")] + 2 * [("role edited", "succeeded")]
+    assert len(operator.lines(msg="Starting")) == 1
+    assert operator.stop() == 0
+
+
+def test_other_watches_are_taken_up_once_the_runs_that_go_on_have_ended_as_they_began(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    gate = project.folder / "gate"
+    project.role("waiting", WAIT)
+    project.role("other", SAY.format("by the other role"))
+    project.watch("waiting", vars={"gate": str(gate)})
+    operator = project.start("--reload")
+    pid = operator.process.pid
+    things.create("a")
+    operator.await_line("Run started", name="a")
+
+    project.write("watches.yaml", "- version: v1\n  kind: Thing\n  role: nowhere\n")
+    told = operator.await_line("The edit is not taken up, what was there before goes on; mend it")
+    assert told["problem"].startswith("watches.yaml:3: ")
+
+    project.watches[0] |= {"role": "other", "vars": {}}
+    _save(project)
+    operator.await_line("The watches were edited; once the runs that go on have ended, they are taken up")
+    assert operator.runs("a") == []
+    gate.touch()
+    eventually(lambda: len(operator.runs("a")) == 2, "a run by the other role")
+    assert [run["content"] for run in operator.lines(msg="Run started", name="a")] == ["waiting", "other"]
+    assert _ended(operator, "a") == [("created", "succeeded"), ("present at start", "succeeded")]
+    things.create("b")
+    operator.await_line("Run ended", name="b", outcome="succeeded")
+    assert operator.process.pid == pid
+    assert operator.stop() == 0
