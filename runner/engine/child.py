@@ -15,17 +15,22 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import ansible_runner
 from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
 from runner.engine import processes
 from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
+
+_ENDING = 0.02
+"""Seconds in which what served Ansible alone ends by itself: to look for what is left costs more than to wait."""
 
 
 class Supervisor:
@@ -139,10 +144,28 @@ class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
     said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
 
     def event_callback(self, event_data: dict[str, Any]) -> None:
-        """Complete an event, and pass it on."""
-        if said := self.said(event_data.get("uuid", "")):
-            event_data.update({"runner_ident": str(self.config.ident), **said})
-        super().event_callback(event_data)
+        """Complete an event, pass it on, and write it down, with fewer system calls where there is no file to read."""
+        said = self.said(event_data.get("uuid", ""))
+        if not said or "created" not in said:
+            super().event_callback(event_data)
+            return
+        self.last_stdout_update = time.time()
+        event_data.update({"runner_ident": str(self.config.ident), **said})
+        is_kept = self.event_handler(event_data)
+        for plugin in ansible_runner.plugins.values():
+            plugin.event_handler(self.config, event_data)
+        if is_kept:
+            name = f"{event_data['counter']}-{event_data['uuid']}.json"
+            with contextlib.suppress(OSError):  # as ansible-runner: it goes on without
+                _write(f"{self.config.artifact_dir}/job_events/{name}", json.dumps(event_data).encode())
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a file that is there whole or not at all."""
+    descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    os.rename(f"{path}.tmp", path)  # noqa: PTH104 - strings
 
 
 class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
@@ -166,7 +189,7 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
         alive: bool = super().isalive()
         if not alive and not self._swept:
             self._swept = True
-            processes.reap_children()
+            processes.await_children(_ENDING)
             processes.end_descendants(GRACE)
             processes.reap_children()
             self.ptyproc.delayafterclose = 0  # the time that a process gets to end; this one has ended

@@ -25,6 +25,7 @@ _PROC = Path("/proc")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SCAN_INTERVAL = 0.02
+_MOMENT = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,15 @@ def reap_children() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def await_children(within: float) -> None:
+    """Reap children as `reap_children` does until there are none, or for so many seconds."""
+    deadline = time.monotonic() + within
+    reap_children()
+    while has_children() and time.monotonic() < deadline:
+        time.sleep(_MOMENT)
+        reap_children()
 
 
 def leftovers(root: Path) -> list[Process]:

@@ -19,6 +19,8 @@ RUN = b"{}"
 LONGEST = 1 << 20
 """Bytes of a message."""
 STREAMS = 3
+_MOST_TEMPLATES = 96 * 1024
+"""Characters; the kernel takes messages of about twice as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,16 @@ class Load:
     """Ansible's modules, by their full names."""
     imports: frozenset[str] = frozenset()
     """Python modules that those imported."""
+    templates: frozenset[str] = frozenset()
+    """Templates that were compiled, as `templates` notes them; not more of them than fit into a message."""
 
     def __or__(self, other: Load) -> Load:
-        return Load(self.plugins | other.plugins, self.modules | other.modules, self.imports | other.imports)
+        return Load(
+            self.plugins | other.plugins,
+            self.modules | other.modules,
+            self.imports | other.imports,
+            _as_many_as_fit(self.templates, other.templates),
+        )
 
     @classmethod
     def of_lines(cls, text: str) -> Load:
@@ -42,8 +51,23 @@ class Load:
         for value in _noted(text):
             with contextlib.suppress(AttributeError, TypeError):
                 names = frozenset({value["module"]} if value.get("module") else ())
-                found |= cls(frozenset(value.get("plugins", ())), names, frozenset(value.get("imports", ())))
+                found |= cls(
+                    frozenset(value.get("plugins", ())),
+                    names,
+                    frozenset(value.get("imports", ())),
+                    frozenset(value.get("templates", ())),
+                )
         return found
+
+
+def _as_many_as_fit(known: frozenset[str], more: frozenset[str]) -> frozenset[str]:
+    room = _MOST_TEMPLATES - sum(map(len, known))
+    found = set(known)
+    for each in sorted(more - known):
+        if len(each) <= room:
+            found.add(each)
+            room -= len(each)
+    return frozenset(found)
 
 
 def unlike(text: str) -> str:

@@ -24,19 +24,20 @@ from runner.engine.warm.interpreter import Interpreter
 from runner.engine.warm.messages import Load
 from runner.engine.warm.model import Model
 from runner.engine.warm.refresh import Refresh
+from runner.engine.warm.shortcuts import Made
 
 _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
 
 
-def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Any:
-    """Make ready in the server what shortcuts need of it: for Ansible's modules that runs use."""
+def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Made:
+    """Make ready in the server what shortcuts need of it, for what runs use."""
     encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
     interpreter = Interpreter(loaded.module_path, encodings, partial(procfs.show, shown))
-    return shortcuts.prepare(wanted.modules, wanted.imports, interpreter)
+    return shortcuts.prepare(wanted, interpreter)
 
 
-def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[str], telling: int) -> int:
+def run(refresh: Refresh, made: Made, arguments: list[str], without: frozenset[str], telling: int) -> int:
     """Run `ansible-playbook` with these arguments and without some shortcuts; returns its exit code.
 
     `telling` is the number of the socket that takes the data of events.
@@ -50,12 +51,14 @@ def run(refresh: Refresh, made: Any, arguments: list[str], without: frozenset[st
     os.write(1, refresh.model.said)
     refresh.apply()
     os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
-    shortcuts.install(without, made, telling)
+    templates = shortcuts.install(without, made, telling)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
     code = _exit_code(main)
     if found := preload.worth_loading(before):
         messages.note(os.environ, {"plugins": found})
+    if templates.noted:
+        messages.note(os.environ, {"templates": list(templates.noted.values())})
     return _finish(code)
 
 

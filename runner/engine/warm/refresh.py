@@ -213,7 +213,8 @@ def _load_as_if_anew(ahead: set[str], sources: Mapping[Stamp, CodeType]) -> None
         full_name = name if name.startswith(("ansible.", "ansible_collections.")) else f"{self.package}.{name}"
         if full_name in ahead:
             ahead.discard(full_name)
-            if not _same_file(sys.modules[full_name], path):
+            loaded = sys.modules.get(full_name)  # none, where collections were forgotten meanwhile
+            if loaded is not None and not _same_file(loaded, path):
                 del sys.modules[full_name]
                 _forget_settings(self.type, full_name.rpartition(".")[2])
         if full_name not in sys.modules and path in compiled:

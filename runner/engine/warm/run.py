@@ -25,6 +25,7 @@ from runner.engine.child import Spawn, Supervisor
 from runner.engine.warm import messages, playbook, procfs, told
 from runner.engine.warm.model import WINDOW
 from runner.engine.warm.refresh import Refresh
+from runner.engine.warm.shortcuts import Made
 from runner.engine.wire import Order
 
 _COMMAND = ("-P", "-m", "runner.engine.child")
@@ -35,7 +36,7 @@ class Base:
     """What every run of a server starts from."""
 
     refresh: Refresh
-    made: Any
+    made: Made
     """What was made ready for shortcuts."""
     shown: procfs.Shown
     added: Mapping[str, str]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from dataclasses import dataclass
 
-from runner.engine.warm import ahead, module_process, modules, tasks, told, tracebacks, versions, waiting
+from runner.engine.warm import ahead, module_process, modules, tasks, templates, told, tracebacks, versions, waiting
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
 from runner.engine.warm.interpreter import Interpreter
+from runner.engine.warm.messages import Load
 from runner.engine.warm.module_process import Ground
 from runner.engine.warm.payload import Payloads
+from runner.engine.warm.templates import Templates
 from runner.engine.warm.zygote import Zygote
 
 NAMES = {
@@ -24,6 +26,7 @@ NAMES = {
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
     "events": "What events hold goes to the supervisor through a socket, not through a file for each.",
+    "templates": "Templates that runs have compiled are compiled in the server, once.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
 """What each shortcut does."""
@@ -32,15 +35,27 @@ LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
 
 
-def prepare(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Ahead:
-    """Make ready what modules with these names need, and what modules were seen to import; see `ahead.make`."""
-    return ahead.make(names, imports, interpreter)
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was made ready in the server."""
+
+    modules: Ahead
+    templates: templates.Ahead
 
 
-def install(off: frozenset[str], made: Ahead, telling: int) -> None:
-    """Install every shortcut but those that are off. `telling` is the number of a socket to the supervisor."""
+def prepare(wanted: Load, interpreter: Interpreter) -> Made:
+    """Make ready what runs need of this."""
+    compiled = templates.compile_ahead(wanted.templates if versions.TAGGED else ())
+    return Made(ahead.make(wanted.modules, wanted.imports, interpreter), compiled)
+
+
+def install(off: frozenset[str], made: Made, telling: int) -> Templates:
+    """Install every shortcut but those that are off; returns what will know which templates were compiled.
+
+    `telling` is the number of a socket to the supervisor.
+    """
     if "modules" not in off:
-        _install_modules(made)
+        _install_modules(made.modules)
     if "commands" not in off:
         modules.install_commands()
     if "tasks" not in off:
@@ -53,6 +68,10 @@ def install(off: frozenset[str], made: Ahead, telling: int) -> None:
         waiting.install()
     # Ansible shows where a plugin has failed, from its own frames on, and ours stand among these.
     tracebacks.hide()
+    known = Templates(made.templates)
+    if "templates" not in off and versions.TAGGED:
+        known.install()
+    return known
 
 
 def _install_modules(made: Ahead) -> None:

@@ -102,10 +102,34 @@ def install(*, with_modules: bool) -> None:
     if not guard.is_possible():
         return
     guard.install()
+    _queue_late()
     current: list[Any] = []
     _hook_queue(current)
     _hook_start(current, with_modules=with_modules)
     _hook_results()
+
+
+class _LateQueue:
+    """Stands for a worker's queue until the worker is started: most are not, and a queue is five system calls."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def _queue_late() -> None:
+    initialise: Callable[..., Any] = WorkerProcess.__init__
+    real = workers.WorkerQueue
+
+    @functools.wraps(initialise)
+    def initialised(self: Any, *args: Any, **options: Any) -> None:
+        # Only meanwhile: the class itself goes by this name where it is made.
+        workers.WorkerQueue = lambda **how: _LateQueue(functools.partial(real, **how))
+        try:
+            initialise(self, *args, **options)
+        finally:
+            workers.WorkerQueue = real
+
+    WorkerProcess.__init__ = initialised
 
 
 def _hook_queue(current: list[Any]) -> None:
@@ -123,9 +147,13 @@ def _hook_queue(current: list[Any]) -> None:
 
 
 def _hook_start(current: list[Any], *, with_modules: bool) -> None:
-    start: Callable[..., Any] = WorkerProcess.start
+    begin: Callable[..., Any] = WorkerProcess.start
 
-    @functools.wraps(start)
+    def start(worker: Any) -> Any:
+        worker.worker_queue = worker.worker_queue.make()
+        return begin(worker)
+
+    @functools.wraps(begin)
     def start_worker(self: Any) -> Any:
         strategy = current[-1] if current else None
         if strategy is None or not _is_known(strategy):
@@ -184,7 +212,11 @@ class _Here:
 
 def _is_known(strategy: Any) -> bool:
     """Whether a strategy is Ansible's own."""
-    module = sys.modules[type(strategy).__module__]
+    return _is_of_ansible(sys.modules[type(strategy).__module__])
+
+
+@functools.cache
+def _is_of_ansible(module: Any) -> bool:
     file = Path(getattr(module, "__file__", None) or os.sep)
     return file.parent == _STRATEGY_FOLDER and file.stem in _STRATEGIES
 

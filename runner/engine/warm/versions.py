@@ -7,6 +7,7 @@ and new classes of results. Must be imported only where Ansible is loaded.
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import functools
 import importlib
@@ -34,6 +35,15 @@ SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
 _PROFILE = "legacy"
 _EMPTY_ARCHIVE = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
 _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
+
+
+def look_up_result_fields() -> None:
+    """Have Ansible look up what fields a task's result has, which it does once in a process."""
+    with contextlib.suppress(ImportError, AttributeError):  # before 2.21 it does not
+        from ansible._internal._task import UnifiedTaskResult  # noqa: PLC0415 - see above
+
+        for of_module in (False, True):
+            UnifiedTaskResult.get_result_key_to_resolved_field_mapping(source_is_module=of_module)
 
 
 def module_utils_folders() -> list[str]:

@@ -2,7 +2,8 @@
 
 As the folders are the same, no path may differ; what may stands in `differences.py`. The engine under test runs
 twice: what it kept of its first run must not show in its second. `PARITY_ENGINE=exec` compares the cold engine with
-itself, which tests the list; `PARITY_KEEP=FOLDER` keeps what was seen where it differs.
+itself, which tests the list; `PARITY_KEEP=FOLDER` keeps what was seen where it differs; `PARITY_SETTLED=1` loads what
+each first run has shown before its second, for every test.
 """
 
 from __future__ import annotations
@@ -91,16 +92,19 @@ class Parity:
         *,
         before: Callable[[], object] = lambda: None,
         any_order: bool = False,
+        settled: bool = False,
         **changes: Any,
     ) -> Observation:
         """Run with both, compare, and return what the cold run showed. `content` may name a playbook of the project.
 
-        `before` makes each run find the same.
+        `before` makes each run find the same. With `settled` what the first run has shown is loaded before the second.
         """
         before()
         cold = await self.observe(content, "exec", **changes)
         assert cold.result.outcome is expected, f"{cold.result}\n{cold.stdout()[-3000:]}"
         for which in ("first", "second") if self.name != "exec" else ("only",):
+            if which == "second" and (settled or os.environ.get("PARITY_SETTLED")):
+                await self.engine.settle()
             before()
             other = await self.observe(content, self.name, **changes)
             self._compare(cold, other, f"{content}, {which} run:", any_order=any_order)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900
 
 
 async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
-    cold = await parity("controller.yml", Outcome.FAILED)
+    cold = await parity("controller.yml", Outcome.FAILED, settled=True)
 
     assert cold.result.failures[-1].message == "the end"
     assert str(cold.task("deprecated")["msg"]).startswith("['localhost']")
@@ -41,14 +41,14 @@ async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -
 
 
 async def test_plugins_of_every_type(parity: Parity) -> None:
-    cold = await parity("plugins.yml", Outcome.FAILED)
+    cold = await parity("plugins.yml", Outcome.FAILED, settled=True)
 
     assert cold.task("connection")["stderr"].strip() == "by own_local"
     assert "dead state" in cold.stdout()
 
 
 async def test_collections_with_their_redirects_groups_and_roles(parity: Parity) -> None:
-    cold = await parity("collections.yml", Outcome.FAILED)
+    cold = await parity("collections.yml", Outcome.FAILED, settled=True)
 
     assert cold.task("moved and deprecated")["far"] == "shared"
     assert "it is gone" in cold.result.failures[-1].message

@@ -58,3 +58,15 @@ def test_what_cannot_be_noted_is_lost_and_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lines", ["", '{"plugins": []}\n', '[1]\n{"unlike": 3}\n{"unlike": "cut'])
 def test_a_run_that_noted_no_reason_was_forked(lines: str) -> None:
     assert messages.unlike(lines) == ""
+
+
+def test_no_more_templates_are_asked_for_than_fit_into_a_message() -> None:
+    known = Load(templates=frozenset({"a" * 60_000}))
+    more = Load(templates=frozenset({"b" * 30_000, "c" * 30_000, "d" * 1_000}))
+
+    assert {each[0] for each in (known | more).templates} == {"a", "b", "d"}
+    assert (known | more) | more == known | more
+
+
+def test_templates_that_runs_have_compiled_are_asked_for() -> None:
+    assert Load.of_lines('{"templates": ["one", "other"]}').templates == {"one", "other"}
