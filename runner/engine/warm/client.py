@@ -26,6 +26,8 @@ _START = Path(__file__).with_name("start.py")
 _START_WITHIN = 120.0
 _ANSWER_WITHIN = 30.0
 _COMPLAINT = 4096
+_LAST_WORDS_WITHIN = 2.0
+"""Seconds for what a server that has ended said; what it started may hold its standard error open for longer."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks at whether what was loaded is still what would be loaded."""
 
@@ -195,6 +197,8 @@ class Server:
             except TimeoutError as error:
                 self._kill()
                 raise ServerDiedError(f"the fork server did not answer within {within:.0f} s") from error
+            except ConnectionError:
+                data = b""  # what it was asked for it had not read when it ended
             except (OSError, ValueError) as error:
                 raise ServerDiedError(f"the fork server died: {error}") from error
         if not data:
@@ -202,7 +206,7 @@ class Server:
         return messages.unpack_answer(data)
 
     async def _last_words(self) -> str:
-        await self._listening
+        await asyncio.wait([self._listening], timeout=_LAST_WORDS_WITHIN)
         return self._complaint.decode(errors="replace").strip().rpartition("\n")[2] or "without a word"
 
     def _kill(self) -> None:

@@ -6,6 +6,7 @@ The operator gets mounts of its own (mount_namespaces(7)), which takes the right
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,22 +20,28 @@ from tests.integration.operator.conftest import ROOT, wait_until
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Project, Things
 
+# Folders of root's own are replaced by ones that everybody may enter and that hold only what is needed.
 MOUNTS = """
 set -e
 runs=$1 size=$2; shift 2
 mount --make-rprivate /
-mount --bind /tmp /mnt
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/tmp /mnt/root
+mount --bind /tmp /mnt/tmp
+mount --bind /root /mnt/root
 mount -t tmpfs -o size=64m,mode=1777 tmpfs /tmp
+mount -t tmpfs -o mode=755 tmpfs /root
 while [ "$1" != -- ]; do
-    case "$1" in /tmp/*)
-        [ -d "$1" ] || { mkdir -p "$1"; mount --bind "/mnt/${1#/tmp/}" "$1"; mount -o remount,ro,bind "$1"; }
+    case "$1" in /tmp/*|/root/*)
+        [ -d "$1" ] || { mkdir -p "$1"; mount --bind "/mnt$1" "$1"; mount -o remount,ro,bind "$1"; }
     esac
     shift
 done
 shift
 mkdir -p "$runs" 2>/dev/null || true
-mount -t tmpfs -o "size=$size" tmpfs "$runs"
-mount -o remount,ro,bind /mnt
+mount -t tmpfs -o "size=$size,mode=1777" tmpfs "$runs"
+umount -l /mnt
+mount -o remount,ro,bind /root
 mount -o remount,ro,bind /
 cd "$PWD"
 if touch "$HOME/probe" "$PWD/probe" 2>/dev/null; then echo 'this is not read-only' >&2; exit 1; fi
@@ -68,17 +75,37 @@ needs_mounts = pytest.mark.skipif(not _may_mount(), reason="needs the right to m
 def _within(project: Project, size: str) -> list[str]:
     runs = project.folder / "runs"
     runs.mkdir(exist_ok=True)
-    needed = [ROOT, Path(sys.prefix), project.kubeconfig.parent]
+    needed = [ROOT, Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_prefix).resolve(), project.kubeconfig.parent]
     return ["unshare", "-m", "sh", "-c", MOUNTS, "sh", str(runs), size, *map(str, needed), "--"]
 
 
+NOBODY = "54321"
+"""A user whom no file and no list of users knows."""
+
+
+def _as_nobody(project: Project) -> list[str]:
+    """As the Deployment of config/manager has it run: any user, group 0, no capability, and none to be had."""
+    for path in (project.kubeconfig.parent, project.kubeconfig):
+        os.chown(path, int(NOBODY), 0)
+    capabilities = ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    return ["setpriv", f"--reuid={NOBODY}", "--regid=0", "--clear-groups", *capabilities]
+
+
 @needs_mounts
-def test_with_a_read_only_root_two_writable_folders_are_enough(project: Project, things: Things) -> None:
+def test_any_user_without_capabilities_and_with_two_writable_folders_is_enough(
+    project: Project, things: Things
+) -> None:
     project.role("thing", WORKS)
     project.role("cleanup", WORKS)
     project.grant([""], ["pods"])
     project.watch("thing", finalizer={"name": "test.example.com/cleanup", "role": "cleanup"})
-    operator = project.start(within=_within(project, "64m"), environment={"HOME": str(Path.home())})
+    within = [*_within(project, "64m"), *_as_nobody(project)]
+    operator = project.start(within=within, environment={"HOME": str(Path.home())})
+    facts = dict(line.split(":\t", 1) for line in Path(f"/proc/{operator.process.pid}/status").read_text().splitlines())
+    assert facts["Uid"].split() == [NOBODY] * 4
+    assert facts["Groups"].split() == []
+    assert facts["NoNewPrivs"] == "1"
+    assert {int(facts[each], 16) for each in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     things.create("one", {})
     things.await_success("one")
     things.delete("one")

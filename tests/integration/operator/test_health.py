@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,8 @@ CHATTY = """
       ansible.builtin.debug:
         msg: "{{ 'x' * 200000 }}"
 """
+# What every interpreter does first that starts while this is there.
+BREAKS = "import os\nos.write(2, b'no interpreter starts here\\n')\nos._exit(3)\n"
 # The operator writes into a pipe; who reads it can be stopped.
 PIPED = 'mkfifo pipe; cat < pipe & echo $! > reader; exec "$@" > pipe 2>&1'
 
@@ -47,7 +50,14 @@ class Probes:
 def operator(project: Project) -> Iterator[Operator]:
     project.role("thing", CHATTY)
     project.watch("thing")
-    yield project.start(within=["bash", "-c", PIPED, "piped"])
+    interpreters = project.folder / "interpreters"
+    interpreters.mkdir()
+    yield project.start(
+        "--engine=warm",
+        "--log-level=debug",
+        within=["bash", "-c", PIPED, "piped"],
+        environment={"PYTHONPATH": str(interpreters)},
+    )
     reader = int((project.folder / "reader").read_text())
     os.kill(reader, signal.SIGCONT)
 
@@ -86,14 +96,32 @@ def test_probes_turn_red_for_what_is_broken_and_green_when_it_is_mended(
     resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, before)
     eventually(lambda: probes.ask("/healthz")[0] == 200, "the proxy to be found again")
 
-    # The API server is away: a restart would not help.
+    # The fork server is gone, and no other one starts: a restart would not help.
+    server = operator.await_line("Fork server is ready")["pid"]
+    breaks = project.write("interpreters/sitecustomize.py", BREAKS)
+    os.kill(server, signal.SIGKILL)
+    eventually(lambda: probes.broken("/readyz"), "the engine to be missed")
+    assert [line.partition(":")[0] for line in probes.broken("/readyz")] == ["[-]engine failed"]
+    assert "no interpreter starts here" in probes.broken("/readyz")[0]
+    assert probes.ask("/healthz") == (200, ["ok"])
+    breaks.unlink()
+    eventually(lambda: probes.ask("/readyz")[0] == 200, "another fork server")
+
+    # The API server is away: a restart would not help, and who starts now waits.
     devcluster.stop_apiserver()
+    late = project.start(f"--runner-dir={project.folder / 'late'}", ready=False)
+    late.await_line("Serving")
     eventually(lambda: probes.broken("/readyz"), "the watch to be missed")
     (broken,) = probes.broken("/readyz")
     assert broken.startswith("[-]watch/thing.v1.test.example.com failed: failing: ")
     assert probes.ask("/healthz") == (200, ["ok"])
+    with closing(Probes(late)) as waiting:
+        assert waiting.broken("/readyz") == ["[-]startup failed: has not started yet"]
+        assert waiting.ask("/healthz") == (200, ["ok"])
     devcluster.start_apiserver()
     eventually(lambda: probes.ask("/readyz")[0] == 200, "the watch to be live again")
+    eventually(late.is_ready, "the other operator to have started")
+    assert late.stop() == 0
 
     # Nobody takes what the operator writes: it is stuck in the middle of a line.
     reader = int((project.folder / "reader").read_text())

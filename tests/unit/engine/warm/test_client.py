@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.engine.warm import client
-from runner.engine.warm.client import Server
+from runner.engine.warm.client import Server, ServerDiedError
 from runner.engine.warm.messages import Load
 
 
@@ -41,4 +41,18 @@ def test_whoever_stops_does_not_wait_for_a_server_that_still_loads(
 
     with pytest.raises(ProcessLookupError):
         os.kill(int(begun.read_text(encoding="ascii")), 0)
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = tmp_path / "start.py"
+    start.write_text("import sys\nsys.exit('first\\nno room for me')\n", encoding="utf-8")
+    monkeypatch.setattr(client, "_START", start)
+
+    async def scenario() -> None:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        with pytest.raises(ServerDiedError, match=r"^the fork server ended: no room for me$"):
+            await Server.start(environment, tmp_path / "folder", Load())
+
+    asyncio.run(scenario())
     assert list((tmp_path / "folder").iterdir()) == []
