@@ -1,0 +1,150 @@
+"""Each rule of config/rbac taken away: what asks for it says which verbs on which resource are missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from runner import rights
+from runner.kube import auth
+from runner.kube.client import Client
+from runner.kube.discovery import Discovery
+from runner.objects import GVK
+from runner.rights_check import RightsCheck
+from runner.watches import Finalizer, Role
+from tests.watch_values import watch_value
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Api, Eventually, Project
+
+ROOT = Path(__file__).resolve().parents[3]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+FILES = ("role.yaml", "leader_election_role.yaml", "metrics_auth_role.yaml")
+AT_START = ("memcacheds", "memcacheds/status", "leases", "tokenreviews", "subjectaccessreviews")
+IN_RUNS = ("deployments", "configmaps", "pods")
+"""In the order in which the sample's role comes to them."""
+ELSEWHERE = ("events", "memcacheds/finalizers")
+"""Told of by the first Event; asked for by clusters alone that check owner references."""
+EMPTY = '""'
+PROBLEM = re.compile(r"forbidden: (?P<verbs>.+) (?P<resource>\S+) (?:in namespace|at the cluster scope)")
+MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
+
+
+def rules() -> list[dict[str, Any]]:
+    """All of them, a resource in each."""
+    roles = (yaml.safe_load((ROOT / "config" / "rbac" / file).read_text(encoding="utf-8")) for file in FILES)
+    return [{**rule, "resources": [each]} for role in roles for rule in role["rules"] for each in rule["resources"]]
+
+
+def without(resource: str) -> list[dict[str, Any]]:
+    return [rule for rule in rules() if rule["resources"] != [resource]]
+
+
+def grant(api: Api, user: str, given: list[dict[str, Any]]) -> None:
+    """Let a user have these rules everywhere."""
+    meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": user}}
+    api.apply(f"{RBAC}/clusterroles/{user}", {**meta, "kind": "ClusterRole", "rules": given})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    api.apply(f"{RBAC}/clusterrolebindings/{user}", {**meta, "kind": "ClusterRoleBinding", **binding})
+
+
+def is_granted(api: Api, user: str, needed: rights.Right) -> bool:
+    asked = {"user": user, **needed.asked()}
+    answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})
+    return bool(answer["status"]["allowed"])
+
+
+def as_user(admin: Path, user: str, folder: Path) -> Path:
+    """A kubeconfig of who is this user."""
+    document = yaml.safe_load(admin.read_text(encoding="utf-8"))
+    document["users"][0]["user"]["as"] = user
+    path = folder / user
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+async def told(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
+    """What an operator with this kubeconfig says when it starts."""
+    with capture_logs() as logs:
+        async with Client(await auth.load(str(kubeconfig), None, auth.Surroundings({}, kubeconfig.parent))) as client:
+            await RightsCheck(client, Discovery(client), lambda _: None).check(needed)
+    return [line["problem"] for line in logs]
+
+
+async def test_what_the_operator_itself_needs_is_named_at_start_whichever_rule_is_missing(
+    api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    admin = devcluster.kubeconfig
+    async with Client(await auth.load(str(admin), None, auth.Surroundings({}, tmp_path))) as client:
+        resource = await Discovery(client).find(MEMCACHED)
+    watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
+    needed = rights.of_watch(watch, resource, [namespace], "") | rights.of_leases(namespace, shared=True)
+    needed |= rights.of_reviews()
+    assert {right.resource for right in needed} == set(AT_START)
+    assert {rule["resources"][0] for rule in rules()} == {*AT_START, *IN_RUNS, *ELSEWHERE}
+
+    users = {f"{namespace}-without-{number}": name for number, name in enumerate(("", *AT_START))}
+    for user, missing in users.items():
+        grant(api, user, without(missing))
+    for user, missing in users.items():
+        granted = sorted(right for right in needed if right.resource != missing)
+        eventually(lambda who=user, has=granted: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
+        problems = await told(as_user(Path(admin), user, tmp_path), needed)
+        found = [match.groupdict() for match in map(PROBLEM.match, problems) if match]
+        assert len(found) == len(problems) == bool(missing), problems
+        for problem in found:
+            assert set(problem["verbs"].split(", ")) == {each.verb for each in needed if each.resource == missing}
+            plural, slash, subresource = problem["resource"].partition("/")
+            assert f"{plural.partition('.')[0]}{slash}{subresource}" == missing
+            assert f"(as {user}); add to its " in problems[0]
+
+
+@pytest.mark.full
+def test_what_a_role_needs_is_named_by_the_run_that_lacks_it_until_nothing_is(
+    project: Project, api: Api, eventually: Eventually
+) -> None:
+    shutil.copytree(ROOT / "roles", project.folder / "roles")
+    project.watches.append(
+        {"group": MEMCACHED.group, "version": MEMCACHED.version, "kind": MEMCACHED.kind, "role": "memcached"}
+    )
+    project.bind_everywhere()
+    path = f"{RBAC}/clusterroles/operator-{project.namespace}"
+    role = api.call("GET", path)
+    given = [rule for rule in role["rules"] if not {*IN_RUNS, "events"} & {*rule["resources"]}]
+    api.call("PUT", path, {**role, "rules": given})
+    operator = project.start("--namespace=default")
+    memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{project.namespace}/memcacheds"
+    kind = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
+    api.call("POST", memcacheds, {**kind, "metadata": {"name": "mc"}, "spec": {"size": 1}})
+    for resource in IN_RUNS:
+        (rule,) = (each for each in rules() if each["resources"] == [resource])
+        (group,) = rule["apiGroups"]
+
+        def lacks(subject: str = f"{resource}.{group}".rstrip(".")) -> list[str]:
+            said = [line["error"] for line in operator.lines(msg="A right is missing", name="mc")]
+            return [each for each in said if re.match(rf"forbidden: (get|list|create) {re.escape(subject)} in ", each)]
+
+        (problem, *_) = eventually(lacks, f"{resource} to be named; the log is:\n{operator.log[-3000:]}")
+        assert f"add to its Role: {{apiGroups: [{group or EMPTY}], resources: [{resource}], verbs: [" in problem
+
+        def shown(sentence: str = problem) -> bool:
+            found = api.call("GET", f"{memcacheds}/mc")["status"]["conditions"]
+            return any(sentence in each["message"] for each in found if each["type"] == "Failure")
+
+        eventually(shown, "the condition to name it")
+        given = [*given, rule]
+        api.call("PUT", path, {**api.call("GET", path), "rules": given})
+    operator.await_line("Run ended", name="mc", outcome="succeeded")
+    assert "events" in operator.await_line("Events are not written; what they say stands in the log")["rule"]
+    assert operator.stop() == 0
