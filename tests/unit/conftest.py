@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import structlog
 
+from runner import log
 from runner.engine.job import Job
 from runner.objects import GVK, ObjectKey
 from runner.watches import Playbook, Watch
@@ -82,3 +85,14 @@ def make_job(tmp_path: Path) -> Callable[..., Job]:
         return Job(**{**fields, **changes})
 
     return make
+
+
+@pytest.fixture
+def log_as_it_was() -> Iterator[None]:
+    """Give the process' log back the form that it had, after a test that has configured it."""
+    form, lines = structlog.get_config(), (log._Lines.level, log._Lines.processors)
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.configure(**form)
+    log._Lines.level, log._Lines.processors = lines
+    logging.root.handlers[:], logging.root.level = handlers, level

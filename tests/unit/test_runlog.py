@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from runner import log
@@ -55,7 +54,7 @@ def test_what_runs_can_do_without_is_said_once(ended: Callable[..., list[str]]) 
 
 
 @pytest.fixture
-def said_by_a_run(make_job: Callable[..., Job]) -> Iterator[Callable[[int, log.Format], str]]:
+def said_by_a_run(make_job: Callable[..., Job], log_as_it_was: None) -> Callable[[int, log.Format], str]:
     """Have a run show one task, with a log of some level and form; return what is on standard output."""
 
     def say(level: int, encoder: log.Format) -> str:
@@ -69,17 +68,7 @@ def said_by_a_run(make_job: Callable[..., Job]) -> Iterator[Callable[[int, log.F
         writer.close()
         return out.getvalue()
 
-    before = (
-        structlog.get_config(),
-        log._Lines.level,
-        log._Lines.processors,
-        logging.root.handlers[:],
-        logging.root.level,
-    )
-    yield say
-    structlog.configure(**before[0])
-    log._Lines.level, log._Lines.processors = before[1:3]
-    logging.root.handlers[:], logging.root.level = before[3:]
+    return say
 
 
 def test_a_line_before_each_block_says_whose_it_is(said_by_a_run: Callable[[int, log.Format], str]) -> None:

@@ -22,6 +22,17 @@ WRITES = """
 """
 
 
+WRITES_WHAT_IT_READS = """
+    - kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: "{{ settings }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+          data: {mode: wanted}
+"""
+SLOWING = "An object is woken again and again; slowing down. Do the role and somebody else write the same?"
+
+
 class Fighter:
     """Somebody who puts a ConfigMap back, whenever it is as the role wants it."""
 
@@ -59,9 +70,7 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
     things.await_success("one")
     core = f"/api/v1/namespaces/{project.namespace}"
     with Fighter(api, f"{core}/configmaps/one") as fighter:
-        line = operator.await_line(
-            "An object is woken again and again; slowing down. Do the role and somebody else write the same?"
-        )
+        line = operator.await_line(SLOWING)
         assert line["fields"] == ["data.mode"]
         assert fighter.rounds >= 5
         condition = things.await_condition("one", "Contended")
@@ -85,3 +94,36 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
     project.start("--engine=warm")
     over = things.await_condition("one", "Contended", "False")
     assert over["reason"] == "Quiet"
+
+
+@pytest.mark.full
+def test_a_reference_that_a_role_and_somebody_else_write_is_slowed_down_and_told(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    project.role("writes", WRITES_WHAT_IT_READS)
+    project.grant([""], ["configmaps"])
+    references = [{"version": "v1", "kind": "ConfigMap", "path": "spec.settings"}]
+    # Were what the role writes its own, it would run for that as a dependent.
+    project.watch("writes", references=references, watchDependentResources=False)
+    operator = project.start("--engine=warm")
+    core = f"/api/v1/namespaces/{project.namespace}"
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "shared"}, "data": {"mode": "mine"}})
+    things.create("one", {"settings": "shared"})
+    with Fighter(api, f"{core}/configmaps/shared") as fighter:
+        operator.await_line(SLOWING, name="one")
+        assert fighter.rounds >= 5
+        condition = things.await_condition("one", "Contended")
+    expected = f"ConfigMap {project.namespace}/shared"
+    assert condition["reason"] == "ReferenceChangedAgain"
+    assert expected in condition["message"]
+    assert "again and again" in condition["message"]
+
+    def events() -> list[dict[str, Any]]:
+        found = api.call("GET", f"{core}/events")["items"]
+        return [each for each in found if each["reason"] == "ReferenceChangedAgain"]
+
+    (told,) = eventually(events, "an Event")
+    assert expected in told["message"]
+    assert (told["involvedObject"]["name"], told["related"]["name"]) == ("one", "shared")
+    assert {line["reason"] for line in operator.runs("one")} == {"created", "reference changed"}
+    assert operator.stop() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Project, Things
+    from tests.integration.operator.conftest import Api, Eventually, Project, Things
 
 HANGS_UNLESS_QUICK = """
 - name: Say when it begins
@@ -16,7 +16,9 @@ HANGS_UNLESS_QUICK = """
 """
 
 
-def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(project: Project, things: Things) -> None:
+def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
     project.role("thing", HANGS_UNLESS_QUICK)
     project.watch("thing", runTimeout="10m")
     project.start()
@@ -26,6 +28,13 @@ def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(project: Pro
     assert "took longer than 15s" in failure["message"]
     assert "task 'Hang'" in failure["message"]
     assert "roles/thing/tasks/main.yml:4" in failure["message"]
+
+    def told() -> list[str]:
+        found = api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{things.namespace}/events")["items"]
+        return [each["note"] for each in found if each["reason"] == "RunTimedOut"]
+
+    (note,) = eventually(told, "an Event")
+    assert "took longer than 15s" in note
     things.merge("one", {"spec": {"size": 2}})
     things.await_success("one")
 

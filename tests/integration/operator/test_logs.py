@@ -97,10 +97,11 @@ def test_what_runs_say_is_found_again(
     assert starting["namespaces"] == [things.namespace]
     assert operator.await_line("Watching")["workers"] > 0
 
-    for name in ("one", "two"):
-        things.create(name, {"size": 1})
-    for name in ("one", "two"):
+    for name, verbosity in (("one", "2"), ("two", "0")):
+        things.create(name, {"size": 1}, annotations={"ansible.sdk.operatorframework.io/verbosity": verbosity})
+    for name, is_verbose in (("one", True), ("two", False)):
         things.await_success(name)
+        assert ("task path: " in said(f"thing/{name}")) is is_verbose
     things.merge("one", {"spec": {"size": 2}})
     things.await_success("one")
     assert "size 2 of one" in said("thing/one", "-n", things.namespace)

@@ -84,6 +84,7 @@ def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_
     a = replica(project, "a", "--leader-elect")
     a.await_line("Acquired")
     b = replica(project, "b", "--leader-elect")
+    assert b.await_line("Somebody else leads")["holder"].startswith("a_")
     spec = lease(api, namespace)
     assert spec["holderIdentity"].startswith("a_")
     assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (LEASE, 0)

@@ -1,0 +1,73 @@
+"""What a line of the log looks like: for programs, for people, and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TextIO
+
+import pytest
+
+from runner import log
+
+pytestmark = pytest.mark.usefixtures("log_as_it_was")
+
+
+class Reader:
+    """Two ends of a terminal or a pipe: what is written to `stream` is read as text."""
+
+    def __init__(self, stack: ExitStack, *, terminal: bool) -> None:
+        self._reads, writes = os.openpty() if terminal else os.pipe()
+        stack.callback(os.close, self._reads)
+        self.stream: TextIO = stack.enter_context(os.fdopen(writes, "w"))
+
+    def read(self) -> str:
+        self.stream.flush()
+        return os.read(self._reads, 1 << 16).decode()
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_on_a_terminal_lines_have_colours(stack: ExitStack) -> None:
+    terminal = Reader(stack, terminal=True)
+    log.configure(level=logging.INFO, encoder="console", stream=terminal.stream)
+    log.get("it", name="one").info("Run started")
+    said = terminal.read()
+    assert "\x1b[" in said
+    assert "Run started" in said
+
+
+def test_for_people_elsewhere_lines_have_none(stack: ExitStack) -> None:
+    pipe = Reader(stack, terminal=False)
+    log.configure(level=logging.INFO, encoder="console", stream=pipe.stream)
+    log.get("it", name="one").info("Run started")
+    said = pipe.read()
+    assert "\x1b" not in said
+    assert "name=one" in said
+
+
+def test_for_programs_a_line_is_an_object_on_a_terminal_too(stack: ExitStack) -> None:
+    terminal = Reader(stack, terminal=True)
+    log.configure(level=logging.INFO, encoder="json", stream=terminal.stream)
+    log.get("it", name="one").warning("Run ended", duration=1.5)
+    fields = json.loads(terminal.read())
+    del fields["ts"]
+    assert fields == {"msg": "Run ended", "level": "warning", "logger": "it", "name": "one", "duration": 1.5}
+
+
+def test_what_is_below_the_level_is_not_written_and_libraries_warnings_are(stack: ExitStack) -> None:
+    pipe = Reader(stack, terminal=False)
+    log.configure(level=logging.WARNING, encoder="json", stream=pipe.stream)
+    log.get("it").info("Not this")
+    log.get("it").debug("Nor this")
+    logging.getLogger("library").info("Nor that")
+    logging.getLogger("library").warning("But this")
+    log.get("it").error("And that")
+    assert [json.loads(line)["msg"] for line in pipe.read().splitlines()] == ["But this", "And that"]
