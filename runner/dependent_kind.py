@@ -159,6 +159,7 @@ class DependentKind:
         """Read an object and compare it with what is known of it."""
         # Taken off first: an event that comes while the answer is on its way asks again.
         del self._to_read[key]
+        self.ledger.reads(key)
         try:
             obj = await self._client.get(self.resource, key)
         except NotFoundError:

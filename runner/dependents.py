@@ -195,7 +195,8 @@ class Dependents:
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
         write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
-        kind.ledger.wrote(kind.scope_of(key), key, write)
+        for news in kind.ledger.wrote(kind.scope_of(key), key, write):
+            self._heard(kind, news)
         self._pending.wrote(kind.gvk, key, write, with_status=self._with_status(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:

@@ -6,6 +6,9 @@ or owners, a deletion, and a new object under an old name. No news: creation alo
 and `managedFields`, and what the owner's own runs wrote or deleted, whether their answer or the watch's event is told
 first. What has woken its owner is looked at closely from then on: its fields are read, so that news names them.
 
+An object is read some time after the event that made it worth reading, and may have been put back meanwhile to what
+it was: versions whose events came by unread are remembered, so that a write is known to be undone whenever it is told.
+
 Assumes: versions of one object are compared for equality, never for order.
 """
 
@@ -75,6 +78,12 @@ class _Entry:
     """With the round in which they were told; only those whose event has not come by yet."""
     unread: State | None = None
     """What is known of it by its metadata, while its fields are read."""
+    passed: tuple[str, ...] = ()
+    """Versions whose events came by since the last read began; nobody knew whose they were."""
+    reading: tuple[str, ...] = ()
+    """Those that came before the read that goes on began."""
+    former: tuple[str, ...] = ()
+    """Those that are known to be older than what was seen."""
 
     def last(self) -> State | None:
         """The latest state that is known."""
@@ -182,8 +191,15 @@ class Ledger:
         written = next((w.state for _, w in entry.writes if w.version == state.version and w.state is not None), None)
         if written is None and (self._must_read(state) or self._is_worth_reading(key, entry, state)):
             entry.unread = state
+            entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]
             return Finding(read=(key,))
         return Finding(self._judge(key, entry, written or state))
+
+    def reads(self, key: ObjectKey) -> None:
+        """A read begins; what it brings is no older than the events that came by so far."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.reading, entry.passed = (*entry.reading, *entry.passed)[-_MOST_WRITES:], ()
 
     def read(self, key: ObjectKey, state: State) -> tuple[News, ...]:
         """The content that was asked for."""
@@ -191,10 +207,16 @@ class Ledger:
         if entry is None:
             return ()
         entry.unread = None
+        entry.former, entry.reading = (*entry.former, *entry.reading)[-_MOST_WRITES:], ()
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             entry.seen = state
             return ()
-        return self._judge(key, entry, state)
+        overtaken = [w for _, w in entry.writes if w.version in entry.former and w.version != state.version]
+        entry.writes = [(told, write) for told, write in entry.writes if write not in overtaken[:-1]]
+        undone = [news for write in overtaken[-1:] for news in self._undone(key, entry, write, state)]
+        news = self._judge(key, entry, state)
+        entry.writes = [(told, write) for told, write in entry.writes if write not in overtaken]
+        return (*news, *(each for each in undone if each.target not in {other.target for other in news}))
 
     def unreadable(self, key: ObjectKey) -> tuple[News, ...]:
         """What was to be read may not be: its metadata has to do, where that tells anything."""
@@ -221,7 +243,7 @@ class Ledger:
             return ()
         return self._gone(key, entry, state)
 
-    def wrote(self, scope: str, key: ObjectKey, write: Write) -> None:
+    def wrote(self, scope: str, key: ObjectKey, write: Write) -> tuple[News, ...]:
         """A run wrote an object."""
         self._tombs.pop(key, None)
         self._by_owner = None
@@ -230,8 +252,11 @@ class Ledger:
         entry.round = now
         if entry.seen is not None and entry.seen.version == write.version:
             entry.seen = write.state or entry.seen
-            return
+            return ()
+        if entry.seen is not None and write.version in entry.former:
+            return self._undone(key, entry, write, entry.seen)
         entry.writes = [*entry.writes[1 - _MOST_WRITES :], (now, write)]
+        return ()
 
     def deleted_by(self, target: Target, uid: str) -> None:
         """A run deleted an object."""
@@ -262,14 +287,7 @@ class Ledger:
 
     def _judge(self, key: ObjectKey, entry: _Entry, new: State) -> tuple[News, ...]:
         old = entry.last()
-        news = []
-        for target in _together(old, new):
-            with_status = self._with_status(target)
-            what = difference(old, new, with_status=with_status) if old is not None else ""
-            if what and not self._is_explained(entry, target, new, with_status=with_status):
-                fields = changed(old, new, with_status=with_status) if old is not None else ()
-                by = f" (by {new.by})" if new.by else ""
-                news.append(News(target, key, new.uid, sentence(what, fields) + by, new, fields))
+        news = self._news(key, entry, old, new) if old is not None else ()
         if old is None or old.targets != new.targets:
             self._by_owner = None
         entry.seen = new
@@ -278,7 +296,23 @@ class Ledger:
         if not new.targets and not entry.writes:
             self._by_owner = None
             del self._entries[key]
+        return news
+
+    def _news(self, key: ObjectKey, entry: _Entry, old: State, new: State) -> tuple[News, ...]:
+        news = []
+        for target in _together(old, new):
+            with_status = self._with_status(target)
+            what = difference(old, new, with_status=with_status)
+            if what and not self._is_explained(entry, target, new, with_status=with_status):
+                fields = changed(old, new, with_status=with_status)
+                by = f" (by {new.by})" if new.by else ""
+                news.append(News(target, key, new.uid, sentence(what, fields) + by, new, fields))
         return tuple(news)
+
+    def _undone(self, key: ObjectKey, entry: _Entry, write: Write, now: State) -> tuple[News, ...]:
+        """What a run's write has become since, for the run's owner; others compare with what they knew before."""
+        news = self._news(key, entry, write.state, now) if write.state is not None else ()
+        return tuple(each for each in news if each.target == write.target)
 
     def _is_explained(self, entry: _Entry, target: Target, new: State, *, with_status: bool) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:

@@ -45,6 +45,7 @@ class Story:
     def read(self, obj: Object, *targets: Target) -> Story:
         assert self.reads
         self.reads.clear()
+        self.ledger.reads(KEY)
         self.news += self.ledger.read(KEY, State.of(obj, targets or (OWNER,), whole=True))
         return self
 
@@ -57,7 +58,7 @@ class Story:
     def wrote(self, obj: Object, by: Target = OWNER, *targets: Target, whole: bool = True) -> Story:
         state = State.of(obj, targets or (by,), whole=True) if whole else None
         meta = obj["metadata"]
-        self.ledger.wrote("", KEY, Write(by, meta["uid"], meta["resourceVersion"], state))
+        self.news += self.ledger.wrote("", KEY, Write(by, meta["uid"], meta["resourceVersion"], state))
         return self
 
     def gone(self, obj: Object, *targets: Target) -> Story:
