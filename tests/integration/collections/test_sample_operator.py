@@ -124,6 +124,28 @@ def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str, folder
     assert len(answer.splitlines()) == len([document for document in yaml.safe_load_all(manifests) if document])
 
 
+def test_the_operators_pod_is_one_that_the_strictest_pod_security_lets_in(kubectl: Any, namespace: str) -> None:
+    documents = list(yaml.safe_load_all(kubectl.kustomized("default")))
+    (space,) = (each for each in documents if each["kind"] == "Namespace")
+    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    (template,) = (each["spec"]["template"] for each in documents if each["kind"] == "Deployment")
+    spec = {name: value for name, value in template["spec"].items() if name != "serviceAccountName"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "manager", "namespace": namespace}, "spec": spec}
+
+    def admitted() -> str:
+        return str(kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod)))
+
+    assert "created" in admitted()
+    (container,) = spec["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    written = {each["name"]: each.get("emptyDir") for each in spec["volumes"]}
+    assert {each["mountPath"] for each in container["volumeMounts"] if written[each["name"]] is not None} == {"/tmp"}
+    spec["securityContext"] = {}
+    with pytest.raises(AssertionError, match=r"violates PodSecurity.*runAsNonRoot.*seccompProfile"):
+        admitted()
+
+
 def test_the_api_server_takes_the_sample(kubectl: Any, namespace: str) -> None:
     sample = kubectl.kustomized("samples")
     assert "created" in kubectl("apply", "--dry-run=server", "-n", namespace, "-f", "-", stdin=sample)

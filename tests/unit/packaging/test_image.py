@@ -1,0 +1,53 @@
+"""What of the image can be seen without building one: which files a user that nobody knows, of group 0, may write."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DOCKERFILE = Path(__file__).resolve().parents[3] / "Dockerfile"
+
+
+@pytest.fixture
+def instructions() -> list[str]:
+    """Each instruction in one line, without comments."""
+    lines = [line for line in DOCKERFILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return [each for each in "\n".join(lines).replace("\\\n", " ").splitlines() if each]
+
+
+@pytest.mark.parametrize("umask", ["022", "077"])
+def test_group_0_may_write_where_the_user_may_and_others_nowhere(
+    instructions: list[str], tmp_path: Path, umask: str
+) -> None:
+    (makes_home,) = (each for each in instructions if each.startswith("RUN ") and "chmod --recursive" in each)
+    # Users and owners are not for whoever runs this test to change; they are looked at below.
+    steps = [step.strip() for step in makes_home.removeprefix("RUN ").split("&&")]
+    kept = [step for step in steps if not step.startswith(("useradd", "chown"))]
+    assert len(steps) - len(kept) == 2
+    script = " && ".join(kept).replace("/etc/ansible", f"{tmp_path}/etc")
+    home = tmp_path / "home"
+    subprocess.run(
+        ["sh", "-c", f"umask {umask} && {script}"], env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=True
+    )
+    found = [home, *home.rglob("*")]
+    assert home / ".ansible" / "tmp" in found
+    for path in found:
+        mode = path.stat().st_mode
+        assert (mode & stat.S_IRWXG) >> 3 == (mode & stat.S_IRWXU) >> 6
+        assert not mode & stat.S_IWOTH
+
+
+def test_home_belongs_to_the_user_and_to_group_0_and_the_user_is_a_number_that_is_not_root(
+    instructions: list[str],
+) -> None:
+    text = "\n".join(instructions)
+    assert 'chown --recursive "${USER_UID}:0" "${HOME}"' in text
+    assert re.search(r"useradd --uid \"\$\{USER_UID\}\" --gid 0 ", text)
+    (number,) = re.findall(r"USER_UID=(\d+)", text)
+    assert int(number) > 0
+    last = [each.split()[1] for each in instructions if each.startswith("USER ")][-1]
+    assert last == "${USER_UID}", "runAsNonRoot can be checked for a number only"
