@@ -39,11 +39,12 @@ class Controller:
     ) -> None:
         self.watch = watch
         self.queue = WorkQueue(Share.of(workers), slots)
-        self._informer = informer
+        self.informer = informer
+        """For whoever looks on, as `queue` is."""
         self._reconciler = reconciler
         self._metrics = metrics
         self._references = references
-        self._workers = workers
+        self.workers = workers
         self._holding = reconciler.holding
         self._name = controller_name(watch.gvk)
         self._terminal: set[ObjectKey] = set()
@@ -57,34 +58,34 @@ class Controller:
 
     def problem(self) -> str | None:
         """Say what keeps the kind from being watched; None while nothing does."""
-        return self._informer.problem()
+        return self.informer.problem()
 
     def silence(self) -> str | None:
         """Say that the watch is silent for longer than any may be, so that something of ours must be broken."""
-        return self._informer.silence()
+        return self.informer.silence()
 
     async def follow(self) -> None:
         """Turn what happens to the kind's objects into requests, for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._informer.follow(self._changed))
+            group.create_task(self.informer.follow(self._changed))
             group.create_task(self._reconciler.sweep())
             group.create_task(self._note())
 
     def wake(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it owns."""
-        if self._holding.owns(self.watch.gvk, key) and key in self._informer and key not in self._terminal:
+        if self._holding.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT, (why,))
 
     def wake_for_reference(self, key: ObjectKey, why: str) -> None:
         """Run an object because of something that it names: also one that was left alone until it changes."""
-        if self._holding.owns(self.watch.gvk, key) and key in self._informer:
+        if self._holding.owns(self.watch.gvk, key) and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, Reason.REFERENCE, (why,))
 
     def run_all(self, why: str) -> None:
         """Run every object because of what its runs execute: also those that were left alone until they change."""
-        for key in self._informer.all_keys():
+        for key in self.informer.all_keys():
             if self._holding.owns(self.watch.gvk, key):
                 self.queue.add(key, Reason.EDITED, (why,))
 
@@ -103,7 +104,7 @@ class Controller:
 
     def _of(self, shard: int) -> list[ObjectKey]:
         shard_of, gvk = self._holding.shard_of, self.watch.gvk
-        return [key for key in self._informer.all_keys() if shard_of(gvk, key) == shard]
+        return [key for key in self.informer.all_keys() if shard_of(gvk, key) == shard]
 
     def contended(self, key: ObjectKey, contention: Contention | None) -> None:
         """Show that an object is slowed down because of something that it owns, or (None) no longer."""
@@ -122,7 +123,7 @@ class Controller:
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
+            for _ in range(self.workers):
                 group.create_task(self._work())
 
     def _changed(self, change: Change) -> None:
@@ -144,7 +145,7 @@ class Controller:
         if new is None:
             self._references.forget(self.watch.gvk, change.key)
         elif self.watch.references and (old is None or new.generation is None or old.generation != new.generation):
-            obj = self._informer.get(change.key)
+            obj = self.informer.get(change.key)
             if obj is not None:
                 self._references.update(self.watch.gvk, obj)
 
@@ -185,5 +186,5 @@ class Controller:
         self.queue.succeeded(key)
         if isinstance(verdict, RequeueAfter):
             self.queue.add_after(key, Reason.REQUEUED, verdict.delay)
-        elif verdict.again is not None and key in self._informer:
+        elif verdict.again is not None and key in self.informer:
             self.queue.add_after(key, Reason.RESYNC, verdict.again)

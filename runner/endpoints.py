@@ -11,7 +11,7 @@ from aiohttp import web
 
 from runner.errors import ConfigError
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)

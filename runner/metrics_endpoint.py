@@ -39,7 +39,7 @@ def for_readers(text: Text, reviews: Reviews) -> dict[str, Handler]:
     """Handler of `/metrics` for those who show a token of somebody who may get this path."""
     show = open_to_all(text)[PATH]
 
-    async def guarded(request: web.Request) -> web.Response:
+    async def guarded(request: web.Request) -> web.StreamResponse:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _refusal(401, "a bearer token is needed")

@@ -7,7 +7,9 @@ Rights that a run lacked are told with each failure, and once where runs do with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from runner import log
 from runner.engine.blocks import BlockWriter, Level, block, recap_block
@@ -18,6 +20,50 @@ from runner.workqueue import Request
 
 _MOST_TOLD = 1000
 """Sentences that are remembered, so that each is said once."""
+
+
+class Record(Protocol):
+    """What somebody keeps of one run."""
+
+    def event(self, event: Event) -> None:
+        """Take in one event of ansible-runner."""
+        ...
+
+    def end(self, result: RunResult, api: RunStats) -> None:
+        """Take in how it ended; is not called where the operator gives the run up, or ends."""
+        ...
+
+
+class Recorder(Protocol):
+    """Keeps something of runs."""
+
+    def start(self, job: Job, request: Request) -> Record:
+        """Take in that a run starts, and why."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorders:
+    """Several, as one."""
+
+    each: Sequence[Recorder]
+
+    def start(self, job: Job, request: Request) -> Record:
+        """Tell each."""
+        return _Records([recorder.start(job, request) for recorder in self.each])
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    each: Sequence[Record]
+
+    def event(self, event: Event) -> None:
+        for record in self.each:
+            record.event(event)
+
+    def end(self, result: RunResult, api: RunStats) -> None:
+        for record in self.each:
+            record.end(result, api)
 
 
 @dataclass(frozen=True, slots=True)

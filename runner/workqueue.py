@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from runner.objects import ObjectKey
 from runner.policy import Backoff
@@ -66,6 +66,8 @@ HANDICAP: dict[Reason, float] = {
 }
 """Seconds that a request of each reason lets later, more urgent ones go first."""
 
+Stage: TypeAlias = Literal["running", "waiting", "delayed"]
+
 _MOST_DETAILS = 20
 
 
@@ -83,6 +85,18 @@ class Request:
     """Runs among these."""
     waited: float
     """Seconds in line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A key of the queue, for whoever looks on."""
+
+    key: ObjectKey
+    stage: Stage
+    reason: Reason
+    details: tuple[str, ...]
+    seconds: float
+    """Since it got in line; of what is delayed, until it is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +148,7 @@ class _Delayed:
     """A key whose time has not come."""
 
     timer: asyncio.TimerHandle
+    reason: Reason
     due: float
 
 
@@ -216,7 +231,7 @@ class WorkQueue:
             if delayed.due <= due:
                 return
             delayed.timer.cancel()
-        self._delayed[key] = _Delayed(loop.call_at(due, self._due, key, reason), due)
+        self._delayed[key] = _Delayed(loop.call_at(due, self._due, key, reason), reason, due)
 
     def retry(self, key: ObjectKey, backoff: Backoff, *, ran: bool) -> float:
         """Count a failure, of a run or of something around it, and make `key` due after its backoff; return the delay.
@@ -352,6 +367,20 @@ class WorkQueue:
     def active(self) -> int:
         """Count the keys that workers hold."""
         return len(self._running)
+
+    def holds(self, key: ObjectKey) -> bool:
+        """Whether a worker has `key`."""
+        return key in self._running
+
+    def standing(self) -> Iterator[Standing]:
+        """Every key: what runs, what waits (the most urgent first), what is delayed (the next first)."""
+        now = asyncio.get_running_loop().time()
+        for key, held in self._running.items():
+            yield Standing(key, "running", held.entry.cause.reason, held.entry.cause.details, now - held.entry.since)
+        for key, entry in sorted(self._waiting.items(), key=lambda item: item[1].rank):
+            yield Standing(key, "waiting", entry.cause.reason, entry.cause.details, now - entry.since)
+        for key, delayed in sorted(self._delayed.items(), key=lambda item: item[1].due):
+            yield Standing(key, "delayed", delayed.reason, (), max(delayed.due - now, 0.0))
 
     def _due(self, key: ObjectKey, reason: Reason) -> None:
         del self._delayed[key]

@@ -90,7 +90,7 @@ def _task_start(progress: Progress, event: Event) -> Progress:
 
 
 def _item_failed(progress: Progress, event: Event) -> Progress:
-    return replace(progress, items=(*progress.items, _message(_data(event), ())))
+    return replace(progress, items=(*progress.items, failure_message(_data(event), ())))
 
 
 def _failed(progress: Progress, event: Event) -> Progress:
@@ -154,7 +154,7 @@ def _data(event: Event) -> Mapping[str, Any]:
 def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) -> Progress:
     failure = TaskFailure(
         task=str(data.get("task") or ""),
-        message=_message(data, progress.items),
+        message=failure_message(data, progress.items),
         path=str(data.get("task_path") or ""),
         terminal=not unreachable and _is(data, _TERMINAL_ACTIONS),
     )
@@ -166,7 +166,7 @@ def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
     return not actions.isdisjoint({data.get("task_action"), data.get("resolved_action")})
 
 
-def _message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
+def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
     """Return a failed task's own message; for includes `reason` stands in its place, for `no_log` where it failed."""
     result = data.get("res")
     result = result if isinstance(result, dict) else {}

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from runner import field_selectors
-from runner.kube.cache import Cache, Change
+from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.departed import Departed
 from runner.kube.discovery import Discovery
@@ -43,6 +43,8 @@ class Informer:
         self._cache = Cache()
         self._finalizer = finalizer
         self._departed: Departed | None = None
+        self.revision = 0
+        """Counts changes, for whoever looks on."""
         self.synced = asyncio.Event()
         """Set once all selected objects are known."""
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
@@ -72,6 +74,10 @@ class Informer:
             found = self._departed.get(key)
         return found
 
+    def summary(self, key: ObjectKey) -> Summary | None:
+        """What is known of a selected object without parsing it."""
+        return self._cache.summary(key)
+
     def problem(self) -> str | None:
         """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
         for watcher in self._watchers:
@@ -97,11 +103,16 @@ class Informer:
 
     async def follow(self, changed: Callable[[Change], None]) -> None:
         """Follow for ever, telling `changed`."""
+
+        def counted(change: Change) -> None:
+            self.revision += 1
+            changed(change)
+
         async with asyncio.TaskGroup() as group:
             for watcher in self._watchers:
-                group.create_task(self._follow(watcher, changed))
+                group.create_task(self._follow(watcher, counted))
             if self._departed is not None:
-                group.create_task(self._departed.follow(changed))
+                group.create_task(self._departed.follow(counted))
 
     async def _follow(self, watcher: Watcher, changed: Callable[[Change], None]) -> None:
         async for event in watcher.events():

@@ -262,6 +262,29 @@ def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
     virtually(scenario())
 
 
+def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CHANGED, ("spec.size",))
+        await _take(queue)
+        queue.retry(A, Backoff(60.0), ran=True)
+        queue.done(A)
+        queue.add(B, Reason.RESYNC)
+        await _take(queue)
+        queue.add(C, Reason.DEPENDENT, ("Deployment c was deleted",))
+        queue.add(ObjectKey("ns", "d"), Reason.CREATED)
+        await asyncio.sleep(10)
+        assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.standing()] == [
+            ("b", "running", Reason.RESYNC, (), 10.0),
+            ("d", "waiting", Reason.CREATED, (), 10.0),
+            ("c", "waiting", Reason.DEPENDENT, ("Deployment c was deleted",), 10.0),
+            ("a", "delayed", Reason.RETRY, (), 50.0),
+        ]
+        assert (queue.holds(A), queue.holds(B)) == (False, True)
+
+    virtually(scenario())
+
+
 def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
