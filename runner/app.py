@@ -60,7 +60,7 @@ from runner.proxy.server import Proxy
 from runner.proxy.writes import Writes
 from runner.reconcile import Reconciler
 from runner.references import References
-from runner.runlog import RunLog
+from runner.runlog import Recorder, Recorders, RunLog
 from runner.settings import Settings
 from runner.skipping import Skipping
 from runner.slots import Share, Slots
@@ -113,7 +113,7 @@ class _Shared:
     access: Access
     references: References
     holding: Holding
-    run_log: RunLog
+    recorder: Recorder
     dependents: Dependents
     slots: Slots
     events: Events
@@ -172,7 +172,7 @@ class _Operator:
                 access=await self._open_proxy(stack, client, dependents, Onlookers(dependents, references)),
                 references=references,
                 holding=holding,
-                run_log=RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs),
+                recorder=self._recorder(writer),
                 dependents=dependents,
                 slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
                 events=events,
@@ -182,6 +182,7 @@ class _Operator:
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             self._oversight.watch(self._controllers.values(), engine.unmet)
             await self._oversight.open_metrics(stack, self._exposition, client)
+            await self._oversight.open_page(stack, self._controllers.values())
             stack.callback(self._privileges.close)
             followed = [dependents.follow(), references.follow(), self._privileges.follow(client, discovery)]
             followed.append(self._edits.follow(self._controllers, engine))
@@ -194,6 +195,11 @@ class _Operator:
         engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
         check_engines(engine, self._watches)
         return engine
+
+    def _recorder(self, writer: BlockWriter) -> Recorder:
+        settings = self._settings
+        run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
+        return Recorders((run_log, self._oversight.journal))
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Have runs made ready, once their environment is complete: what is made ready serves the very same only."""
@@ -307,7 +313,7 @@ class _Operator:
             access=shared.access,
             holding=shared.holding,
             jobs=JobFactory(watch, defaults),
-            run_log=shared.run_log,
+            recorder=shared.recorder,
             metrics=self._metrics,
             events=shared.events,
             skipping=self._skipping(watch, shared),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 
@@ -95,6 +96,22 @@ def address(text: str) -> str:
     if text == "0" or (found and int(found[2]) <= _HIGHEST_PORT):
         return text
     raise ValueError(f"{text!r} is no address; write host:port, :port for all interfaces, or 0 for none")
+
+
+def loopback(text: str) -> str:
+    """Return an address on loopback, or `0`: what is shown there is for whoever is on this machine."""
+    host = address(text).rpartition(":")[0].strip("[]")
+    if text == "0" or host == "localhost":
+        return text
+    try:
+        if ipaddress.ip_address(host).is_loopback:
+            return text
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{text!r} is not on loopback; write 127.0.0.1:PORT, [::1]:PORT or localhost:PORT, or 0 for none, and come "
+        "from elsewhere by kubectl port-forward or ssh -L"
+    )
 
 
 def namespaces(text: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from runner.option_values import (
     count,
     lease_name,
     log_level,
+    loopback,
     names,
     namespaces,
     one_of,
@@ -213,6 +214,14 @@ _CLUSTER = (
 _ENDPOINTS = (
     Option("health-probe-bind-address", ":6789", address, "where /healthz and /readyz answer; 0: nowhere", "ADDRESS"),
     Option("metrics-bind-address", ":8443", address, "where /metrics answers; 0: nowhere", "ADDRESS"),
+    Option(
+        "ui-bind-address",
+        "",
+        loopback,
+        "where a page shows, to whoever is on this machine, what the operator does; 0: nowhere; default: nowhere in a "
+        "cluster, else a free port on loopback that the log tells",
+        "ADDRESS",
+    ),
     Option(
         "user-metrics-port",
         "",

@@ -1,4 +1,4 @@
-"""What the operator shows to those who look after it: probes, and metrics for who may read them.
+"""What the operator shows to those who look after it: probes, metrics for who may read them, and a page.
 
 Owns: which checks there are, what stands behind each, and where both are served. Probes answer from the first moment
 on, so that an operator that waits for its API server is not taken for a dead one.
@@ -7,13 +7,15 @@ on, so that an operator that waits for its API server is not taken for a dead on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 
 from runner import endpoints, log, metrics_endpoint
 from runner.controller import Controller
 from runner.endpoints import Address
 from runner.health import Health, Question
+from runner.kube import auth
 from runner.kube.client import Client
 from runner.kube.reviews import Reviews
 from runner.metrics_endpoint import Text
@@ -22,19 +24,26 @@ from runner.probe_server import ProbeServer
 from runner.proxy.self_test import SelfTest
 from runner.serving_certificates import Certificates, Files
 from runner.settings import Settings
+from runner.ui import server
+from runner.ui.journal import Journal
+from runner.ui.server import Page
+from runner.ui.views import Place, Views
 
 _PROBES, _METRICS = "health-probe-bind-address", "metrics-bind-address"
+_FREE = "127.0.0.1:0"
 _log = log.get(__name__)
 
 
 class Oversight:
-    """Probes and metrics of one operator."""
+    """Probes, metrics and page of one operator."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
         self.health = Health()
+        self.journal = Journal(time.time)
+        """Is to be told of runs."""
         self.stage: str | None = "has not started yet"
         """What it does other than work; None while it works."""
         self.health.add("startup", lambda: self.stage, grace=0.0)
@@ -91,6 +100,19 @@ class Oversight:
         server, port = await endpoints.serve(address, handlers, _METRICS, context)
         stack.push_async_callback(server.cleanup)
         _log.info("Serving", paths=sorted(handlers), port=port, tls=context is not None)
+
+    async def open_page(self, stack: AsyncExitStack, controllers: Collection[Controller]) -> None:
+        """Show what `controllers` do until `stack` is left; unless told otherwise, outside of a cluster alone."""
+        settings = self._settings
+        usual = "0" if auth.pod_namespace(auth.Surroundings.of_process()) else _FREE
+        address = Address.parse(settings.ui_bind_address or usual, server.FLAG)
+        if address is None:
+            return
+        place = Place(settings.namespaces, settings.runner_dir, time.time())
+        page = Page(Views(place, list(controllers), self.journal))
+        url = await page.start(address)
+        stack.push_async_callback(page.close)
+        _log.info("Page to look at", url=url)
 
 
 def check_name(gvk: GVK) -> str:

@@ -42,7 +42,7 @@ from runner.objects import Object, ObjectKey, deleted_for, is_paused, key_of, ui
 from runner.policy import Backoff
 from runner.proxy.identity import RunStats
 from runner.run_events import RunStory, Telling
-from runner.runlog import RunLog
+from runner.runlog import Recorder
 from runner.skipping import NOTHING_NEW, Basis, Skipping
 from runner.status_writer import StatusWriter
 from runner.verdicts import Done, RequeueAfter, Retry, Terminal, Terms, Verdict
@@ -100,7 +100,7 @@ class Reconciler:
         access: Access,
         holding: Holding,
         jobs: JobFactory,
-        run_log: RunLog,
+        recorder: Recorder,
         metrics: Metrics,
         events: Events,
         skipping: Skipping | None,
@@ -116,7 +116,7 @@ class Reconciler:
         self.holding = holding
         """Says which objects are ours."""
         self._jobs = jobs
-        self._run_log = run_log
+        self._recorder = recorder
         self._metrics = metrics
         self._events = events
         self._skipping = skipping
@@ -296,7 +296,7 @@ class Reconciler:
         return Telling(self._events, Reference.to(self._watch.gvk, obj))
 
     async def _run(self, job: Job, request: Request, grant: Grant, story: RunStory, *, finalizing: bool) -> RunResult:
-        record = self._run_log.start(job, request)
+        record = self._recorder.start(job, request)
         story.started(request)
 
         def take_in(event: Event) -> None:

@@ -67,6 +67,8 @@ class Settings:
     health_probe_bind_address: str
     """`host:port`, `:port` or `0`."""
     metrics_bind_address: str
+    ui_bind_address: str
+    """`host:port` on loopback or `0`; empty: as it is usual here."""
     user_metrics_port: int | None
     """0: a free one. None: the usual one, or a free one where that is taken."""
     metrics_secure: bool

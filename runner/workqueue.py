@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from runner.objects import ObjectKey
 from runner.policy import Backoff
@@ -87,8 +87,7 @@ class Request:
     """Seconds in line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """A key of the queue, for whoever looks on."""
 
     key: ObjectKey

@@ -50,6 +50,21 @@ def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
     assert (found.log_level, found.log_format) == ("info", "auto")
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.9.1:8000", "[::1]:8000", "localhost:8000", "0"])
+def test_the_page_is_shown_on_loopback(address: str) -> None:
+    assert told().settings.ui_bind_address == ""
+    assert told(ui_bind_address=address).settings.ui_bind_address == address
+
+
+@pytest.mark.parametrize("address", [":8000", "0.0.0.0:8000", "[::]:8000", "10.0.0.1:80", "example.com:80", "127.1:80"])
+def test_the_page_is_shown_nowhere_else(address: str) -> None:
+    (problem,) = refused(ui_bind_address=address)
+    assert problem.startswith(f"--ui-bind-address: {address!r} is not on loopback; write 127.0.0.1:PORT")
+    found, warnings = told({"ANSIBLE_OPERATOR_UI_BIND_ADDRESS": address})
+    assert found.ui_bind_address == ""
+    assert len(warnings) == 1
+
+
 def test_settings_cannot_be_changed() -> None:
     found = told().settings
     with pytest.raises(FrozenInstanceError):

@@ -1,0 +1,89 @@
+"""Runs as their folders tell of them: those of an earlier operator, and those that the journal had to let go.
+
+Only reads, masked files alone (a run that has ended). Blocking I/O, bounded in how much is read: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+from runner import paths
+from runner.engine import inputdir
+from runner.engine.job import Event
+from runner.objects import GVK, ObjectKey
+from runner.run_folders import Kept
+from runner.ui.journal import Run
+from runner.ui.timeline import BAD, Timeline
+
+_IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
+_MOST_EVENTS = 5000
+_LONGEST = 1 << 20
+"""Bytes of an event's file."""
+_OUTCOMES = {"successful": "succeeded", "timeout": "timed out"}
+
+
+def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[Run]:
+    """The runs whose folders are there and that have ended, the latest first, without their tasks."""
+    if any("/" in part or part in {".", ".."} for part in key):
+        return []  # no object is named so: somebody wants to see other folders
+    kept = Kept(paths.run_dir(root, gvk, key), gvk, key)
+    # Until it has ended orderly, the files of a run are not masked.
+    going_on = inputdir.going_on(kept.folder)
+    found = []
+    for ident in reversed(kept.runs()):
+        began = _began(ident)
+        if began is not None and (going_on is None or ident != going_on.ident):
+            status = kept.status(ident)
+            run = Run(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
+            run.ended = _modified(kept.output(ident).with_name("status"))
+            found.append(run)
+    return found
+
+
+def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> Run | None:
+    """One of them with its tasks."""
+    found = next((each for each in runs(root, gvk, key) if each.ident == ident), None)
+    if found is None:
+        return None
+    for event in _events(paths.run_dir(root, gvk, key) / "artifacts" / ident / "job_events"):
+        found.timeline.add(event)
+    found.timeline.end(found.ended or found.began, None, whole=found.outcome in {"succeeded", "failed"})
+    bad = [task for task in found.timeline.tasks if task.state in BAD]
+    if bad and found.outcome != "succeeded":
+        # The last that failed ended the run: what was rescued came before.
+        found.message, found.task, found.place = bad[-1].message, bad[-1].name, bad[-1].path
+    return found
+
+
+def _events(folder: Path) -> Iterator[Event]:
+    """The events in their order. Files are named `<counter>-<uuid>.json`."""
+    try:
+        names = [each.name for each in folder.iterdir() if each.name.endswith(".json")]
+    except OSError:
+        return
+    numbered = sorted((int(name.split("-")[0]), name) for name in names if name.split("-")[0].isdecimal())
+    for _, name in numbered[:_MOST_EVENTS]:
+        file = folder / name
+        try:
+            event = orjson.loads(file.read_bytes()) if file.stat().st_size <= _LONGEST else None
+        except (OSError, ValueError):
+            continue  # removed meanwhile, or cut short as its run was
+        if isinstance(event, dict):
+            yield event
+
+
+def _began(ident: str) -> float | None:
+    found = _IDENT.fullmatch(ident)
+    return datetime.strptime(found[1], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC).timestamp() if found else None
+
+
+def _modified(file: Path) -> float | None:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return None

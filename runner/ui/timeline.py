@@ -1,0 +1,135 @@
+"""A run as a timeline of its tasks: folded from the events of ansible-runner, live or as they lie on the disk.
+
+Keeps of each task its name, place, action, times and how it ended; of arguments and results nothing but the message
+of a failure. Bounded: the latest tasks, and a cut of each text. Pure, but for being filled.
+Source: https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifact-job-events-host-and-playbook-events
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from runner.engine.events import failure_message
+from runner.engine.job import Event, TaskFailure
+
+State: TypeAlias = Literal[
+    "running", "ok", "changed", "skipped", "failed", "ignored", "rescued", "unreachable", "cut short"
+]
+
+MOST_TASKS = 500
+"""Tasks that are kept of a run."""
+_LONGEST_NAME, _LONGEST_MESSAGE = 300, 2000
+_MOST_ITEMS = 10
+_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+_ENDS: Mapping[str, State] = {
+    "runner_on_ok": "ok",
+    "runner_on_skipped": "skipped",
+    "runner_on_failed": "failed",
+    "runner_on_unreachable": "unreachable",
+}
+BAD: frozenset[State] = frozenset({"failed", "unreachable"})
+
+
+@dataclass(slots=True)
+class Task:
+    """One task of a run."""
+
+    name: str
+    path: str
+    """`file:line`; empty where it is not known."""
+    action: str
+    began: float
+    """Seconds since the epoch."""
+    ended: float | None = None
+    state: State = "running"
+    message: str = ""
+    """Why it failed."""
+    items: list[str] = field(default_factory=list)
+    """Messages of failed items, the first of them."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The tasks of a run, the latest of them."""
+
+    masked: Callable[[str], str]
+    """Takes known secrets out of a text."""
+    tasks: deque[Task] = field(default_factory=lambda: deque(maxlen=MOST_TASKS))
+    count: int = 0
+    """Tasks that had begun, those among them that are not kept."""
+
+    def add(self, event: Event) -> bool:
+        """Take in an event; return whether it says anything new."""
+        kind, data = str(event.get("event", "")), event.get("event_data")
+        data = data if isinstance(data, dict) else {}
+        if kind in _STARTS:
+            self._close(_moment(event), "ok")
+            self.count += 1
+            self.tasks.append(
+                Task(
+                    name=self._cut(data.get("task"), _LONGEST_NAME),
+                    path=self._cut(data.get("task_path"), _LONGEST_NAME),
+                    action=self._cut(data.get("task_action"), _LONGEST_NAME),
+                    began=_moment(event),
+                )
+            )
+            return True
+        if not self.tasks:
+            return False
+        if kind == "runner_item_on_failed":
+            items = self.tasks[-1].items
+            if len(items) < _MOST_ITEMS:
+                items.append(failure_message(data, ()))
+            return False
+        if kind in _ENDS:
+            self._ended(_ENDS[kind], data, _moment(event))
+            return True
+        return False
+
+    def end(self, when: float, failures: Iterable[TaskFailure] | None, *, whole: bool) -> None:
+        """The run has ended. `failures` are those that nobody rescued; None: they are not known.
+
+        `whole`: Ansible came to its own end. By now more values may be known to be secret than when they were noted.
+        """
+        self._close(when, "ok" if whole else "cut short")
+        left = {(self._cut(each.task, _LONGEST_NAME), each.path) for each in failures or ()}
+        for task in self.tasks:
+            if failures is not None and task.state in BAD and (task.name, task.path) not in left:
+                task.state = "rescued"
+            task.name, task.message = self.masked(task.name), self.masked(task.message)
+
+    def _ended(self, state: State, data: Mapping[str, Any], when: float) -> None:
+        task = self.tasks[-1]
+        result = data.get("res")
+        if state == "ok" and isinstance(result, dict) and result.get("changed") is True:
+            state = "changed"
+        if state in BAD:
+            task.message = self._cut(failure_message(data, tuple(task.items)), _LONGEST_MESSAGE)
+            state = "ignored" if data.get("ignore_errors") else state
+        task.items = []
+        task.ended = when
+        # Of several hosts the worst tells.
+        if task.state not in BAD or state in BAD:
+            task.state = state
+
+    def _close(self, when: float, state: State) -> None:
+        """The last task goes on no longer, whatever became of it."""
+        if self.tasks and self.tasks[-1].ended is None:
+            self.tasks[-1].ended, self.tasks[-1].state = when, state
+
+    def _cut(self, text: object, longest: int) -> str:
+        whole = self.masked(str(text or ""))
+        return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+
+
+def _moment(event: Event) -> float:
+    """When an event was made, in seconds since the epoch; 0 where it does not say."""
+    try:
+        found = datetime.fromisoformat(str(event.get("created", "")))
+    except ValueError:
+        return 0.0
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,118 @@
+"""What is noted of runs while the operator lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.objects import ObjectKey
+from runner.proxy.identity import RunStats
+from runner.ui.journal import UNKNOWN, Journal, RunNotes
+from runner.watches import Role
+from runner.workqueue import Reason, Request
+from tests.page_values import ended, start
+
+KEY = ObjectKey("default", "sample")
+CALLS = RunStats(calls=3, seconds=0.5, hits=1)
+
+
+def begin(journal: Journal, job: Job) -> RunNotes:
+    return journal.start(job, Request(job.key, Reason.CHANGED, ("spec.size",), 0, 0, 2.5))
+
+
+def result(outcome: Outcome, *failures: TaskFailure, message: str = "") -> RunResult:
+    return RunResult(outcome, None, failures, message, None, 4.0)
+
+
+def test_a_run_is_live_until_it_ends_and_then_among_the_latest(make_job: Callable[..., Job]) -> None:
+    clock = iter(range(100, 200))
+    journal = Journal(lambda: next(clock))
+    job = make_job(content=Role("sample", Path("/roles/sample")))
+    notes = begin(journal, job)
+    (live,) = journal.of(job.gvk, job.key)
+    assert (live.outcome, live.reason, live.details, live.waited) == ("", "changed", ("spec.size",), 2.5)
+    assert (live.content, live.began) == ("sample", 100)
+
+    notes.end(result(Outcome.SUCCEEDED), CALLS)
+    assert not journal.live
+    (run,) = journal.latest(9)
+    assert (run.outcome, run.message, run.ended) == ("succeeded", "", 102)
+    assert run.calls is not None
+    assert (run.calls.calls, run.calls.seconds, run.calls.hits) == (3, 0.5, 1)
+
+
+def test_a_failure_is_told_with_task_place_and_message(make_job: Callable[..., Job]) -> None:
+    journal = Journal(lambda: 0.0)
+    job = make_job()
+    job.secrets.know(["hunter2-hunter2"])
+    failure = TaskFailure("Deploy", "no such image; password hunter2-hunter2", "/r/main.yml:7")
+    begin(journal, job).end(result(Outcome.FAILED, failure), CALLS)
+    (run,) = journal.latest(1)
+    assert (run.outcome, run.task, run.place) == ("failed", "Deploy", "/r/main.yml:7")
+    assert run.message.startswith("no such image")
+    assert "hunter2" not in run.message
+
+
+def test_each_thing_that_is_taken_in_is_news(make_job: Callable[..., Job]) -> None:
+    journal = Journal(lambda: 0.0)
+    seen = [journal.revision]
+    notes = begin(journal, make_job())
+    seen.append(journal.revision)
+    for event in (start("a"), ended("on_ok")):
+        notes.event(event)
+        seen.append(journal.revision)
+    notes.end(result(Outcome.SUCCEEDED), CALLS)
+    seen.append(journal.revision)
+    assert seen == sorted(set(seen))
+    notes.event({"event": "verbose"})
+    assert journal.revision == seen[-1]
+
+
+def test_a_run_of_which_nobody_tells_the_end_is_given_up(make_job: Callable[..., Job]) -> None:
+    journal = Journal(lambda: 7.0)
+    begin(journal, make_job(ident="one")).event(start("a"))
+    journal.settle(lambda _gvk, _key: True)
+    assert [run.ident for run in journal.live.values()] == ["one"]
+    begin(journal, make_job(ident="two"))
+    assert [run.ident for run in journal.live.values()] == ["two"]
+    journal.settle(lambda _gvk, _key: False)
+    assert not journal.live
+    assert [(run.ident, run.outcome) for run in journal.latest(9)] == [("two", UNKNOWN), ("one", UNKNOWN)]
+    assert [task.state for task in journal.latest(9)[1].timeline.tasks] == ["cut short"]
+
+
+def test_the_oldest_runs_go_where_all_weigh_too_much(make_job: Callable[..., Job]) -> None:
+    journal = Journal(lambda: 0.0, most_weight=12)
+    for number in range(6):
+        notes = begin(journal, make_job(ident=str(number)))
+        for name in "abc":
+            notes.event(start(name))
+        notes.end(result(Outcome.SUCCEEDED), CALLS)
+    assert [run.ident for run in journal.latest(9)] == ["5", "4", "3"]
+
+
+def test_a_run_that_is_heavier_than_all_that_is_allowed_is_kept_alone(make_job: Callable[..., Job]) -> None:
+    journal = Journal(lambda: 0.0, most_weight=1)
+    for ident in ("one", "two"):
+        notes = begin(journal, make_job(ident=ident))
+        notes.event(start("a"))
+        notes.end(result(Outcome.SUCCEEDED), CALLS)
+    assert [run.ident for run in journal.latest(9)] == ["two"]
+
+
+def test_failed_runs_are_counted_until_one_succeeds_or_the_object_is_gone(make_job: Callable[..., Job]) -> None:
+    clock = iter(range(100, 200))
+    journal = Journal(lambda: next(clock))
+    job = make_job()
+    outcomes = (Outcome.FAILED, Outcome.CANCELED, Outcome.TIMED_OUT, Outcome.SUCCEEDED, Outcome.DIED)
+    counted = []
+    for outcome in outcomes:
+        begin(journal, job).end(result(outcome), CALLS)
+        streak = journal.streaks.get((job.gvk, job.key))
+        counted.append(streak and (streak.runs, streak.since))
+    assert counted == [(1, 100), (1, 100), (2, 100), None, (1, 112)]
+    journal.forget(lambda _gvk, key: key == job.key)
+    assert journal.streaks
+    journal.forget(lambda _gvk, _key: False)
+    assert not journal.streaks

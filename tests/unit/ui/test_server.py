@@ -1,0 +1,273 @@
+"""The page's server, asked as browsers and others ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from runner.endpoints import Address
+from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.objects import ObjectKey
+from runner.proxy.identity import RunStats
+from runner.ui.journal import Journal
+from runner.ui.server import MOST_STREAMS, Pace, Page
+from runner.ui.views import PAGE
+from runner.watches import Role
+from runner.workqueue import Reason, Request
+from tests.page_values import AKind, condition, ended, start, views_of
+
+QUICK = Pace(interval=0.001)
+KIND = "Memcached.v1alpha1.cache.example.com"
+PATHS = ("/", "/page.js", "/page.css", "/api/overview", "/api/objects", "/api/queue", "/events")
+
+
+class Shown:
+    """A page that is served, and what it looks at."""
+
+    def __init__(self, kind: AKind, journal: Journal, page: Page, url: str, session: aiohttp.ClientSession) -> None:
+        self.kind, self.journal, self.page, self.url, self._session = kind, journal, page, url, session
+        self.port = int(url.rstrip("/").rpartition(":")[2])
+
+    def ask(self, path: str, method: str = "GET", **given: Any) -> Any:
+        return self._session.request(method, f"{self.url.rstrip('/')}{path}", **given)
+
+    async def told(self, view: str, **query: str) -> Any:
+        async with self.ask(f"/api/{view}", params=query) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Callable[..., Any]:
+    """Serve a page while a block lasts."""
+
+    @asynccontextmanager
+    async def serve(pace: Pace = QUICK, host: str = "127.0.0.1") -> AsyncIterator[Shown]:
+        kind, journal = AKind(), Journal(lambda: 1_800_000_000.0)
+        page = Page(views_of(kind, journal, tmp_path), pace)
+        url = await page.start(Address(host, 0))
+        try:
+            async with aiohttp.ClientSession() as session:
+                yield Shown(kind, journal, page, url, session)
+        finally:
+            await page.close()
+
+    return serve
+
+
+def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
+    """Have a run fail."""
+    job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
+    notes = shown.journal.start(job, Request(job.key, Reason.CHANGED, ("spec.size",), 0, 0, 1.5))
+    notes.event(start("Deploy", 0, "/r/main.yml:7"))
+    notes.event(ended("on_failed", 2, res={"msg": "no such image"}))
+    failure = TaskFailure("Deploy", "no such image", "/r/main.yml:7")
+    notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 2.0), RunStats(calls=3))
+    return job
+
+
+@pytest.mark.parametrize("host", ["evil.example.com", "127.0.0.1.evil.example.com", "10.0.0.1:8000", "[", ""])
+async def test_under_a_strange_name_nothing_is_answered(shown: Callable[..., Any], host: str) -> None:
+    async with shown() as page:
+        for path in PATHS:
+            async with page.ask(path, headers={"Host": host}) as answer:
+                assert answer.status in {400, 421}, path
+                assert "Memcached" not in await answer.text()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1:99", "[::1]:80"])
+async def test_under_the_machines_own_names_it_answers_on_whatever_port(shown: Callable[..., Any], host: str) -> None:
+    async with shown() as page, page.ask("/", headers={"Host": host}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def test_it_is_only_read(shown: Callable[..., Any], method: str) -> None:
+    async with shown() as page:
+        for path in PATHS:
+            async with page.ask(path, method) as answer:
+                assert answer.status == 405
+
+
+async def test_nothing_but_its_own_files_runs_in_the_browser(shown: Callable[..., Any]) -> None:
+    async with shown() as page:
+        for path in PATHS[:-1]:
+            async with page.ask(path) as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+                assert "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_its_files_name_no_other_place_and_make_no_markup() -> None:
+    folder = resources.files("runner.ui") / "files"
+    for name in ("index.html", "page.js", "page.css"):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|url\(", text)
+    assert not re.search(r"<script>|style=|\son\w+=", (folder / "index.html").read_text(encoding="utf-8"))
+
+
+async def test_a_page_of_objects_is_told_at_a_time(shown: Callable[..., Any]) -> None:
+    async with shown() as page:
+        for number in range(5000):
+            page.kind.informer.put(f"one-{number:04}", condition("Ready" if number % 10 else "Failure"))
+        found = await page.told("objects")
+        assert (found["total"], found["pages"], len(found["objects"])) == (5000, 100, PAGE)
+        assert {each["state"] for each in found["objects"]} == {"failing"}
+        found = await page.told("objects", page="100000000000")
+        assert found["page"] == 1
+        found = await page.told("objects", page="9999", state="ready", search="one-00")
+        assert (found["total"], found["page"]) == (90, 2)
+        assert found["objects"][-1]["name"] == "one-0099"
+        (kind,) = (await page.told("overview"))["kinds"]
+        assert kind["states"] == {"failing": 500, "ready": 4500}
+
+
+async def test_the_queue_says_why_and_for_how_long(shown: Callable[..., Any]) -> None:
+    async with shown() as page:
+        queue = page.kind.queue
+        keys = [ObjectKey("shop", name) for name in ("bread", "milk", "eggs")]
+        queue.add(keys[0], Reason.CHANGED, ("spec.size",))
+        assert await queue.get() is not None
+        queue.add(keys[1], Reason.DEPENDENT, ("Deployment milk was deleted",))
+        queue.add_after(keys[2], Reason.RESYNC, 3600)
+        found = (await page.told("queue", kind=KIND))["queue"]
+        assert [(each["name"], each["stage"], each["reason"], each["details"]) for each in found] == [
+            ("bread", "running", "changed", ["spec.size"]),
+            ("milk", "waiting", "dependent changed", ["Deployment milk was deleted"]),
+            ("eggs", "delayed", "periodic resync", []),
+        ]
+        assert found[1]["seconds"] >= 0
+        assert 3500 < found[2]["seconds"] <= 3600
+        queue.close()
+
+
+async def test_an_object_is_told_with_conditions_and_runs(
+    shown: Callable[..., Any], make_job: Callable[..., Job]
+) -> None:
+    async with shown() as page:
+        key = page.kind.informer.put("sample", condition("Failure", message="no such image"), namespace="default")
+        page.kind.queue.add(key, Reason.CHANGED)
+        assert await page.kind.queue.get() is not None
+        job = fail_one(page, make_job)
+        found = await page.told("object", kind=KIND, namespace="default", name="sample")
+        assert (found["state"], found["since"]) == ("failing", "2026-11-21T11:00:00Z")
+        assert found["conditions"][0]["message"] == "no such image"
+        assert found["standing"]["stage"] == "running"
+        assert (found["failed_runs"], found["failing_since"]) == (1, 1_800_000_000)
+        (run,) = found["runs"]
+        assert (run["ident"], run["task"], run["place"], run["calls"]) == (job.ident, "Deploy", "/r/main.yml:7", 3)
+        whole = await page.told("run", kind=KIND, namespace="default", name="sample", ident=job.ident)
+        (task,) = whole["tasks"]
+        assert (task["name"], task["path"], task["state"]) == ("Deploy", "/r/main.yml:7", "failed")
+        assert task["message"] == "no such image"
+        assert task["ended"] - task["began"] == 2
+
+
+async def test_what_is_not_there_is_said(shown: Callable[..., Any]) -> None:
+    async with shown() as page:
+        for path, problem in {
+            "/api/object?kind=Nothing": f"no kind 'Nothing' is watched; there are {KIND}",
+            f"/api/object?kind={KIND}&namespace=a&name=b": "there is no Memcached a/b",
+            f"/api/run?kind={KIND}&namespace=a&name=b&ident=../../x": "no run ../../x of Memcached a/b is kept",
+        }.items():
+            async with page.ask(path) as answer:
+                assert (answer.status, await answer.json()) == (404, {"error": problem})
+
+
+async def test_of_an_object_its_conditions_are_shown_and_nothing_else(
+    shown: Callable[..., Any], make_job: Callable[..., Job]
+) -> None:
+    hidden = "hunter2-hunter2"
+    async with shown() as page:
+        page.kind.informer.put(
+            "sample",
+            condition("Ready"),
+            namespace="default",
+            metadata={"annotations": {"note": hidden}, "labels": {"a": hidden}},
+            spec={"password": hidden},
+            data={"password": hidden},
+        )
+        job = fail_one(
+            page, make_job, extra_vars={"password": hidden}, environment={"TOKEN": hidden}, kubeconfig=hidden
+        )
+        where = f"kind={KIND}&namespace=default&name=sample&ident={job.ident}"
+        for path in ("/api/overview", "/api/objects", "/api/queue", f"/api/object?{where}", f"/api/run?{where}"):
+            async with page.ask(path) as answer:
+                assert answer.status == 200
+                assert hidden not in await answer.text()
+
+
+async def _next(answer: aiohttp.ClientResponse) -> Any:
+    """The next overview of a stream."""
+    async with asyncio.timeout(20):
+        while True:
+            line = await answer.content.readline()
+            assert line, "the stream goes on"
+            if line.startswith(b"data: "):
+                return json.loads(line[6:])
+
+
+async def test_a_stream_tells_what_is_new(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
+    async with shown() as page, page.ask("/events") as stream:
+        assert stream.content_type == "text/event-stream"
+        first = await _next(stream)
+        assert first["kinds"][0]["objects"] == 0
+        page.kind.informer.put("sample", condition("Ready"))
+        while (told := await _next(stream))["kinds"][0]["states"] != {"ready": 1}:
+            pass
+        fail_one(page, make_job)
+        while not (told := await _next(stream))["recent"]:
+            pass
+        assert told["recent"][0]["task"] == "Deploy"
+
+
+async def test_who_has_left_is_noticed_and_too_many_are_refused(shown: Callable[..., Any]) -> None:
+    async with shown(Pace(interval=0.001, silence=0.01)) as page:
+        streams = [await page.ask("/events") for _ in range(MOST_STREAMS)]
+        async with page.ask("/events") as refused:
+            assert refused.status == 503
+        for stream in streams:
+            stream.close()
+        await page.until(lambda: page.page.streams == 0)
+
+
+async def test_who_does_not_read_is_left_and_holds_nothing_up(
+    shown: Callable[..., Any], make_job: Callable[..., Job]
+) -> None:
+    async with shown(Pace(interval=0.001, silence=0.0, patience=0.2)) as page:
+        failure = TaskFailure("Deploy", "m" * 4000, "/r/main.yml:7")
+        for _ in range(50):
+            job = make_job()
+            notes = page.journal.start(job, Request(job.key, Reason.CHANGED, (), 0, 0, 0.0))
+            notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 2.0), RunStats())
+        with socket.create_connection(("127.0.0.1", page.port)) as deaf:
+            deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await page.until(lambda: page.page.streams == 1)
+            assert (await page.told("overview"))["recent"]
+            await page.until(lambda: page.page.streams == 0)
+
+
+async def test_a_page_that_closes_ends_its_streams(shown: Callable[..., Any]) -> None:
+    async with shown(Pace(interval=3600)) as page, page.ask("/events") as stream:
+        await _next(stream)
+        closing: Awaitable[None] = page.page.close()
+        async with asyncio.timeout(20):
+            await closing
+            assert not (await stream.content.read()).strip()

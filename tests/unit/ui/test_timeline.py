@@ -1,0 +1,111 @@
+"""What is kept of a run's tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.engine.job import Event, TaskFailure
+from runner.ui.timeline import MOST_TASKS, Timeline
+from tests.page_values import at, ended, start
+
+
+def timeline(*events: Event) -> Timeline:
+    made = Timeline(lambda text: text.replace("hunter2", "***"))
+    for event in events:
+        made.add(event)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        (ended("on_ok", res={"changed": False}), "ok"),
+        (ended("on_ok", res={"changed": True}), "changed"),
+        (ended("on_skipped"), "skipped"),
+        (ended("on_failed", res={"msg": "no"}), "failed"),
+        (ended("on_failed", res={"msg": "no"}, ignore_errors=True), "ignored"),
+        (ended("on_unreachable", res={"msg": "no"}), "unreachable"),
+    ],
+)
+def test_a_task_ends_as_its_event_says(event: Event, state: str) -> None:
+    made = timeline(start("a", 1), event | {"created": at(3.5)})
+    (task,) = made.tasks
+    assert (task.name, task.path, task.state) == ("a", "/r/main.yml:1", state)
+    assert task.ended is not None
+    assert task.ended - task.began == 2.5
+    assert task.message == ("no" if state in {"failed", "ignored", "unreachable"} else "")
+
+
+def test_nothing_of_arguments_and_results_is_kept_and_known_secrets_are_masked() -> None:
+    res = {"msg": "hunter2 is wrong", "stdout": "mine", "invocation": {"module_args": {"token": "mine"}}}
+    made = timeline(start("Log in with hunter2"), ended("on_failed", res=res))
+    assert "hunter2" not in repr(made.tasks)
+    assert "mine" not in repr(made.tasks)
+    assert made.tasks[0].message == "*** is wrong"
+
+
+def test_what_becomes_known_as_secret_later_is_masked_at_the_end() -> None:
+    known: set[str] = set()
+    made = Timeline(lambda text: "***" if text in known else text)
+    made.add(start("a"))
+    made.add(ended("on_failed", res={"msg": "sesame"}))
+    known.add("sesame")
+    made.end(0, (TaskFailure("a", "sesame", "/r/main.yml:1"),), whole=True)
+    assert made.tasks[0].message == "***"
+
+
+def test_a_hidden_result_says_where_it_failed_and_no_more() -> None:
+    made = timeline(start("a"), ended("on_failed", task="a", task_path="/r/main.yml:1", res={"censored": "hidden"}))
+    assert made.tasks[0].message == "task 'a' (/r/main.yml:1) failed; no_log hides its result"
+
+
+def test_what_failed_and_is_not_among_the_failures_was_rescued() -> None:
+    made = timeline(
+        start("try", path="/r/main.yml:1"),
+        ended("on_failed", res={"msg": "no"}),
+        start("last", path="/r/main.yml:9"),
+        ended("on_failed", res={"msg": "no"}),
+    )
+    made.end(9, (TaskFailure("last", "no", "/r/main.yml:9"),), whole=True)
+    assert [task.state for task in made.tasks] == ["rescued", "failed"]
+
+
+@pytest.mark.parametrize(("whole", "state"), [(True, "ok"), (False, "cut short")])
+def test_a_task_that_nobody_ended_ends_with_the_run(whole: bool, state: str) -> None:  # noqa: FBT001 - a case
+    made = timeline(start("a", 0))
+    made.end(1_800_000_004, (), whole=whole)
+    assert (made.tasks[0].state, made.tasks[0].ended) == (state, 1_800_000_004)
+
+
+def test_of_failed_items_their_messages_are_told() -> None:
+    made = timeline(
+        start("a"),
+        ended("item_on_failed", res={"msg": "bread is out"}),
+        ended("item_on_failed", res={"msg": "milk is out"}),
+        ended("on_failed", res={"msg": "One or more items failed"}),
+    )
+    assert made.tasks[0].message == "One or more items failed: bread is out; milk is out"
+
+
+def test_of_several_hosts_the_worst_tells() -> None:
+    made = timeline(start("a"), ended("on_failed", res={"msg": "no"}), ended("on_ok", 5))
+    assert made.tasks[0].state == "failed"
+
+
+def test_the_latest_tasks_are_kept_and_all_are_counted() -> None:
+    made = timeline(*(start(str(number)) for number in range(MOST_TASKS + 7)))
+    assert (len(made.tasks), made.tasks[0].name, made.count) == (MOST_TASKS, "7", MOST_TASKS + 7)
+
+
+def test_long_texts_are_cut() -> None:
+    made = timeline(start("n" * 9999), ended("on_failed", res={"msg": "m" * 9999}))
+    assert len(made.tasks[0].name) == 300
+    assert len(made.tasks[0].message) == 2000
+
+
+def test_handlers_are_tasks_and_other_events_say_nothing_new() -> None:
+    made = Timeline(str)
+    assert not made.add(ended("on_ok"))
+    assert not made.add({"event": "verbose", "stdout": "x"})
+    assert made.add(start("h", kind="playbook_on_handler_task_start"))
+    assert not made.add({"event": "playbook_on_stats", "event_data": None})
