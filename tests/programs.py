@@ -68,9 +68,43 @@ def _run(command: list[str], folder: str) -> None:
     subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
 
 
+_BROWSERS = ("chromium", "google-chrome")
+
+
+def find_browser() -> tuple[str, str] | None:
+    """Return the browser in PATH and what drives it; None where one is missing."""
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    return (browser, driver) if browser and driver else None
+
+
+def get_browser(progress: TextIO) -> None:
+    """Have Chromium and what drives it: those in PATH, else Debian's. Raises ClusterError where neither is."""
+    if find_browser() is not None:
+        return
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium", "chromium-driver"]
+    reasons = []
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        print("Installing Debian's packages chromium and chromium-driver", file=progress)
+        for commands in ([install], [["apt-get", "update", "-q"], install]):
+            try:
+                for command in commands:
+                    _run(["env", "DEBIAN_FRONTEND=noninteractive", *command], "/")
+            except subprocess.CalledProcessError as error:
+                reasons.append(f"\n  - {error}: {error.stderr}".rstrip())
+            else:
+                return
+    told = "".join(reasons) or "this is not root on Debian"
+    raise ClusterError(
+        f"chromium and chromedriver, which tests of the page need, are not in PATH and cannot be installed: {told}\n"
+        f"Install them (Debian: {' '.join(install)})."
+    )
+
+
 if __name__ == "__main__":
     try:
         for get in (get_helm, get_promtool, get_actionlint):
             get(os.environ, sys.stderr)
+        get_browser(sys.stderr)
     except ClusterError as error:
         sys.exit(str(error))

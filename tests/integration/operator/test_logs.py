@@ -6,17 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster import kwok
+from tests.integration.operator.pods import show_in_a_pod
 
 if TYPE_CHECKING:
     from runner.devcluster import DevCluster
-    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+    from tests.integration.operator.conftest import Eventually, Project, Things
 
 OPENING = "--------------------------- Ansible Task StdOut -------------------------------"
 _ROLE = """
@@ -66,17 +65,6 @@ def _blocks(log: str) -> list[tuple[str, str]]:
     return [(_whose(heading), text) for heading, (_, text) in zip(headings, found, strict=True)]
 
 
-def _show_in_a_pod(devcluster: DevCluster, operator: Operator, namespace: str, file: Path) -> Callable[[], str]:
-    """Have a pod whose log is the operator's, as a kubelet would keep it; return `kubectl logs -c manager` of it."""
-    file.write_text("".join(kwok.log_line(line, datetime.now(UTC)) for line in operator.log.splitlines()))
-    kubectl = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
-    subprocess.run([*kubectl, "run", "manager", "--image=operator"], check=True, capture_output=True)
-    subprocess.run([*kubectl, "wait", "pod/manager", "--for=condition=Ready"], check=True, capture_output=True)
-    devcluster.set_pod_logs(namespace, "manager", file)
-    command = [*kubectl, "logs", "pod/manager", "-c", "manager"]
-    return lambda: subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
 def test_what_runs_say_is_found_again(
     project: Project,
     things: Things,
@@ -123,7 +111,7 @@ def test_what_runs_say_is_found_again(
 
     things.await_success("three")
     assert operator.stop() == 0
-    kubectl_logs = _show_in_a_pod(devcluster, operator, things.namespace, tmp_path / "pod.log")
+    kubectl_logs = show_in_a_pod(devcluster, operator.log, things.namespace, tmp_path / "pod.log")
     eventually(lambda: "Ansible Task StdOut" in kubectl_logs(), "kwok to know the log")
     shown = kubectl_logs()
     assert shown == operator.log

@@ -1,0 +1,113 @@
+"""A page in a thread of its own, that looks at a real cache with 5,000 objects, put in where an informer would."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.endpoints import Address
+from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.engine.run_secrets import RunSecrets
+from runner.objects import ObjectKey
+from runner.policy import Backoff
+from runner.proxy.identity import RunStats
+from runner.ui.journal import Journal
+from runner.ui.server import Pace, Page
+from runner.watches import Role
+from runner.workqueue import Reason, Request
+from tests.page_values import AKind, condition, ended, start, views_of
+
+OBJECTS = 5000
+
+
+class Crowd:
+    """A page with very many objects. What touches it is run where it lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = ""
+        self.kind: AKind
+        self._folder = folder
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._journal = Journal(time.time)
+        self._runs = 0
+
+    def serve(self, ready: Future[None]) -> None:
+        """Serve until `stop`."""
+        asyncio.run(self._serve(ready))
+
+    async def _serve(self, ready: Future[None]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.kind = AKind()
+        for number in range(OBJECTS):
+            self.kind.informer.put(f"one-{number:04}", condition("Ready", message="Last reconciliation succeeded"))
+        page = Page(views_of(self.kind, self._journal, self._folder), Pace(interval=0.05))
+        try:
+            self.url = await page.start(Address("127.0.0.1", 0))
+            ready.set_result(None)
+            await self._stop.wait()
+        finally:
+            self.kind.queue.close()
+            await page.close()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    def do(self, deed: Callable[[], Any]) -> None:
+        """Do something in the page's event loop."""
+        done: Future[None] = Future()
+        self._loop.call_soon_threadsafe(lambda: done.set_result(deed()))
+        done.result(60)
+
+    def fail(self, name: str) -> None:
+        """Have a run of an object fail at its second task."""
+        self.do(lambda: self._fail(name))
+
+    def _fail(self, name: str) -> None:
+        key, place = ObjectKey("shop", name), "/opt/ansible/roles/memcached/tasks/main.yml:7"
+        message = "no such image: memcached:9.9; the registry knows 1.5 and 1.6"
+        self._runs += 1
+        job = Job(
+            ident=f"20261121T110000.{self._runs:06}Z-aaaaaa",
+            gvk=self.kind.gvk,
+            key=key,
+            content=Role("memcached", Path("/opt/ansible/roles/memcached")),
+            run_dir=self._folder,
+            extra_vars={},
+            unsafe_keys=frozenset(),
+            verbosity=0,
+            ansible_args="",
+            max_artifacts=20,
+            environment={},
+            kubeconfig="",
+            deadline=None,
+            secrets=RunSecrets(),
+        )
+        notes = self._journal.start(job, Request(key, Reason.CHANGED, ("spec.image",), 0, 0, 0.2))
+        for number, state in enumerate(("ok", "failed"), start=1):
+            notes.event(start(f"Step {number}", 2 * number, place))
+            res = {"changed": True, "msg": message}
+            notes.event(ended(f"on_{state}", 2 * number + 1, res=res))
+        failure = TaskFailure("Step 2", message, place)
+        notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 5.0), RunStats(calls=12))
+        self.kind.queue.retry(key, Backoff(60.0), ran=True)
+        self.kind.informer.put(name, condition("Failure", message=f"{message}\ntask 'Step 2', {place}"))
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Iterator[Crowd]:
+    made, ready = Crowd(tmp_path), Future[None]()
+    thread = threading.Thread(target=made.serve, args=(ready,))
+    thread.start()
+    ready.result(60)
+    yield made
+    made.stop()
+    thread.join(60)
+    assert not thread.is_alive()

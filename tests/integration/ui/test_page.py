@@ -1,0 +1,180 @@
+"""The page as people use it: with thousands of objects, with keys alone, and through a screen reader's eyes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.browser import Reader
+    from tests.integration.ui.conftest import Crowd
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+KIND = "Memcached.v1alpha1.cache.example.com"
+TAB, ENTER, BACK = "\ue004", "\ue007", "\ue003"
+_TABS = 60
+
+
+def test_of_five_thousand_objects_a_page_is_drawn_and_what_changes_shows(crowd: Crowd, reader: Reader) -> None:
+    reader.open(crowd.url)
+    reader.await_text("5000 ready")
+    reader.open(f"{crowd.url}#/objects")
+    reader.await_text("5000 objects", "Page 1 of 100")
+    assert len(reader.rows()) == 50
+    assert reader.script("return document.querySelectorAll('*').length") < 1000
+
+    crowd.fail("one-4711")
+    reader.await_text("no such image: memcached:9.9")
+    assert reader.rows()[0][0].startswith("shop/one-4711"), "the worst comes first"
+
+    reader.script("document.getElementById('next').click()")
+    reader.await_text("Page 2 of 100", "shop/one-0060")
+    reader.script("location.hash = '#/objects?search=one-471'")
+    reader.await_text("10 objects", "Page 1 of 1")
+    assert "one-0060" not in reader.text()
+    reader.script("location.hash = '#/queue'")
+    reader.await_text("1 entry", "delayed", "retry", "due in")
+
+
+def _tab_to(reader: Reader, wanted: str) -> None:
+    """Go on by Tab until something has the focus that begins so; all on the way shows that it has."""
+    for _ in range(_TABS):
+        reader.press(TAB)
+        assert reader.shows_focus(), f"the focus on {reader.focused_text()!r} cannot be seen"
+        if reader.focused_text().startswith(wanted):
+            return
+    pytest.fail(f"Tab does not come to {wanted!r}; the page says:\n{reader.text()}")
+
+
+def test_with_keys_alone_one_comes_from_the_overview_to_the_line_that_failed(crowd: Crowd, reader: Reader) -> None:
+    crowd.fail("one-0007")
+    reader.open(crowd.url)
+    reader.await_text("1 failing", "4999 ready")
+    _tab_to(reader, "Skip to content")
+    reader.press(ENTER)
+    reader.until(lambda: reader.focused().tag_name == "main", "the content to have the focus")
+
+    reader.open(crowd.url)
+    reader.await_text("1 failing")
+    _tab_to(reader, "Objects")
+    reader.press(ENTER)
+    reader.await_heading("Objects")
+    reader.until(lambda: reader.focused().tag_name == "h1", "the new view's heading to have the focus")
+    _tab_to(reader, "search")
+    reader.press("one-000")
+    reader.await_text("10 objects")
+    _tab_to(reader, "shop/one-0007")
+    crowd.fail("one-0003")
+    reader.await_text("failing", "shop/one-0003")
+    reader.until(lambda: len([row for row in reader.rows() if "failing" in row[1]]) == 2, "what changed to show")
+    assert reader.focused_text() == "shop/one-0007", "what changes takes the focus from nobody"
+    reader.press(ENTER)
+    reader.await_heading("Memcached shop/one-0007")
+    reader.await_text("Failed task\nStep 2 /opt/ansible/roles/memcached/tasks/main.yml:7")
+    _tab_to(reader, "failed, ")
+    reader.press(ENTER)
+    reader.await_heading("Run of Memcached shop/one-0007")
+    reader.await_text("2 tasks", "roles/memcached/tasks/main.yml:7", "no such image", "changed: spec.image", "12 in")
+    reader.script("history.back()")
+    reader.await_heading("Memcached shop/one-0007")
+
+
+_CONTRAST = """
+const lum = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+  .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+const behind = (node) => {
+  for (; node; node = node.parentElement) {
+    const found = parse(getComputedStyle(node).backgroundColor);
+    if (found.length === 3 || found[3] === 1) return found;
+  }
+  return [255, 255, 255];
+};
+const poor = [];
+for (const node of document.querySelectorAll("body *")) {
+  const says = [...node.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+  if (!says || node.closest("noscript, :disabled, .unseen, .skip")) continue;
+  const style = getComputedStyle(node);
+  const [one, two] = [lum(parse(style.color)), lum(behind(node))].sort((a, b) => b - a);
+  const ratio = (one + 0.05) / (two + 0.05);
+  if (ratio < 4.5) poor.push(`${node.textContent.slice(0, 40)}: ${ratio.toFixed(2)}`);
+}
+return poor;
+"""
+"""Texts whose contrast is less than 4.5 to 1 (https://www.w3.org/TR/WCAG22/#contrast-minimum)."""
+
+
+def _name(node: dict[str, Any]) -> str:
+    return str(node.get("name", {}).get("value") or "").strip()
+
+
+def _level(node: dict[str, Any]) -> int:
+    return next(int(each["value"]["value"]) for each in node["properties"] if each["name"] == "level")
+
+
+def _look(tree: list[dict[str, Any]]) -> None:
+    """Hold what a screen reader is given against what one needs to find one's way."""
+    by_id = {node["nodeId"]: node for node in tree}
+    nodes = [node for node in tree if not node["ignored"]]
+    of = {role: [node for node in nodes if node["role"]["value"] == role] for role in _roles(nodes)}
+    assert {len(of.get(role, [])) for role in ("banner", "main")} == {1}
+    assert "Views" in {_name(node) for node in of["navigation"]}
+    assert of["status"], "there is a live region"
+    assert _name(of["RootWebArea"][0]).endswith("Ansible operator")
+    levels = [_level(node) for node in of["heading"]]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels)), levels
+    for role in ("link", "button", "searchbox", "combobox", "table", "columnheader", "rowheader", "heading", "region"):
+        for node in of.get(role, []):
+            assert _name(node), f"a {role} has no name"
+    assert of["table"]
+    for table in of["table"]:
+        rows = [node for node in of["row"] if _is_below(node, table, by_id)]
+        held = [Counter(_roles(_below(row, nodes, by_id))) for row in rows]
+        assert held[0]["columnheader"] > 1
+        for row in held[1:]:
+            assert row["rowheader"] == 1
+            assert row["rowheader"] + row["cell"] == held[0]["columnheader"]
+
+
+def _roles(nodes: list[dict[str, Any]]) -> list[str]:
+    return [node["role"]["value"] for node in nodes]
+
+
+def _is_below(node: dict[str, Any], above: dict[str, Any], by_id: dict[str, Any]) -> bool:
+    parent = by_id.get(node.get("parentId", ""))
+    while parent is not None and parent is not above:
+        parent = by_id.get(parent.get("parentId", ""))
+    return parent is above
+
+
+def _below(above: dict[str, Any], nodes: list[dict[str, Any]], by_id: dict[str, Any]) -> list[dict[str, Any]]:
+    return [node for node in nodes if _is_below(node, above, by_id)]
+
+
+def test_a_screen_reader_finds_its_way_in_every_view(crowd: Crowd, reader: Reader) -> None:
+    crowd.fail("one-0007")
+    views = {
+        "#/": "Latest failures",
+        "#/objects?search=one-000": "10 objects",
+        "#/queue": "1 entry",
+        "#/runs": "Latest that have ended",
+        f"#/object/{KIND}/shop/one-0007": "Conditions",
+        f"#/run/{KIND}/shop/one-0007/20261121T110000.000001Z-aaaaaa": "2 tasks",
+    }
+    for width, scheme in ((1280, "light"), (380, "dark")):
+        reader.resize(width)
+        reader.prefer(scheme)
+        for view, sign in views.items():
+            reader.open(crowd.url + view)
+            reader.await_text(sign)
+            _look(reader.tree())
+            assert reader.script(_CONTRAST) == [], f"{view} in {scheme}"
+            wide = reader.script("return document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{view} is wider than a window of {width}"
