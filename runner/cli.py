@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner import __version__, cli_text, logs_cli
+from runner.dev import cli as dev_cli
 from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.options import GROUPS, OPTIONS, Option
@@ -128,6 +129,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     scaffold_cli.add_commands(commands)
     packaging_cli.add_commands(schema_cli.add_commands(commands))
     devcluster_cli.add_commands(commands)
+    dev_cli.add_commands(commands)
     return parser, list(commands.choices)
 
 

@@ -21,6 +21,7 @@ first steps:
   ansible-operator create api          add a kind to it
   ansible-operator generate crds       write the schema of its spec from the role's argument specs
   ansible-operator validate            check ./watches.yaml and the roles it names
+  ansible-operator dev                 control plane, CRDs and operator at once, with a live view
   ansible-operator cluster up          start a control plane on this machine, for trying
   ansible-operator run                 run the operator on the cluster of your kubeconfig
   ansible-operator logs KIND/NAME      show what the last run of an object said

@@ -1,0 +1,169 @@
+"""What a developer sees of a running operator, made of its log lines and metrics.
+
+Owns: which lines matter, and how they are told: as lines that scroll by, or as a picture of the present. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+_LATEST = 8
+"""Lines of the story that the picture shows."""
+_TROUBLE = frozenset({"warning", "error", "critical"})
+_DETAILS = ("problem", "error", "detail", "why", "command")
+
+
+class Sample(NamedTuple):
+    """One number of the operator's metrics: a kind's name, and what is counted."""
+
+    kind: str
+    queued: int
+    objects: int
+
+
+@dataclass(slots=True)
+class _Run:
+    who: str
+    reason: str
+    task: str = ""
+    tasks: int = 0
+
+
+@dataclass(slots=True)
+class _Kind:
+    queued: int = 0
+    objects: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Board:
+    """Takes log lines in, and tells."""
+
+    _kinds: dict[str, _Kind] = field(default_factory=dict)
+    _runs: dict[str, _Run] = field(default_factory=dict)
+    _story: list[str] = field(default_factory=list)
+    _error: str = ""
+    metrics_port: int | None = None
+    """Where the operator serves its metrics, once it has said so."""
+
+    def take(self, line: str) -> str | None:
+        """Take in a line of the operator's log; return what is worth telling of it."""
+        try:
+            said = json.loads(line) if line.startswith("{") else None
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            return None
+        told = self._told(said)
+        if told is not None:
+            self._story = [*self._story, told][-_LATEST:]
+        return told
+
+    def count(self, samples: Iterable[Sample]) -> None:
+        """Take in what the metrics say."""
+        for sample in samples:
+            kind = self._kinds.setdefault(sample.kind, _Kind())
+            kind.queued, kind.objects = sample.queued, sample.objects
+
+    def _told(self, said: Mapping[str, Any]) -> str | None:
+        tellers = {
+            "Serving": self._serving,
+            "Starting": self._starting,
+            "Watching": self._watching,
+            "Run started": self._start,
+            "Task output": self._task,
+            "Run ended": self._end,
+            "What runs execute was edited": self._notable,
+            "Stopped": self._notable,
+        }
+        teller = tellers.get(said.get("msg", ""), self._notable if said.get("level") in _TROUBLE else None)
+        return teller(said) if teller is not None else None
+
+    def _serving(self, said: Mapping[str, Any]) -> None:
+        if "/metrics" in said["paths"]:
+            self.metrics_port = said["port"]
+
+    def _starting(self, said: Mapping[str, Any]) -> str:
+        self._kinds.clear()
+        return f"Kubernetes {said['server']}, ansible-core {said['ansible_core']}"
+
+    def _watching(self, said: Mapping[str, Any]) -> str:
+        self._kinds.setdefault(said["gvk"], _Kind())
+        return f"watching {said['gvk']}"
+
+    def _start(self, said: Mapping[str, Any]) -> str:
+        run = self._runs[said["job"]] = _Run(_who(said), said["reason"])
+        return f"{run.who}: run started, {run.reason}"
+
+    def _task(self, said: Mapping[str, Any]) -> str | None:
+        run, task = self._runs.get(said["job"]), said.get("task")
+        if run is None or not task or task == run.task:
+            return None
+        run.task, run.tasks = task, run.tasks + 1
+        return f"{run.who}: task {run.tasks}: {task}"
+
+    def _end(self, said: Mapping[str, Any]) -> str:
+        self._runs.pop(said["job"], None)
+        kind = self._kinds.setdefault(said["gvk"], _Kind())
+        good = said["outcome"] == "succeeded"
+        kind.succeeded, kind.failed = kind.succeeded + good, kind.failed + (not good)
+        told = f"{_who(said)}: {said['outcome']} in {said['seconds']:.1f} s"
+        if good:
+            return f"{told}, ok {said['ok']}, changed {said['changed']}"
+        return told + (f": {said['error']}" if said.get("error") else "")
+
+    def _notable(self, said: Mapping[str, Any]) -> str:
+        details = "; ".join(str(said[name]) for name in _DETAILS if said.get(name))
+        who = f"{_who(said)}: " if said.get("name") and said.get("gvk") else ""
+        place = f" ({said['path']})" if said.get("path") else ""
+        told = f"{who}{said['msg']}" + (f": {details}" if details else "") + place
+        if said["level"] != "info":
+            told = f"{said['level']}: {told}"
+            self._error = told
+        return told
+
+    def picture(self, width: int) -> list[str]:
+        """The present, in lines of at most `width` characters."""
+        lines = [f"{'KIND':<44} {'OBJECTS':>7} {'QUEUE':>6} {'OK':>5} {'FAILED':>6}"]
+        for gvk, kind in sorted(self._kinds.items()):
+            numbers = f"{kind.objects:>7} {kind.queued:>6} {kind.succeeded:>5} {kind.failed:>6}"
+            lines.append(f"{gvk[:44]:<44} {numbers}")
+        lines += ["", "RUNS"]
+        lines += [f"  {run.who}  task {run.tasks}: {run.task or run.reason}" for run in self._runs.values()] or [
+            "  none"
+        ]
+        lines += ["", "LAST ERROR", *(textwrap.wrap(self._error, width - 2)[:4] or ["none"])]
+        lines += ["", "LATEST", *(f"  {each}" for each in self._story)]
+        return [line[:width] for line in lines]
+
+
+def _who(said: Mapping[str, Any]) -> str:
+    kind = str(said["gvk"]).rpartition("Kind=")[2]
+    return f"{kind} {'/'.join(filter(None, (said.get('namespace'), said.get('name'))))}"
+
+
+def samples(exposition: str) -> list[Sample]:
+    """What the operator's metrics, in the exposition format, say of each kind."""
+    objects: dict[str, int] = {}
+    queued: dict[str, int] = {}
+    for family in text_string_to_metric_families(exposition):
+        for each in family.samples:
+            if each.name == "ansible_operator_objects":
+                objects[each.labels["GVK"]] = int(each.value)
+            elif each.name == "workqueue_depth":
+                queued[each.labels["name"]] = int(each.value)
+    return [Sample(gvk, queued.get(_queue_of(gvk), 0), count) for gvk, count in objects.items()]
+
+
+def _queue_of(gvk: str) -> str:
+    """The name that `metrics` gives the queue of `group/version, Kind=K`."""
+    group_version, _, kind = gvk.partition(", Kind=")
+    return f"{kind}-{group_version.rpartition('/')[2]}-controller".lower()

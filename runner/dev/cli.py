@@ -1,0 +1,149 @@
+"""`ansible-operator dev`.
+
+Owns: arguments, and what starts and ends in which order: control plane (unless `KUBECONFIG` names one), CRDs, operator;
+at the end the operator first, so that the last runs' status is still written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from runner.dev.board import Board
+from runner.dev.screen import Screen
+from runner.devcluster import named
+from runner.errors import ConfigError, OperatorError
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_CRDS = Path("config/crd/bases")
+_GRACE = 60.0
+"""Seconds in which the operator ends after it was told to; it gives its runs half of that by itself."""
+_DESCRIPTION = """\
+Develop the project in this folder: a control plane on this machine (or the cluster of $KUBECONFIG), the project's CRDs
+on it, and the operator, which takes up what you edit. Shows kinds, queues, runs and the last error; without a terminal,
+a line for whatever happens. Ctrl-C ends all of it. No containers are needed.
+
+Flags of `ansible-operator run` may follow behind `--`.
+"""
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add `dev`."""
+    parser = subparsers.add_parser(
+        "dev",
+        help="develop: control plane, CRDs and operator at once, with a live view",
+        usage="ansible-operator dev [flags] [-- FLAGS OF run]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--name", default="dev", help="the control plane's name, for several side by side [dev]")
+    parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, behind --")
+    parser.set_defaults(func=_dev)
+
+
+def _dev(arguments: argparse.Namespace) -> int:
+    if not Path("watches.yaml").exists() and not any("watches-file" in flag for flag in arguments.flags):
+        raise ConfigError("there is no watches.yaml here: go to the project's folder, or make one by `init`")
+    ended = threading.Event()
+    before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with _control_plane(arguments.name) as (kubectl, environ):
+            if not ended.is_set():
+                _install(kubectl, environ)
+            return 0 if ended.is_set() else _operate(arguments.flags, environ, ended)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
+def _control_plane(name: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """A cluster: its kubectl, and the environment that leads to it."""
+    if given := os.environ.get("KUBECONFIG"):
+        kubectl = shutil.which("kubectl")
+        if kubectl is None:
+            raise ConfigError("KUBECONFIG is set, but there is no kubectl in PATH: install it, or unset KUBECONFIG")
+        _say(f"Cluster:     that of KUBECONFIG={given}")
+        yield kubectl, os.environ
+        return
+    with named.foreground(os.environ, name, sys.stderr) as found:
+        if found.facts is None:
+            raise OperatorError(
+                f"the control plane {name!r} has ended as soon as it was ready; see {found.layout.logs}"
+            )
+        _say(f"Use it:      export KUBECONFIG={found.layout.kubeconfig}")
+        _say(f"kubectl:     {found.facts['kubectl']}")
+        yield str(found.facts["kubectl"]), {**os.environ, "KUBECONFIG": str(found.layout.kubeconfig)}
+
+
+def _install(kubectl: str, environ: Mapping[str, str]) -> None:
+    files = sum(1 for _ in _CRDS.glob("*.yaml"))
+    if not files:
+        _say(f"CRDs:        none in {_CRDS}; the operator waits for its kinds")
+        return
+    apply = ["apply", "--server-side", "--force-conflicts", "--filename", str(_CRDS)]
+    wait = ["wait", "--for=condition=Established", "--timeout=30s", "--filename", str(_CRDS)]
+    for arguments in (apply, wait):
+        done = subprocess.run(
+            [kubectl, *arguments], env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if done.returncode:
+            raise OperatorError(f"`kubectl {' '.join(arguments)}` failed: {done.stdout.strip()}")
+    _say(f"CRDs:        {files} of {_CRDS}")
+
+
+def _operate(flags: list[str], environ: Mapping[str, str], ended: threading.Event) -> int:
+    """Run the operator until it ends or `ended` is set; return the exit code."""
+    ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
+    command = [sys.executable, "-m", "runner", "run", "--reload", *ports, *flags, "--log-format=json"]
+    with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
+        _say(f"Log:         {log.name}")
+        _say("End it:      Ctrl-C")
+        process = subprocess.Popen(
+            # A session of its own: Ctrl-C is ours, and told to it once.
+            command, env=environ, start_new_session=True, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        with process:
+            screen = Screen(Board(), sys.stdout)
+            reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
+            reading.start()
+            while not ended.wait(1.0):
+                screen.refresh()
+            by_itself = process.poll() is not None
+            if not by_itself:
+                process.terminate()
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            reading.join()
+        screen.close()
+    if by_itself or process.returncode:
+        raise OperatorError(f"the operator ended with {process.returncode}; {screen.last or 'it said nothing'}")
+    return 0
+
+
+def _read(lines: IO[str], log: IO[str], screen: Screen, ended: threading.Event) -> None:
+    for line in lines:
+        log.write(line)
+        log.flush()
+        screen.take(line)
+    ended.set()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,67 @@
+"""Where `ansible-operator dev` shows its board, and what it says where it cannot begin."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from runner.cli import BAD_INPUT, main
+from runner.dev.board import Board
+from runner.dev.screen import Screen
+
+LINE = '{"msg": "Watching", "level": "info", "gvk": "example.com/v1, Kind=Thing"}'
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_elsewhere_than_on_a_terminal_each_line_is_told_once() -> None:
+    shown = io.StringIO()
+    screen = Screen(Board(), shown)
+    screen.take(LINE)
+    screen.take("----- a block -----")
+    screen.refresh()
+    screen.close()
+    assert shown.getvalue() == "watching example.com/v1, Kind=Thing\n"
+
+
+def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "4")
+    shown = Terminal()
+    screen = Screen(Board(), shown)
+    screen.take(LINE)
+    screen.close()
+    before, _, picture = shown.getvalue().partition("\x1b[H\x1b[J")
+    assert before == "\x1b[?1049h\x1b[?25l"
+    assert picture.endswith("\x1b[?25h\x1b[?1049l")
+    assert [line.split(" ")[0] for line in picture.splitlines()[:3]] == ["KIND", "example.com/v1,", ""]
+
+
+def test_what_the_operator_complains_of_before_its_log_begins_is_kept() -> None:
+    screen = Screen(Board(), io.StringIO())
+    screen.take("error: watches.yaml: there is no such file\n")
+    assert screen.last == "error: watches.yaml: there is no such file"
+
+
+def test_outside_of_a_project_it_says_where_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["dev"]) == BAD_INPUT
+    assert "there is no watches.yaml here" in capsys.readouterr().err
+
+
+def test_a_cluster_without_kubectl_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "watches.yaml").write_text("[]")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "somewhere")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["dev"]) == BAD_INPUT
+    assert "there is no kubectl in PATH" in capsys.readouterr().err
