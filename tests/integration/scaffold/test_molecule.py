@@ -1,8 +1,10 @@
-"""The molecule scenario of a generated project, run as its developer does: it passes, and finds what is broken."""
+"""The molecule scenario without containers, run as a developer runs it: it passes, and finds what is broken."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 TASKS = "roles/basket/tasks/main.yml"
 MAKE = """\
@@ -24,17 +27,8 @@ MAKE = """\
         name: "{{ ansible_operator_meta.name }}"
         namespace: "{{ ansible_operator_meta.namespace }}"
       data:
-        content: CONTENT
+        content: "{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}"
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "shop-operator"
-    made.mkdir()
-    for line in ("init --domain example.org", "create api --group shop --kind Basket --finalizer"):
-        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=made, check=True, stdout=subprocess.DEVNULL)
-    return made
 
 
 @dataclass(frozen=True)
@@ -68,43 +62,66 @@ class Project:
         return {action: "Successful" in result for action, _, result in lines}
 
 
-@pytest.fixture
-def project(folder: Path, tmp_path: Path) -> Iterator[Project]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE_"))}
+@contextlib.contextmanager
+def _of_a_developer(folder: Path, name: str) -> Iterator[Project]:
+    environ = {
+        key: value for key, value in os.environ.items() if not key.startswith(("KUBECONFIG", "K8S_", "ANSIBLE_"))
+    }
     environ |= {"PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]), "NO_COLOR": "1", "COLUMNS": "200"}
-    environ |= {"MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path / "molecule")}
-    if "KUBEBUILDER_ASSETS" in os.environ:
-        environ["KUBEBUILDER_ASSETS"] = os.environ["KUBEBUILDER_ASSETS"]
-    made = Project(folder, environ)
-    yield made
-    made.molecule("destroy")
-    assert "molecule-shop-operator: running" not in made.sh("ansible-operator", "cluster", "status").stdout
+    made = Project(folder, environ | {"MOLECULE_EPHEMERAL_DIRECTORY": f"{folder}-molecule"})
+    try:
+        yield made
+    finally:
+        made.molecule("destroy")
+    assert f"molecule-{name}: running" not in made.sh("ansible-operator", "cluster", "status").stdout
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Iterator[Project]:
+    """This repository's own project."""
+    folder = tmp_path / "memcached-operator"
+    folder.mkdir()
+    shutil.copy(ROOT / "watches.yaml", folder)
+    for part in ("roles", "playbooks", "config", "molecule"):
+        shutil.copytree(ROOT / part, folder / part)
+    with _of_a_developer(folder, folder.name) as project:
+        yield project
+
+
+@pytest.fixture
+def generated(tmp_path: Path) -> Iterator[Project]:
+    """A project from an empty folder."""
+    folder = tmp_path / "shop-operator"
+    folder.mkdir()
+    for line in ("init --domain example.org", "create api --group shop --kind Basket --finalizer"):
+        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with _of_a_developer(folder, folder.name) as project:
+        yield project
 
 
 @pytest.mark.full
 @pytest.mark.xdist_group("molecule")
-def test_the_scenario_of_a_project_passes(project: Project) -> None:
+def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
     actions = ["syntax", "create", "prepare", "converge", "idempotence", "verify", "cleanup", "destroy"]
-    project.write(MAKE.replace("CONTENT", "always the same"))
-    assert project.molecule("test") == dict.fromkeys(actions, True)
+    assert sample.molecule("test") == dict.fromkeys(actions, True)
 
 
 @pytest.mark.full
 @pytest.mark.xdist_group("molecule")
-def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(project: Project) -> None:
-    project.write(MAKE.replace("CONTENT", "\"{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}\""))
-    project.molecule("converge")
-    told = project.sh("molecule", "idempotence")
+def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
+    generated.write(MAKE)
+    generated.molecule("converge")
+    told = generated.sh("molecule", "idempotence")
     assert told.returncode
     assert "Say that each run changes something" in told.stdout.rpartition("Idempotence test failed")[2]
 
-    project.write("---\n- name: Fail\n  ansible.builtin.fail:\n    msg: broken on purpose\n")
-    status = project.sh("ansible-operator", "cluster", "status").stdout
+    generated.write("---\n- name: Fail\n  ansible.builtin.fail:\n    msg: broken on purpose\n")
+    status = generated.sh("ansible-operator", "cluster", "status").stdout
     kubectl = status.partition("molecule-shop-operator: running")[2].partition("kubectl")[2].split()[0]
-    kubeconfig = f"--kubeconfig={project.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/kubeconfig"
+    kubeconfig = f"--kubeconfig={generated.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/kubeconfig"
     basket = ("basket.shop.example.org/basket-sample", "--namespace=shop-operator-test")
-    waited = project.sh(kubectl, kubeconfig, "wait", "--for=condition=Failure", "--timeout=90s", *basket)
+    waited = generated.sh(kubectl, kubeconfig, "wait", "--for=condition=Failure", "--timeout=90s", *basket)
     assert waited.returncode == 0, waited.stdout
-    told = project.sh("molecule", "verify")
+    told = generated.sh("molecule", "verify")
     assert told.returncode
     assert "See that its last run found nothing wrong" in told.stdout
