@@ -7,7 +7,7 @@ that was tested, else cold, and the log says so once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,13 +41,14 @@ class EngineSettings:
 class Starters:
     """What starts supervisors, by the engine's name. A ConfigError says that an engine is asked for that cannot be."""
 
-    def __init__(self, root: Path, settings: EngineSettings) -> None:
+    def __init__(self, root: Path, settings: EngineSettings, bereaved: Callable[[], None]) -> None:
+        """`bereaved` is called when a fork server has ended, and may have left what it was just forking."""
         self._log = log.get(__name__)
         self._problem = tested.problem()
         self._told = False
         self._demanded = False
         self._cold = ColdStarter()
-        self._warm = Pool(root, self._cold, settings.without, Server.start)
+        self._warm = Pool(root, self._cold, settings.without, Server.start, bereaved)
         self._default: EngineName = settings.engine
         self.check(settings.engine, "--engine")
 

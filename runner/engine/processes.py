@@ -169,6 +169,14 @@ def has_children() -> bool:
     return True
 
 
+def has_dead_children() -> bool:
+    """Whether there are zombies among the children of this process. Cheap."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
 def end_descendants(grace: float, kill_within: float = 5.0) -> None:
     """Ask everything below this process to end, and after `grace` seconds kill it. For a process of its own."""
     own = os.getpid()

@@ -21,7 +21,7 @@ from runner.engine import advice, events, inputdir, processes, redaction
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
 from runner.engine.kept import KeptRuns
-from runner.engine.supervision import Supervision, signal_name
+from runner.engine.supervision import Supervision, bury, signal_name
 from runner.engine.warm import scratch
 from runner.engine.wire import Ending
 from runner.engine_names import EngineName
@@ -59,7 +59,7 @@ class RunEngine:
 
     def __init__(self, root: Path, settings: EngineSettings) -> None:
         self._root = root
-        self._starters = Starters(root, settings)
+        self._starters = Starters(root, settings, self._bury)
         self._memory_limit = settings.memory_limit
         self._core = version("ansible-core")
         self._kept = KeptRuns(root, settings.disk_limit)
@@ -68,6 +68,7 @@ class RunEngine:
         self._supervisors: set[int] = set()
         self._closed = False
         self._expecting: set[asyncio.Task[None]] = set()
+        self._burying: asyncio.Task[None] | None = None
         processes.adopt_orphans()
 
     def is_warm(self, engine: EngineName | None) -> bool:
@@ -82,6 +83,14 @@ class RunEngine:
         task = asyncio.create_task(work)
         self._expecting.add(task)
         task.add_done_callback(self._expecting.discard)
+
+    def _bury(self) -> None:
+        """Reap, for some time, what a fork server may have left."""
+        if self._closed:
+            return
+        if self._burying:
+            self._burying.cancel()  # the time begins anew
+        self._burying = asyncio.create_task(bury(self._supervisors))
 
     async def settle(self) -> None:
         """Wait until all is made ready that was asked for, and what runs have shown that the next ones will need."""
@@ -122,10 +131,11 @@ class RunEngine:
             run.stop.ask(Outcome.CANCELED)
         if tasks:
             await asyncio.wait(tasks)
-        for task in self._expecting:
+        others = [*self._expecting, *([self._burying] if self._burying else [])]
+        for task in others:
             task.cancel()
         self._kept.close()
-        await asyncio.gather(*self._expecting, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
         await self._starters.close()
 
     def check(self, engine: EngineName | None, source: str) -> None:

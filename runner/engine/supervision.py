@@ -23,6 +23,8 @@ from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 
 _STDERR_KEPT = 8192
 _KILL_WITHIN = 10.0
+_BURY_FOR, _BURY_EVERY = 20.0, 0.5
+"""Seconds."""
 _STOP_WITHIN = GRACE + 5.0
 """Seconds that a supervisor has to end a run when asked; then it is killed with everything below it."""
 
@@ -131,6 +133,18 @@ def _parse(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         return json.loads(body)  # NaN and infinity, which Ansible may well say
+
+
+async def bury(known: Collection[int]) -> None:
+    """Reap what becomes ours in the time after a fork server has died: what it was just forking, say.
+
+    `known` are the pids of all supervisors, at any time.
+    """
+    deadline = time.monotonic() + _BURY_FOR
+    while time.monotonic() < deadline:
+        await asyncio.sleep(_BURY_EVERY)
+        if processes.has_dead_children():
+            await asyncio.to_thread(_reap_strays, known)
 
 
 def _reap_strays(known: Collection[int]) -> None:

@@ -98,6 +98,7 @@ def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...]
     if pid == 0:
         try:
             os.close(reader)
+            os.setsid()  # as every process that the operator may have to bury
             processes.signal_on_parent_death(signal.SIGKILL)
             watch = _Watch()
             watch.start()

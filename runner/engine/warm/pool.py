@@ -77,9 +77,18 @@ class _Slot:
 class Pool:
     """Starts supervisors from fork servers; from `cold` where that fails."""
 
-    def __init__(self, folder: Path, cold: Starter, without: Iterable[str], launcher: Launcher) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cold: Starter,
+        without: Iterable[str],
+        launcher: Launcher,
+        bereaved: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`bereaved` is called when a server has ended otherwise than by being closed, or could not be had."""
         self.begun = 0
         """Runs that were forked."""
+        self._bereaved = bereaved
         self._folder = folder
         self._launcher = launcher
         self._cold = cold
@@ -221,6 +230,9 @@ class Pool:
         try:
             await self._make_room(slot)
             server = await self._launch(slot)
+        except ServerError:
+            self._bereaved()
+            raise
         finally:
             slot.starting = None
         old, slot.server = slot.server, server
@@ -250,6 +262,8 @@ class Pool:
             how = await server.died()
         finally:
             self._living.discard(server)
+        if how:
+            self._bereaved()
         if slot.server is not server:
             return
         slot.server = None

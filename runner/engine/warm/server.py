@@ -117,6 +117,7 @@ def _between(writer: int, descriptors: list[int], base: Base) -> NoReturn:
     from runner.engine.warm import run  # noqa: PLC0415 - it imports what was loaded
 
     try:
+        os.setsid()  # should the server die now, we are no child of anybody who started one in the operator's session
         pid = os.fork()
     except OSError as error:
         os.write(writer, str(error).encode())

@@ -118,6 +118,35 @@ def test_a_zombie_of_our_own_session_is_no_stray(start: Start) -> None:
     assert ordinary.pid not in processes.stray_zombies(set())
 
 
+def test_what_a_fork_server_was_forking_when_it_died_is_buried() -> None:
+    code = (
+        "import asyncio, os, signal\n"
+        "from runner.engine import processes, supervision\n"
+        "processes.adopt_orphans()\n"
+        "server = os.fork()\n"
+        "if not server:\n"
+        "    if not os.fork():\n"
+        "        os.setsid(); os.fork(); signal.pause()\n"
+        "    signal.pause()\n"
+        "own = os.getpid()\n"
+        "while len(left := processes.descendants(processes.table(), [own])) < 3:\n"
+        "    pass\n"
+        "supervision._BURY_EVERY = 0.01\n"
+        "async def main():\n"
+        "    burying = asyncio.create_task(supervision.bury(set()))\n"
+        "    os.kill(server, signal.SIGKILL)\n"
+        "    os.waitpid(server, 0)\n"
+        "    for pid in left - {server}:\n"
+        "        os.kill(pid, signal.SIGKILL)\n"
+        "    while processes.has_children():\n"
+        "        await asyncio.sleep(0.01)\n"
+        "    burying.cancel()\n"
+        "asyncio.run(main())\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+
+
 def test_a_stray_that_became_ours_is_reaped() -> None:
     code = (
         "import os, sys, time\n"

@@ -240,3 +240,27 @@ def test_closing_while_servers_start_leaves_none(virtually: Virtually) -> None:
             warm = pool(launches)
 
     virtually(scenario())
+
+
+def test_what_a_server_may_have_left_is_seen_to_when_it_dies_or_cannot_be_had_and_not_when_it_is_closed(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        told: list[str] = []
+        launches = Launches("")
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("bereaved"))
+        await warm.warm_up(ENVIRONMENT)
+        assert told == []
+
+        launches.servers[0].die()
+        await asyncio.sleep(5)
+        assert told == ["bereaved"]
+
+        launches.reason = "no room"
+        await warm.warm_up({"B": "1"})
+        assert told == ["bereaved"] * 2
+
+        await warm.close()
+        assert told == ["bereaved"] * 2
+
+    virtually(scenario())
