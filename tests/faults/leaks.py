@@ -72,8 +72,10 @@ def _processes(world: World) -> list[str]:
 
 def _describe(process: processes.Process) -> str:
     with contextlib.suppress(OSError):
-        command = Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        return f"{process.pid} of {process.parent}{' (zombie)' if process.zombie else ''}: {command}"
+        folder = Path(f"/proc/{process.pid}")
+        command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        where = f"{(folder / 'comm').read_text().strip()}, session {process.session}"
+        return f"{process.pid} of {process.parent}{' (zombie)' if process.zombie else ''}: {where}: {command}"
     return f"{process.pid} (gone now)"
 
 

@@ -34,6 +34,8 @@ _RENEW_FIRST, _RENEW_LAST = 10.0, 1800.0
 """Seconds that a server serves at least before another takes its place that differs only in what was learned."""
 _ATTEMPTS = 3
 """Servers that an order is given to before it goes the cold way."""
+_LAUNCHES = 2
+"""Servers that may die while they load, one after the other, before what they load is held to be the reason."""
 _TOO_SHORT = 10.0
 """Seconds that a server lives at least; where one after another dies sooner, they are not replaced at once."""
 
@@ -230,9 +232,6 @@ class Pool:
         try:
             await self._make_room(slot)
             server = await self._launch(slot)
-        except ServerError:
-            self._bereaved()
-            raise
         finally:
             slot.starting = None
         old, slot.server = slot.server, server
@@ -246,15 +245,28 @@ class Pool:
         return server
 
     async def _launch(self, slot: _Slot) -> Server:
+        problem = ServerError("none was started")
+        for _ in range(_LAUNCHES):
+            try:
+                return await self._attempt(slot)
+            except ServerDiedError as error:
+                problem = error  # somebody may have ended it, which says nothing of what it was to load
+            except ServerError as error:
+                problem = error
+                break
+        if slot.learned == Load():
+            raise problem
+        # Which one of them cannot be loaded ahead is not known, so none is.
+        self._log.warning("What runs needed cannot be loaded ahead", reason=str(problem))
+        slot.learned, slot.learns = Load(), False
+        return await self._attempt(slot)
+
+    async def _attempt(self, slot: _Slot) -> Server:
         try:
             return await self._launcher(slot.environment, self._folder, slot.learned)
-        except ServerError as error:
-            if slot.learned == Load():
-                raise
-            # Which one of them cannot be loaded ahead is not known, so none is.
-            self._log.warning("What runs needed cannot be loaded ahead", reason=str(error))
-            slot.learned, slot.learns = Load(), False
-        return await self._launcher(slot.environment, self._folder, slot.learned)
+        except ServerError:
+            self._bereaved()
+            raise
 
     async def _watch(self, slot: _Slot, server: Server) -> None:
         """Replace a server that dies, so that the next run need not wait for it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.engine.starter import ColdStarter, Started
-from runner.engine.warm.client import ServerError
+from runner.engine.warm.client import ServerDiedError, ServerError
 from runner.engine.warm.messages import Load
 from runner.engine.warm.pool import Pool
 
@@ -64,11 +64,18 @@ class Launches:
         self.reason = reason
         self.at: list[float] = []
         self.servers: list[Standing] = []
+        self.asked: list[Load] = []
+        self.deaths = 0
+        """Servers that die while they load."""
 
     async def __call__(self, environment: Mapping[str, str], folder: Path, wanted: Load) -> Any:
-        del environment, folder, wanted
+        del environment, folder
         self.at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.1)
+        self.asked.append(wanted)
+        if self.deaths:
+            self.deaths -= 1
+            raise ServerDiedError("killed by signal 9")
         if self.reason:
             raise ServerError(self.reason)
         self.servers.append(Standing())
@@ -262,5 +269,41 @@ def test_what_a_server_may_have_left_is_seen_to_when_it_dies_or_cannot_be_had_an
 
         await warm.close()
         assert told == ["bereaved"] * 2
+
+    virtually(scenario())
+
+
+def test_a_server_that_somebody_ends_while_it_loads_is_started_once_more_and_loads_the_same(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        told: list[str] = []
+        launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("bereaved"))
+        warm.load_ahead(ENVIRONMENT, learned)
+        launches.deaths = 1
+
+        await warm.warm_up(ENVIRONMENT)
+
+        assert launches.asked == [learned] * 2
+        assert told == ["bereaved"]
+        assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_what_servers_die_of_again_and_again_is_not_loaded_ahead(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
+        warm = pool(launches)
+        warm.load_ahead(ENVIRONMENT, learned)
+        launches.deaths = 2
+
+        await warm.warm_up(ENVIRONMENT)
+
+        assert launches.asked == [learned, learned, Load()]
+        assert warm.problem is None
+        await warm.close()
 
     virtually(scenario())
