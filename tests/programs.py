@@ -82,7 +82,17 @@ def get_browser(progress: TextIO) -> None:
     """Have Chromium and what drives it: those in PATH, else Debian's. Raises ClusterError where neither is."""
     if find_browser() is not None:
         return
-    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium", "chromium-driver"]
+    install = [
+        "apt-get",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+        "install",
+        "-y",
+        "-q",
+        "--no-install-recommends",
+        "chromium",
+        "chromium-driver",
+    ]
     reasons = []
     if os.geteuid() == 0 and shutil.which("apt-get"):
         print("Installing Debian's packages chromium and chromium-driver", file=progress)
