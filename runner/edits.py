@@ -220,17 +220,17 @@ def affected(watches: Iterable[Watch], changed: Iterable[Path]) -> frozenset[GVK
 
     What belongs to a watch's role is that watch's; everything else may be used by all, and a playbook may use anything.
     """
-    changed, watches = list(changed), list(watches)
+    watches = list(watches)
     owners: dict[Path, set[GVK]] = {}
     for watch in watches:
         for content in _contents([watch]):
             if not isinstance(content, Playbook):
                 owners.setdefault(content.path, set()).add(watch.gvk)
+    everybody = {watch.gvk for watch in watches}
+    playbooks = {watch.gvk for watch in watches if any(isinstance(each, Playbook) for each in _contents([watch]))}
     found: set[GVK] = set()
     for path in changed:
         of = [kinds for folder, kinds in owners.items() if path.is_relative_to(folder)]
-        everybody = {watch.gvk for watch in watches}
-        playbooks = {watch.gvk for watch in watches if any(isinstance(each, Playbook) for each in _contents([watch]))}
         found |= set().union(*of) | playbooks if of else everybody
     return frozenset(found)
 

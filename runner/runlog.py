@@ -15,7 +15,7 @@ from runner import log
 from runner.engine.blocks import BlockWriter, Level, block, recap_block
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.proxy.identity import RunStats
-from runner.watches import Role
+from runner.watches import content_name
 from runner.workqueue import Request
 
 _MOST_TOLD = 1000
@@ -92,7 +92,7 @@ class RunRecord:
         self._reason = request.reason.value
         self._whose = {"job": job.ident, "gvk": str(job.gvk), **job.key._asdict()}
         self._log = log.get(__name__, **self._whose)
-        content = job.content.name if isinstance(job.content, Role) else str(job.content.path)
+        content = content_name(job.content)
         self._log.info(
             "Run started",
             verbosity=job.verbosity,

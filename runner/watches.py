@@ -46,6 +46,11 @@ Content: TypeAlias = Role | Playbook
 """What a run executes."""
 
 
+def content_name(content: Content) -> str:
+    """What a run executes, as people call it: a role's name, a playbook's path."""
+    return content.name if isinstance(content, Role) else str(content.path)
+
+
 @dataclass(frozen=True, slots=True)
 class Finalizer:
     """A watch's finalizer: `name` stands in `metadata.finalizers`; `content` runs on deletion with `vars` added.

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from runner.metrics import controller_name
+from runner.objects import GVK
+
 _LATEST = 8
 """Lines of the story that the picture shows."""
 _TROUBLE = frozenset({"warning", "error", "critical"})
@@ -164,6 +167,7 @@ def samples(exposition: str) -> list[Sample]:
 
 
 def _queue_of(gvk: str) -> str:
-    """The name that `metrics` gives the queue of `group/version, Kind=K`."""
+    """The name of the queue of `group/version, Kind=K` among the metrics."""
     group_version, _, kind = gvk.partition(", Kind=")
-    return f"{kind}-{group_version.rpartition('/')[2]}-controller".lower()
+    group, _, version = group_version.rpartition("/")
+    return controller_name(GVK(group, version, kind))

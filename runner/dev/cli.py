@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from runner.dev.board import Board
-from runner.dev.screen import Screen
 from runner.devcluster import named
 from runner.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
+    from runner.dev.screen import Screen
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _CRDS = Path("config/crd/bases")
@@ -106,6 +106,9 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
 
 def _operate(flags: list[str], environ: Mapping[str, str], ended: threading.Event) -> int:
     """Run the operator until it ends or `ended` is set; return the exit code."""
+    from runner.dev.board import Board  # noqa: PLC0415 - every command would wait for what it imports
+    from runner.dev.screen import Screen  # noqa: PLC0415 - as above
+
     ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
     command = [sys.executable, "-m", "runner", "run", "--reload", *ports, *flags, "--log-format=json"]
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.timeline import Timeline
-from runner.watches import Content, Role
+from runner.watches import content_name
 from runner.workqueue import Request
 
 MOST_WEIGHT = 20_000
@@ -179,8 +178,3 @@ class RunNotes:
         run.timeline.end(self.journal.now(), result.failures, whole=whole)
         self.journal.count(run, result.outcome)
         self.journal.close(run, result.outcome.value)
-
-
-def content_name(content: Content) -> str:
-    """What a run runs, as people call it."""
-    return content.name if isinstance(content, Role) else str(Path(content.path))

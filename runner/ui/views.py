@@ -17,8 +17,9 @@ from runner import __version__
 from runner.conditions import conditions_of
 from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.ui import past
-from runner.ui.journal import Journal, Run, content_name
+from runner.ui.journal import Journal, Run
 from runner.ui.survey import Kind, Row, Survey, Wish, health
+from runner.watches import content_name
 from runner.workqueue import Standing
 
 JSON: TypeAlias = dict[str, Any]

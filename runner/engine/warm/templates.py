@@ -58,9 +58,10 @@ def compile_ahead(noted: Iterable[str]) -> Ahead:
         return Ahead()
     from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19, and see above
 
+    environment: Any = _jinja_bits.AnsibleEnvironment()
+    state = _state(_jinja_bits, environment)
     known: dict[_Key, _Compiled] = {}
     for each in noted:
-        environment: Any = _jinja_bits.AnsibleEnvironment()
         try:
             text, is_expression, escapes, uses = json.loads(each)
             environment.filters, environment.tests = _stand_ins(uses, "filter"), _stand_ins(uses, "test")
@@ -68,7 +69,7 @@ def compile_ahead(noted: Iterable[str]) -> Ahead:
             known[key] = _Compiled(_compile(_jinja_bits, environment, *key), found)
         except Exception:  # noqa: BLE001, S112 - whatever is wrong with it, the run will say
             continue
-    return Ahead(_state(_jinja_bits, _jinja_bits.AnsibleEnvironment()), known)
+    return Ahead(state, known)
 
 
 def _compile(bits: Any, environment: Any, text: str, is_expression: bool, escapes: bool | None) -> CodeType:  # noqa: FBT001 - a key
