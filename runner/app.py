@@ -199,7 +199,7 @@ class _Operator:
     def _recorder(self, writer: BlockWriter) -> Recorder:
         settings = self._settings
         run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
-        return Recorders((run_log, self._oversight.journal))
+        return Recorders((run_log, *self._oversight.recorders))
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Have runs made ready, once their environment is complete: what is made ready serves the very same only."""

@@ -42,8 +42,12 @@ class Oversight:
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
         self.health = Health()
-        self.journal = Journal(time.time)
-        """Is to be told of runs."""
+        usual = "0" if auth.pod_namespace(auth.Surroundings.of_process()) else _FREE
+        self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
+        """None: there is no page."""
+        self._journal = Journal(time.time)
+        self.recorders = (self._journal,) if self._page_at else ()
+        """Are to be told of runs: nothing is kept for a page that nobody can look at."""
         self.stage: str | None = "has not started yet"
         """What it does other than work; None while it works."""
         self.health.add("startup", lambda: self.stage, grace=0.0)
@@ -103,14 +107,11 @@ class Oversight:
 
     async def open_page(self, stack: AsyncExitStack, controllers: Collection[Controller]) -> None:
         """Show what `controllers` do until `stack` is left; unless told otherwise, outside of a cluster alone."""
-        settings = self._settings
-        usual = "0" if auth.pod_namespace(auth.Surroundings.of_process()) else _FREE
-        address = Address.parse(settings.ui_bind_address or usual, server.FLAG)
-        if address is None:
+        if self._page_at is None:
             return
-        place = Place(settings.namespaces, settings.runner_dir, time.time())
-        page = Page(Views(place, list(controllers), self.journal))
-        url = await page.start(address)
+        place = Place(self._settings.namespaces, self._settings.runner_dir, time.time())
+        page = Page(Views(place, list(controllers), self._journal))
+        url = await page.start(self._page_at)
         stack.push_async_callback(page.close)
         _log.info("Page to look at", url=url)
 
