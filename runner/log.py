@@ -14,6 +14,8 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
+from runner import shortages
+
 Format = Literal["json", "console"]
 
 
@@ -47,6 +49,17 @@ def _logger_field(_logger: object, _method: str, event: EventDict) -> EventDict:
     return event
 
 
+def _shortage(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Tell a shortage of the machine by its name and a remedy: where it came up is chance, and no defect."""
+    raised = event.get("exc_info")
+    error = raised[1] if isinstance(raised, tuple) else raised if isinstance(raised, BaseException) else sys.exception()
+    if raised and (short := shortages.of(error)):
+        del event["exc_info"]
+        what = str(error) if short is error else f"{error}: {short}"
+        event["reason"], event["advice"] = what, shortages.ADVICE[short.errno or 0]
+    return event
+
+
 def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> None:
     """Set level (a `logging` level) and form of all lines, those of libraries that use `logging` included."""
     shared: list[Processor] = [
@@ -55,6 +68,7 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.StackInfoRenderer(),
+        _shortage,
     ]
     renderer: Processor
     _Lines.level = level

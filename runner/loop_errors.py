@@ -7,13 +7,10 @@ for each place of the queue of connections meanwhile, hundreds of times with a t
 from __future__ import annotations
 
 import asyncio
-import errno
 from typing import Any
 
-from runner import log
+from runner import log, shortages
 
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What asyncio takes for a shortage of resources when it accepts a connection; it tries again."""
 _AGAIN_AFTER = 10.0
 """Seconds after which a shortage that goes on is told again."""
 
@@ -28,7 +25,7 @@ class LoopErrors:
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what the loop reports."""
         error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in _SHORTAGES or "socket" not in context:
+        if not isinstance(error, OSError) or not shortages.passes(error) or "socket" not in context:
             loop.default_exception_handler(context)
         elif self._told_at is None or loop.time() - self._told_at >= _AGAIN_AFTER:
             self._told_at = loop.time()

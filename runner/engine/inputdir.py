@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import runner
+from runner import shortages
 from runner.engine import artifacts, extravars, kept, masked_files, processes
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
@@ -101,21 +102,30 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
 
 
 def clear(folder: RunFolder, max_artifacts: int, known: RunSecrets) -> None:
-    """Remove the kubeconfig and temporary files, mask and rotate, once every process of the run has ended."""
-    folder.kubeconfig.unlink(missing_ok=True)
-    _remove(folder.path / TEMPORARY)
-    _remove(_short_temporary(folder.path))
-    left = folder.artifacts / folder.ident
-    for facts in (left / "fact_cache").glob("*"):
-        facts.chmod(0o600)
-    try:
-        masked_files.mask(left, folder.path / "env", known)
-    except OSError:
-        artifacts.discard(folder.artifacts, folder.ident)
-        raise
-    finally:
-        artifacts.rotate(folder.artifacts, max_artifacts)
+    """Remove the kubeconfig and temporary files, mask and rotate, once every process of the run has ended.
+
+    Whatever of this fails, the rest is done, and an `OSError` raised: call it again where it is a shortage that passes.
+    """
+    with contextlib.ExitStack() as all_of_it:
+        all_of_it.callback(artifacts.rotate, folder.artifacts, max_artifacts)
+        all_of_it.callback(_mask, folder, known)
+        all_of_it.callback(_remove, _short_temporary(folder.path))
+        all_of_it.callback(_remove, folder.path / TEMPORARY)
+        folder.kubeconfig.unlink(missing_ok=True)
     (folder.path / _UNMASKED).unlink(missing_ok=True)
+
+
+def _mask(folder: RunFolder, known: RunSecrets) -> None:
+    left = folder.artifacts / folder.ident
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            for facts in (left / "fact_cache").iterdir():
+                facts.chmod(0o600)
+        masked_files.mask(left, folder.path / "env", known)
+    except OSError as error:
+        if not shortages.passes(error):
+            artifacts.discard(folder.artifacts, folder.ident)
+        raise
 
 
 def _check(job: Job) -> None:

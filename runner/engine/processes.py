@@ -2,13 +2,15 @@
 
 A run's processes are found in three ways, because each alone can be escaped: the marker that they inherit in their
 environment, descent from its supervisor, and descent from a marked process. Reads `/proc` (proc(5)); where there is
-none, only what was started directly is known. Must not know what a run executes.
+none, only what was started directly is known. Where it cannot be read for want of descriptors, an `OSError` says so:
+nobody may take that for "nothing is there". Must not know what a run executes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import signal
@@ -17,6 +19,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from runner import shortages
 
 MARKER = "ANSIBLE_OPERATOR_RUN_ID"
 """Environment variable that every process of a run inherits: `<root>:<operator pid>:<its start time>:<ident>`."""
@@ -42,8 +46,14 @@ class Process:
 def run_id(root: Path, ident: str) -> str:
     """Name a run of this operator process."""
     pid = os.getpid()
+    return f"{_digest(root)}:{pid}:{start_of(pid)}:{ident}"
+
+
+@functools.lru_cache(maxsize=1)
+def start_of(pid: int) -> int:
+    """Return when this process, `pid`, was started; 0 where there is no `/proc`."""
     own = read(pid)
-    return f"{_digest(root)}:{pid}:{own.start if own else 0}:{ident}"
+    return own.start if own else 0
 
 
 def _digest(root: Path) -> str:
@@ -70,7 +80,8 @@ def read(pid: int) -> Process | None:
     """Look at one process; None when it is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    except OSError as error:
+        _raise_if_short(error)
         return None
     # The command may hold spaces and brackets; what follows its last bracket is fixed (proc_pid_stat(5)).
     fields = text[text.rindex(b")") + 2 :].split()
@@ -87,7 +98,8 @@ def table() -> dict[int, Process]:
     """Look at all processes."""
     try:
         names = [entry.name for entry in _PROC.iterdir()]
-    except OSError:
+    except OSError as error:
+        _raise_if_short(error)
         return {}
     found = (read(int(name)) for name in names if name.isdigit())
     return {process.pid: process for process in found if process}
@@ -97,13 +109,19 @@ def marker(pid: int) -> str | None:
     """Return the run that a process belongs to by its environment; None when it has no marker or may not be read."""
     try:
         environment = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
+    except OSError as error:
+        _raise_if_short(error)
         return None
     prefix = f"{MARKER}=".encode()
     for entry in environment.split(b"\0"):
         if entry.startswith(prefix):
             return entry.removeprefix(prefix).decode(errors="replace")
     return None
+
+
+def _raise_if_short(error: OSError) -> None:
+    if shortages.passes(error):
+        raise error
 
 
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:

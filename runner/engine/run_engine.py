@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from runner import log
+from runner import log, shortages
 from runner.engine import advice, events, inputdir, processes, redaction
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
@@ -178,7 +178,7 @@ class RunEngine:
 
     async def forget(self, run_dir: Path) -> None:
         """Remove what is kept of an object that is gone."""
-        await asyncio.to_thread(self._kept.remove, run_dir)
+        await shortages.outlast(self._kept.remove, run_dir)
 
     def clear_out(self, bases: Iterable[Path]) -> None:
         """Remove the run folders below these, but for those that a run uses. Nobody waits for it."""
@@ -214,7 +214,7 @@ class RunEngine:
 
     async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
         try:
-            await asyncio.to_thread(inputdir.clear, folder, job.max_artifacts, job.secrets)
+            await shortages.outlast(inputdir.clear, folder, job.max_artifacts, job.secrets)
         except OSError as error:  # what a role made as another user, say; the run's result stands
             self._log.warning("What a run left could not be removed", job=job.ident, error=str(error))
         await self._leave(job)

@@ -14,8 +14,11 @@ from typing import Protocol
 
 import orjson
 
+from runner import shortages
 from runner.engine.wire import Order
 
+TAKEN_BY_START = 10
+"""Descriptors that starting a process takes for a moment at most: three pipes, one more for its errors, one to wait."""
 READ_AHEAD = 1 << 20
 """Bytes of a supervisor's output that are held before it has to wait."""
 
@@ -58,6 +61,7 @@ class ColdStarter:
 
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
         """Start `python -m runner.engine.child`."""
+        shortages.check_descriptors(TAKEN_BY_START)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # a folder named like one of our packages in the operator's working directory is none of ours

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from runner import shortages
 from runner.engine import processes
 from runner.engine.inputdir import TEMPORARY, RunFolder
 from runner.engine.starter import Started, Starter
@@ -84,8 +85,8 @@ class Supervision:
         self._tell(STOP)
 
     async def kill(self) -> None:
-        """Kill the supervisor and everything below it."""
-        await asyncio.to_thread(processes.kill, self._identity, self.pid, _KILL_WITHIN)
+        """Kill the supervisor and everything below it. An `OSError` says that nobody knows what is left."""
+        await shortages.outlast(processes.kill, self._identity, self.pid, _KILL_WITHIN)
 
     async def sweep(self, known: Collection[int]) -> tuple[str, bool]:
         """Wait for the supervisor, end whatever it left, and say how it ended and whether all is gone.
@@ -99,8 +100,8 @@ class Supervision:
             code = await self._process.wait()
         if self.ending is not None and self.ending.alone:
             return self._how(code), True
-        gone = await asyncio.to_thread(processes.kill, self._identity, self.pid, _KILL_WITHIN)
-        await asyncio.to_thread(_reap_strays, known)
+        gone = await shortages.outlast(processes.kill, self._identity, self.pid, _KILL_WITHIN)
+        await shortages.outlast(_reap_strays, known)
         return self._how(code), gone
 
     def _how(self, code: int | None) -> str:
@@ -144,7 +145,8 @@ async def bury(known: Collection[int]) -> None:
     while time.monotonic() < deadline:
         await asyncio.sleep(_BURY_EVERY)
         if processes.has_dead_children():
-            await asyncio.to_thread(_reap_strays, known)
+            with contextlib.suppress(OSError):  # for want of descriptors: at the next look
+                await asyncio.to_thread(_reap_strays, known)
 
 
 def _reap_strays(known: Collection[int]) -> None:

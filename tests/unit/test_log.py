@@ -71,3 +71,38 @@ def test_what_is_below_the_level_is_not_written_and_libraries_warnings_are(stack
     logging.getLogger("library").warning("But this")
     log.get("it").error("And that")
     assert [json.loads(line)["msg"] for line in pipe.read().splitlines()] == ["But this", "And that"]
+
+
+def _logged(stack: ExitStack, error: Exception, *, library: bool) -> dict[str, object]:
+    pipe = Reader(stack, terminal=False)
+    log.configure(level=logging.INFO, encoder="json", stream=pipe.stream)
+
+    def fail() -> None:
+        raise error
+
+    try:
+        fail()
+    except type(error):
+        if library:
+            logging.getLogger("library").exception("It failed")
+        else:
+            log.get("it").exception("It failed")
+    said: dict[str, object] = json.loads(pipe.read())
+    return said
+
+
+@pytest.mark.parametrize("library", [False, True], ids=["ours", "a library's"])
+def test_a_shortage_of_the_machine_is_told_by_its_name_and_a_remedy_not_by_a_trace(
+    stack: ExitStack, *, library: bool
+) -> None:
+    said = _logged(stack, OSError(24, "Too many open files", "/a/file"), library=library)
+    assert said["reason"] == "[Errno 24] Too many open files: '/a/file'"
+    assert "ulimit -n" in str(said["advice"])
+    assert "exception" not in said
+
+
+@pytest.mark.parametrize("library", [False, True], ids=["ours", "a library's"])
+def test_any_other_error_is_told_with_its_trace(stack: ExitStack, *, library: bool) -> None:
+    said = _logged(stack, ValueError("odd"), library=library)
+    assert said["exception"]
+    assert "advice" not in said

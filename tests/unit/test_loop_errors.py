@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import resource
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from runner.loop_errors import LoopErrors
-
-
-@contextlib.contextmanager
-def _no_descriptor_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
-    lowest_free = next(number for number in range(soft) if number not in used)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+from tests.shortage import no_descriptor_left
 
 
 async def test_a_server_without_descriptors_says_so_once_and_serves_again_when_there_are_some() -> None:
@@ -41,7 +26,7 @@ async def test_a_server_without_descriptors_says_so_once_and_serves_again_when_t
     async with server:
         with socket.socket() as client, capture_logs() as logs:
             client.setblocking(False)  # noqa: FBT003 - the standard library's
-            with _no_descriptor_left():
+            with no_descriptor_left():
                 await loop.sock_connect(client, server.sockets[0].getsockname())
                 while not logs:
                     await asyncio.sleep(0)

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import orjson
 
+from runner import log, shortages
 from runner.engine import starter
-from runner.engine.starter import READ_AHEAD, Started
+from runner.engine.starter import READ_AHEAD, TAKEN_BY_START, Started
 from runner.engine.warm import messages, procfs
 from runner.engine.warm import scratch as scratch_folders
 from runner.engine.warm.messages import Answer, Load
@@ -28,6 +29,8 @@ _ANSWER_WITHIN = 30.0
 _COMPLAINT = 4096
 _LAST_WORDS_WITHIN = 2.0
 """Seconds for what a server that has ended said; what it started may hold its standard error open for longer."""
+_TAKEN_BY_RUN = 2 * messages.STREAMS + 1
+"""Descriptors for its pipes, and one to wait for it."""
 _LOOK_EVERY = 1.0
 """Seconds between two looks at whether what was loaded is still what would be loaded."""
 
@@ -77,11 +80,12 @@ class Server:
     @classmethod
     async def _launch(cls, environment: Mapping[str, str], folder: Path) -> Server:
         # Not in a thread: whoever is canceled meanwhile would leave it behind.
+        shortages.check_descriptors(TAKEN_BY_START)
         scratch = scratch_folders.make(folder)
         try:
             return await cls._launch_in(scratch, environment)
         except BaseException:
-            scratch_folders.remove(scratch)
+            await asyncio.shield(_remove(scratch))
             raise
 
     @classmethod
@@ -119,6 +123,7 @@ class Server:
 
     async def run(self, order: Order, environment: Mapping[str, str], without: Sequence[str]) -> Started:
         """Start a supervisor. An `OSError` says that none could be forked, a `ServerError` that the server is gone."""
+        shortages.check_descriptors(_TAKEN_BY_RUN)
         pipes = [os.pipe() for _ in range(messages.STREAMS)]
         (theirs, control), (events, theirs_too), (complaints, theirs_as_well) = pipes
         try:
@@ -162,7 +167,7 @@ class Server:
         await self._listening
         async with self._turn:  # whoever asks it now notices first
             self._connection.close()
-        await asyncio.to_thread(scratch_folders.remove, self._scratch)
+        await _remove(self._scratch)
         said = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
         return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (f": {said}" if said else "")
 
@@ -177,7 +182,7 @@ class Server:
             self._kill()
             await self._process.wait()
         await self._listening
-        await asyncio.to_thread(scratch_folders.remove, self._scratch)
+        await _remove(self._scratch)
 
     async def _load(self, wanted: Load) -> None:
         answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
@@ -219,6 +224,17 @@ class Server:
             self._complaint = (self._complaint + part)[-_COMPLAINT:]
 
 
+async def _remove(scratch: Path) -> None:
+    try:
+        await shortages.outlast(scratch_folders.remove, scratch)
+    except OSError as error:
+        log.get(__name__).warning(
+            "What a fork server had on disk is left, until the operator is started again",
+            folder=str(scratch),
+            reason=str(error),
+        )
+
+
 def _stamps(paths: Sequence[str]) -> dict[str, Stamp | None]:
     return {path: stamp(path) for path in paths}
 
@@ -243,10 +259,16 @@ async def _writer(descriptor: int) -> asyncio.StreamWriter:
 
 async def ended(pid: int) -> int | None:
     """Wait for a child that we did not start ourselves, and reap it; None if it is reaped already."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
+    descriptor = None
+    while descriptor is None:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        except OSError as error:
+            if not shortages.passes(error):
+                raise
+            await asyncio.sleep(_LOOK_EVERY)
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(descriptor, over.set)

@@ -6,6 +6,7 @@ Blocking I/O.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -16,16 +17,16 @@ from runner.engine import processes
 from runner.engine.processes import Process
 
 _PREFIX = ".warm-"
+TMPDIR = "TMPDIR"
 
 
 def make(folder: Path) -> Path:
     """Make one in `folder`. An `OSError` says that it cannot be."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    own = processes.read(os.getpid())
-    prefix = f"{_PREFIX}{os.getpid()}-{own.start if own else 0}-"
+    prefix = f"{_PREFIX}{os.getpid()}-{processes.start_of(os.getpid())}-"
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
     try:
-        (scratch / "TMPDIR").mkdir(mode=0o700)
+        (scratch / TMPDIR).mkdir(mode=0o700)
     except OSError:
         remove(scratch)
         raise
@@ -33,8 +34,12 @@ def make(folder: Path) -> Path:
 
 
 def remove(scratch: Path) -> None:
-    """Remove one."""
-    shutil.rmtree(scratch, ignore_errors=True)
+    """Remove one. An `OSError` says that something is left."""
+    with contextlib.suppress(OSError):  # as long as there is nothing in it, this works without a descriptor
+        (scratch / TMPDIR).rmdir()
+        scratch.rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(scratch)
 
 
 def remove_abandoned(folder: Path, running: Mapping[int, Process]) -> None:

@@ -14,6 +14,7 @@ from runner.engine import inputdir
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
 from runner.masking import MASK
+from tests.shortage import no_descriptor_left
 
 SECRET = 'hun"ter2 line one\nhunter2 line two'
 EVENT = {
@@ -89,6 +90,33 @@ def test_what_cannot_be_vouched_for_is_removed(folder: inputdir.RunFolder) -> No
     inputdir.clear(folder, 1, secrets)
     assert "ter2" not in contents(folder)
     assert [path.name for path in (folder.artifacts / folder.ident).rglob("*") if path.is_file()] == ["rc"]
+
+
+def test_without_descriptors_nobody_takes_what_cannot_be_read_for_masked(folder: inputdir.RunFolder) -> None:
+    secrets = RunSecrets()
+    secrets.learn([SECRET])
+    for spare in range(2):
+        with no_descriptor_left(spare), pytest.raises(OSError, match="Too many open files"):
+            inputdir.clear(folder, 1, secrets)
+        assert (folder.path / "env" / "unmasked").exists()
+    inputdir.clear(folder, 1, secrets)
+    assert "ter2" not in contents(folder)
+    assert not (folder.path / "env" / "unmasked").exists()
+    assert json.loads((folder.artifacts / folder.ident / "command").read_text()) == {"env": {"PASSWORD": MASK}}
+
+
+def test_what_is_in_the_way_keeps_nothing_from_being_masked(
+    folder: inputdir.RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(inputdir, "_remove", fail)
+    secrets = RunSecrets()
+    secrets.learn([SECRET])
+    with pytest.raises(PermissionError):
+        inputdir.clear(folder, 1, secrets)
+    assert "ter2" not in contents(folder)
 
 
 def test_what_a_dead_operator_could_not_mask_is_removed(folder: inputdir.RunFolder) -> None:

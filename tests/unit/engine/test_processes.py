@@ -8,12 +8,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from runner.engine import processes
 from runner.engine.processes import MARKER
+from tests.shortage import no_descriptor_left
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -165,3 +167,13 @@ def test_a_stray_that_became_ours_is_reaped() -> None:
     )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
+
+
+def test_without_descriptors_nobody_takes_what_cannot_be_seen_for_gone(start: Start) -> None:
+    sleeper = start("exec sleep 60", **{MARKER: "id"})
+    for look in (processes.table, partial(processes.read, sleeper.pid), partial(processes.marker, sleeper.pid)):
+        with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+            look()
+    with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+        processes.kill("id", sleeper.pid, within=0)
+    assert sleeper.poll() is None
