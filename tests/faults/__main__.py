@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -43,6 +44,8 @@ def main() -> int:
                 suite.run()
             except Broken as error:
                 broken = error
+                if kept := os.environ.get("FAULTS_KEEP"):
+                    shutil.copytree(made.folder, kept, symlinks=True, ignore=shutil.ignore_patterns("disk"))
             finally:
                 suite.report()
                 say(f"{time.monotonic() - began:.0f} s")

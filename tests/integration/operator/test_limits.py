@@ -20,9 +20,12 @@ def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     project.role("thing", HANGS_UNLESS_QUICK)
-    project.watch("thing", runTimeout="10m")
-    project.start()
+    project.watch("thing")
+    project.start("--run-timeout=18s")
     things.create("one", {"size": 1}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "15s"})
+    things.create("two", {"size": 1})
+    failure = things.await_condition("two", "Failure")
+    assert "took longer than 18s" in failure["message"]
     failure = things.await_condition("one", "Failure")
     assert failure["reason"] == "TimedOut"
     assert "took longer than 15s" in failure["message"]
@@ -31,7 +34,9 @@ def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(
 
     def told() -> list[str]:
         found = api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{things.namespace}/events")["items"]
-        return [each["note"] for each in found if each["reason"] == "RunTimedOut"]
+        return [
+            each["note"] for each in found if each["reason"] == "RunTimedOut" and each["regarding"]["name"] == "one"
+        ]
 
     (note,) = eventually(told, "an Event")
     assert "took longer than 15s" in note
