@@ -124,6 +124,8 @@ class Reconciler:
         health = health_conditions if watch.health_conditions is None else watch.health_conditions
         self._status = StatusWriter(client, watch.gvk, enabled=watch.manage_status, health=health)
         self._running: dict[ObjectKey, _Running] = {}
+        self._released: dict[ObjectKey, str] = {}
+        """Uids of objects whose finalizer has done its work: they may be seen for longer than they are there."""
         self._log = log.get(__name__, gvk=str(watch.gvk))
 
     async def reconcile(self, request: Request) -> Verdict:
@@ -147,11 +149,12 @@ class Reconciler:
 
     def forget(self, key: ObjectKey) -> None:
         """Keep nothing of what was read for an object: it is gone, or another replica's."""
+        self._released.pop(key, None)
         self._access.forget(self._watch, key)
 
     async def _reconcile(self, obj: Object, request: Request, hold: Hold) -> Verdict:
         plan = finalizers.plan(self._watch, obj)
-        if plan is None:
+        if plan is None or (plan.finalizing and self._released.get(request.key) == uid_of(obj)):
             return Done(None)
         try:
             resource = await self._discovery.find(self._watch.gvk)
@@ -346,6 +349,7 @@ class Reconciler:
             except PASSING as error:
                 self._log.warning("Removal of the finalizer is repeated", error=str(error), **key._asdict())
             else:
+                self._released[key] = uid
                 return
             await asyncio.sleep(CONFLICT_BACKOFF.after(attempts))
 

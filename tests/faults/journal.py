@@ -76,14 +76,17 @@ def unfinalized(lines: Iterable[Line], deleted: Iterable[str]) -> list[str]:
 
 
 def doubled(lines: Iterable[Line], log: Mapping[str, Logged]) -> list[str]:
-    """Find runs for which there was no cause: the same operator had run the same generation with success before."""
+    """Find runs for which there was no cause: the same operator had run the same generation with success before.
+
+    A finalizer that has done its work is never run again by the operator that ran it.
+    """
     done: dict[tuple[str, str, int, bool], str] = {}
     present: dict[tuple[str, str], list[str]] = defaultdict(list)
     found = []
     for line in (line for line in lines if line.what == BEGIN):
         logged = log.get(line.job, Logged("", ""))
         this = (line.operator, line.uid, line.generation, line.finalizing)
-        if this in done and logged.reason not in _EXPLAINED:
+        if this in done and (line.finalizing or logged.reason not in _EXPLAINED):
             found.append(f"{line.name}: run {line.job} ({logged.reason}) repeats {done[this]}, which had succeeded")
         if logged.outcome == "succeeded":
             done[this] = line.job

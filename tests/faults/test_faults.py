@@ -80,6 +80,8 @@ def test_a_run_without_a_cause_is_seen() -> None:
     assert journal.doubled(lines, {"a": Logged("created", "failed"), "b": retried}) == []
     assert journal.doubled(lines, {"a": succeeded, "b": Logged("dependent changed", "succeeded")}) == []
     assert journal.doubled([_line("a", "begin"), _line("b", "begin", generation=2)], {"a": succeeded}) == []
+    finalized = [_line("a", "begin", finalizing=True), _line("b", "begin", finalizing=True)]
+    assert len(journal.doubled(finalized, {"a": succeeded, "b": Logged("dependent changed", "succeeded")})) == 1
 
 
 def test_an_object_that_went_without_its_finalizer_is_seen() -> None:
