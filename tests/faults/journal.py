@@ -72,7 +72,11 @@ def unfinalized(lines: Iterable[Line], deleted: Iterable[str]) -> list[str]:
     lines = list(lines)
     begun = {line.uid for line in lines if not line.finalizing}
     done = {line.uid for line in lines if line.finalizing and line.what == END}
-    return [f"{uid} went without its finalizer" for uid in deleted if uid in begun and uid not in done]
+    return [
+        f"{uid} went without its finalizer; it has {[line for line in lines if line.uid == uid]}"
+        for uid in deleted
+        if uid in begun and uid not in done
+    ]
 
 
 def doubled(lines: Iterable[Line], log: Mapping[str, Logged]) -> list[str]:
