@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CASE ?= spine
 WORKERS ?= 2
 
-.PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long faults bench demo run build lock clean
+.PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long faults bench demo run build docs reference lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,12 @@ run: setup ## Run the sample operator on the cluster of your KUBECONFIG
 
 build: $(VENV)/.made-from ## Build wheel and source distribution into dist/
 	$(BIN)/python -m build --no-isolation
+
+docs: $(VENV)/.made-from ## Build the book into build/docs
+	$(BIN)/mkdocs build --strict
+
+reference: $(VENV)/.made-from ## Write the pages of the book that are made from code
+	$(BIN)/python -m hack.reference
 
 lock: $(VENV)/.made-from ## Resolve the locked requirements anew
 	hack/lock

@@ -1,0 +1,213 @@
+"""What the book says can be followed: its links, the commands and flags it names, and its fragments of YAML."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner import cli, paths, validation, watches
+from runner.watches import LoadedWatches
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+FENCE = re.compile(
+    r"^(?:<!-- from: (?P<source>\S+) -->\n)?(?P<indent> *)```(?P<language>[a-z]*)\n(?P<text>.*?)^ *```$",
+    re.DOTALL | re.MULTILINE,
+)
+# Flags of other programs that pages name.
+OTHERS = {
+    "--as": "kubectl",
+    "--diff": "ansible-playbook",
+    "--field-selector": "kubectl",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    source: str
+    """The file that it is a part of; empty: not said."""
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text.splitlines()[0] if self.text else ''}"
+
+
+def blocks(language: str) -> list[Block]:
+    return [
+        Block(name, found["source"] or "", found["language"], textwrap.dedent(found["text"]))
+        for name, page in zip(NAMES, PAGES, strict=True)
+        for found in FENCE.finditer(page.read_text())
+        if found["language"] == language
+    ]
+
+
+@cache
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Anchors of headings that GitHub and the book agree on."""
+    found: set[str] = set()
+    for title in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).replace("`", "")
+        github = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        if github.isascii() and "--" not in github:
+            found.add(github)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"(?<!`)\[[^]\n]*\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), f"{target} is not there"
+        assert not anchor or anchor in anchors(there), f"{target} has no such heading"
+
+
+def commands(line: str) -> Iterator[str]:
+    """Calls of ansible-operator in a line."""
+    for call in re.findall(r"(?:^|[;&|(] *|-- |or: )ansible-operator((?: +[\w./:=*,'{}$-]+)+)", line):
+        yield call.strip()
+
+
+@cache
+def whole() -> argparse.ArgumentParser:
+    return cli._parser()[0]
+
+
+def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, str]:
+    """The parser of a command, and the word that is no command; empty where all are."""
+    parser = whole()
+    for word in words:
+        subs = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        if not subs:
+            break
+        if word.startswith("-"):
+            break
+        if word not in subs[0].choices:
+            return parser, word
+        parser = subs[0].choices[word]
+    return parser, ""
+
+
+def all_flags(parser: argparse.ArgumentParser) -> set[str]:
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                found |= all_flags(sub)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_and_their_flags_exist(page: Path) -> None:
+    text = page.read_text()
+    code = [block["text"] for block in FENCE.finditer(text) if block["language"] in {"sh", ""}]
+    for line in "\n".join([*code, *re.findall(r"`([^`\n]+)`", prose(page))]).splitlines():
+        for call in commands(re.sub(r"\s#.*", "", line)):
+            if call.startswith("COMMAND"):
+                continue
+            words, _, behind = call.partition(" -- ")
+            parser, unknown = parser_of(words.split())
+            assert not unknown, f"{call}: {unknown!r} is no command"
+            flags = re.findall(r"(?<!\S)--?[a-z][\w-]*", words)
+            assert set(flags) <= set(parser._option_string_actions), call
+            run, _ = parser_of(["run"])
+            assert set(re.findall(r"(?<!\S)--[\w-]+", behind)) <= set(run._option_string_actions), call
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_flags_that_are_named_exist(page: Path) -> None:
+    known = all_flags(whole()) | OTHERS.keys() | {"--flag", "--zap-"}
+    named = re.findall(r"`(--[a-z][\w-]+)[^`\n]*`", prose(page))
+    assert [flag for flag in named if flag not in known] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_targets_of_make_exist(page: Path) -> None:
+    makefiles = [ROOT / "Makefile", ROOT / "runner/scaffold/templates/project/Makefile"]
+    known = {name for file in makefiles for name in re.findall(r"^([a-z-]+):", file.read_text(), re.MULTILINE)}
+    lines = [
+        line for block in blocks("sh") if block.page == str(page.relative_to(ROOT)) for line in block.text.splitlines()
+    ]
+    for line in [*lines, *re.findall(r"`([^`\n]+)`", prose(page))]:
+        for call in re.findall(r"(?:^|[;&|] *)(?:\w+=\S+ )*make((?: [\w=.,:/-]+)+)", re.sub(r"\s#.*", "", line)):
+            assert {word for word in call.split() if "=" not in word} <= known, line
+
+
+# YAML that is neither a part of a watches file nor of a role, with the reason why it is right.
+OTHER_YAML = {
+    "ansible_operator_run:": "shows a variable; tests/integration/operator/test_variables.py reads it",
+    "kind: Kustomization": "Flux's; what it reads of status is shown by tests/kstatus.py",
+    "data:": "Argo CD's; run by tests/unit/test_argocd.py",
+    "kind: Role": "a rule; tests/integration/operator/test_service_account.py grants it",
+}
+
+
+def in_watches(fragment: object) -> bool:
+    if isinstance(fragment, dict):
+        return set(fragment) <= set(watches._WATCH_FIELDS)
+    return isinstance(fragment, list) and all(isinstance(each, dict) and "name" not in each for each in fragment)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = tmp_path_factory.mktemp("project")
+    for role in ("memcached", "memcached_finalizer", "cleanup"):
+        (project / "roles" / role / "tasks").mkdir(parents=True)
+    return project
+
+
+def loaded(project: Path, text: str) -> LoadedWatches:
+    (project / "watches.yaml").write_text(text)
+    return watches.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="", collections_path="")
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_yaml_is_taken_from_a_tested_file_or_read_by_our_own_readers(block: Block, project: Path) -> None:
+    if block.source:
+        there = (ROOT / block.source).read_text()
+        assert indented_in(block.text, there), f"{block.source} says something else"
+        return
+    first = next(line for line in block.text.splitlines() if not line.startswith("#"))
+    fragment = next(yaml.safe_load_all(block.text))
+    if in_watches(fragment):
+        head = "- version: v1\n  kind: A\n  role: memcached\n"
+        text = block.text if isinstance(fragment, list) else head + textwrap.indent(block.text, "  ")
+        assert loaded(project, text).warnings == ()
+    elif isinstance(fragment, list):
+        tasks = project / "roles/memcached/tasks/main.yml"
+        tasks.write_text(block.text)
+        (project / "watches.yaml").write_text("- {version: v1, kind: A, role: memcached}\n")
+        places = paths.search_path(cwd=project, roles_path="", collections_path="", environ={})
+        problems = validation.validate(Path("watches.yaml"), environ={}, cwd=project, places=places).problems
+        assert (problems.errors, problems.warnings) == ([], [])
+    elif isinstance(fragment, dict) and fragment.get("kind") == "Memcached":
+        crd = yaml.safe_load((ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text())
+        (version,) = crd["spec"]["versions"]
+        schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        assert fragment["apiVersion"] == f"{crd['spec']['group']}/{version['name']}"
+        assert fragment["spec"].keys() <= schema["properties"].keys()
+    else:
+        assert any(line.startswith(tuple(OTHER_YAML)) for line in block.text.splitlines()), first
+
+
+def indented_in(text: str, there: str) -> bool:
+    """Whether a file holds the text, all of it further to the right by the same."""
+    return any(textwrap.indent(text, " " * width) in there for width in (0, 2, 4, 6, 8, 10, 12))

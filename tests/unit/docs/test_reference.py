@@ -1,0 +1,112 @@
+"""What the reference pages say of watches.yaml, annotations and flags is what the readers do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack import reference
+from hack.annotations import ON_RESOURCES, ON_WRITTEN
+from hack.watch_fields import SECTIONS, Field, Type
+from runner import watches, yamlfields
+from runner.errors import ConfigError
+from runner.watches import Watch
+from runner.yamlfields import Place
+
+ROOT = Path(__file__).resolve().parents[3]
+FIELDS = [field for _, fields in SECTIONS for field in fields]
+KIND = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
+WRONG: dict[Type, object] = {
+    "text": ["no", "text"],
+    "boolean": "sometimes",
+    "whole number": "1.5 or so",
+    "number": "many",
+    "duration": "soon",
+    "mapping": ["no", "mapping"],
+    "list": "no list",
+}
+Read = Callable[[dict[str, object]], Watch]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
+    project = tmp_path_factory.mktemp("project")
+    for folder in ("roles/memcached", "roles/cleanup", "playbooks"):
+        (project / folder).mkdir(parents=True)
+    (project / "playbooks/site.yml").write_text("[]\n")
+
+    def read_entry(entry: dict[str, object]) -> Watch:
+        (project / "watches.yaml").write_text(yaml.safe_dump([entry]))
+        path = Path("watches.yaml")
+        loaded = watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
+        assert loaded.warnings == () or "playbook" in entry
+        return replace(loaded.watches[0], line=0)
+
+    return read_entry
+
+
+def entry_of(field: Field) -> dict[str, object]:
+    return {**KIND, **yaml.safe_load(field.example)}
+
+
+def with_value(field: Field, value: object) -> dict[str, object]:
+    """The field's example, with another value in the field's own place."""
+    entry = entry_of(field)
+    here: dict[str, object] = entry
+    *above, last = field.path.split(".")
+    for part in above:
+        found = here[part.removesuffix("[]")]
+        inner = found[0] if isinstance(found, list) else found
+        assert isinstance(inner, dict)
+        here = inner
+    here[last] = value
+    return entry
+
+
+def test_each_field_that_is_read_is_told_of_and_no_other(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+    initialize = yamlfields.Fields.__init__
+
+    def note(self: yamlfields.Fields, node: yaml.MappingNode, place: Place, known: Sequence[str]) -> None:
+        path = re.sub(r"\[\d+\]", "[]", place.path)
+        seen.update(f"{path}.{name}" if path else name for name in known)
+        initialize(self, node, place, known)
+
+    monkeypatch.setattr(yamlfields.Fields, "__init__", note)
+    for field in FIELDS:
+        read(entry_of(field))
+    # A reference selects by labels as a watch does; that is told once.
+    assert {path for path in seen if not path.startswith("references[].selector.")} == {field.path for field in FIELDS}
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.path)
+def test_example_default_and_type_of_a_field_are_those_of_the_reader(read: Read, field: Field) -> None:
+    assert field.path.split(".")[0].removesuffix("[]") in yaml.safe_load(field.example)
+    read(entry_of(field))
+    with pytest.raises(ConfigError) as refused:
+        read(with_value(field, WRONG[field.type]))
+    assert field.path.replace("[]", "[0]") in str(refused.value)
+    if field.default:
+        left_out: dict[str, object] = {name: value for name, value in KIND.items() if name != field.path}
+        assert read(with_value(field, yaml.safe_load(field.default))) == read(left_out)
+
+
+def test_each_annotation_in_the_code_is_told_of_and_no_other() -> None:
+    found: set[str] = set()
+    for path in (ROOT / "runner").rglob("*.py"):
+        text = path.read_text()
+        found.update(re.findall(r'= "(ansible\.sdk\.operatorframework\.io/[a-z-]{2,}|operator-sdk/[a-z-]+)"', text))
+        found.update(
+            f"ansible.sdk.operatorframework.io/{name}" for name in re.findall(r' = PREFIX \+ "([a-z-]+)"', text)
+        )
+    assert found == {each.name for each in (*ON_RESOURCES, *ON_WRITTEN)}
+
+
+@pytest.mark.parametrize(("name", "text"), reference.pages().items(), ids=list(reference.pages()))
+def test_a_page_says_what_the_code_says(name: str, text: str) -> None:
+    assert (reference.DOCS / name).read_text() == text, "run `make reference`"
