@@ -31,6 +31,7 @@ def test_a_link_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(ROOT / "docs", project / "docs")
     shutil.copy(ROOT / "mkdocs.yml", project)
+    shutil.copytree(ROOT / "hack", project / "hack")
     with (project / "docs/index.md").open("a") as page:
         page.write("\n[nothing](runs.md#no-such-heading)\n")
     code, told = build(project, tmp_path / "site")
