@@ -50,6 +50,23 @@ can be set in the environment too, as `{PREFIX}` and the flag in upper case with
 `{PREFIX}RECONCILE_PERIOD=1h`. The flag wins over the environment, and that over the default. Flags of other
 commands: `ansible-operator COMMAND --help`.
 """
+_VARIABLES = """\
+## Other variables
+
+Read from the environment, and not by flags. `<KIND>_<GROUP>` is in upper case, with underscores for dots.
+
+| variable | meaning |
+|---|---|
+| `ANSIBLE_VERBOSITY_<KIND>_<GROUP>` | `--ansible-verbosity` for one kind |
+| `MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>` | `--max-concurrent-reconciles` for one kind |
+| `WORKER_<KIND>_<GROUP>` | the same, deprecated |
+| `ANSIBLE_GATHERING` | `explicit`: no facts are gathered when a watch names a role |
+| `ANSIBLE_INVENTORY` | file or folder of an inventory, instead of plain localhost |
+| `ANSIBLE_DEBUG_LOGS` | `true`: the whole output of each run is printed when it ends |
+| `POD_NAME` | this pod's name |
+
+A run has the operator's whole environment.
+"""
 
 
 def pages() -> dict[str, str]:
@@ -62,7 +79,7 @@ def pages() -> dict[str, str]:
 
 
 def _text(parts: Iterator[str]) -> str:
-    return "\n".join(parts)
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _watches() -> Iterator[str]:
@@ -100,6 +117,7 @@ def _flags() -> Iterator[str]:
         yield from (f"## {title}\n", "| flag | value | default | meaning |", "|---|---|---|---|")
         yield from map(_flag, options)
         yield ""
+    yield _VARIABLES
 
 
 def _flag(option: Option) -> str:
