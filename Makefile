@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CASE ?= spine
 WORKERS ?= 2
+# The sample operator's image, and what deploys it; see config/deploy.mk.
+IMG ?= example.com/memcached-operator:v0.0.1
+ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
 
 .PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long faults bench demo run build docs reference lock clean
 
@@ -62,6 +65,9 @@ demo: setup ## Control plane, operator and a resource that is created, scaled an
 
 run: setup ## Run the sample operator on the cluster of your KUBECONFIG
 	$(BIN)/ansible-operator run --watches-file watches.yaml
+
+# install, uninstall, deploy, undeploy and build-installer of the sample operator.
+include config/deploy.mk
 
 build: $(VENV)/.made-from ## Build wheel and source distribution into dist/
 	$(BIN)/python -m build --no-isolation

@@ -67,4 +67,11 @@ ON_WRITTEN = (
         NEW,
         "in the file of `--record-rbac`: for whom the rights of a Role were recorded",
     ),
+    Annotation(
+        _OURS + "scope",
+        "`Cluster`",
+        NEW,
+        "on a ClusterRole of `config/rbac`: it is granted in the whole cluster, however few namespaces are watched "
+        "([projects.md](projects.md#into-a-cluster-and-out-of-it))",
+    ),
 )

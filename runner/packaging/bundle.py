@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from runner.errors import ConfigError
-from runner.packaging import deployments, descriptors
+from runner.packaging import deployments, descriptors, scopes
 from runner.packaging.bundle_rules import PREFIX, Bundle
 
 Json = dict[str, Any]
@@ -151,7 +151,7 @@ class _Maker:
         return (reference.get("kind"), reference.get("name")) in self._granted
 
     def _owned(self) -> Iterator[Json]:
-        works = descriptors.resources(self._rules(wide=True))
+        works = descriptors.resources([*self._of_roles("ClusterRole")])
         for crd in self._crds():
             names = crd["spec"]["names"]
             for version in crd["spec"]["versions"]:
@@ -172,13 +172,31 @@ class _Maker:
                     "statusDescriptors": descriptors.of_status(fields.get("status") or {}),
                 }
 
-    def _rules(self, *, wide: bool) -> list[Json]:
-        return [
-            rule
-            for each in self._documents
-            if self._granted.get((str(each.get("kind")), str((each.get("metadata") or {}).get("name")))) is wide
-            for rule in each.get("rules") or ()
-        ]
+    def _of_roles(self, kind: str) -> Iterator[Json]:
+        for each in self._granting(kind):
+            yield from each.get("rules") or ()
+
+    def _granting(self, *kinds: str) -> Iterator[Json]:
+        """The roles of the operator's account that are bound in the whole cluster, or in its namespace."""
+        for each in self._documents:
+            kind, name = str(each.get("kind")), str((each.get("metadata") or {}).get("name"))
+            wide = self._granted.get((kind, name))
+            if wide is not None and ("ClusterRole" if wide else "Role") in kinds:
+                yield each
+
+    def _permissions(self) -> tuple[list[Json], list[Json]]:
+        """The rules that OLM is to grant in the namespaces of an OperatorGroup, and those in the whole cluster.
+
+        In a group of all namespaces OLM grants the first ones in the whole cluster too.
+        """
+        narrow = [*self._of_roles("Role")]
+        wide: list[Json] = []
+        own = scopes.own(self._documents)
+        for each in self._granting("ClusterRole"):
+            of_namespaces, of_cluster = scopes.split(each, own)
+            narrow += of_namespaces
+            wide += of_cluster
+        return narrow, wide
 
     def _strategy(self) -> Json:
         deployment = copy.deepcopy(self._manager)
@@ -196,8 +214,9 @@ class _Maker:
                 }
             ]
         }
-        for key, wide in (("clusterPermissions", True), ("permissions", False)):
-            if rules := self._rules(wide=wide):
+        narrow, wide = self._permissions()
+        for key, rules in (("clusterPermissions", wide), ("permissions", narrow)):
+            if rules:
                 made[key] = [{"serviceAccountName": self._account, "rules": rules}]
         return made
 

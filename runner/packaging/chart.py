@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
-from runner.packaging import deployments
+from runner.packaging import deployments, scopes
 from runner.packaging.marks import Marks
 from runner.scaffold import templates
 
@@ -23,12 +22,9 @@ Json = dict[str, Any]
 Files = dict[PurePosixPath, str]
 
 _ROOT = Path(__file__).parent / "templates" / "chart"
-_MANAGER = "controller-manager"
 _MONITORING = "monitoring.coreos.com"
 _BINDINGS = {"RoleBinding", "ClusterRoleBinding"}
 _ROLES = {"Role", "ClusterRole"}
-_REVIEWS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
-"""Groups that answer who somebody is, and what he may."""
 _METRICS_FLAG = "--metrics-bind-address="
 _HELMS = ("helm.sh/chart", *(f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "managed-by")))
 _INSTANCE = "app.kubernetes.io/instance"
@@ -77,16 +73,9 @@ class _Chart:
     def __init__(self, documents: list[Json], release: Release) -> None:
         self._documents = documents
         self._release = release
-        found = [each for each in documents if each.get("kind") == "Deployment"]
-        managers = [each for each in found if _name(each).endswith(_MANAGER)] or found
-        if len(managers) != 1:
-            raise ConfigError(
-                f"the manifests hold {len(managers)} Deployments that may be the operator's; "
-                f"its name must end with {_MANAGER!r}, and no other's"
-            )
-        self._manager = managers[0]
+        self._manager = deployments.operators(documents)
         self._namespace = str(self._manager["metadata"].get("namespace") or "")
-        self._prefix = _name(self._manager).removesuffix(_MANAGER)
+        self._prefix = _name(self._manager).removesuffix(deployments.MANAGER)
         self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
         self._names = {
             _name(each)
@@ -96,14 +85,9 @@ class _Chart:
         self._bound = {
             (each["roleRef"]["kind"], each["roleRef"]["name"]) for each in documents if each.get("kind") in _BINDINGS
         }
-
-        self._clusterwide = {
-            _name(each)
-            for each in documents
-            if each.get("kind") == "ClusterRole"
-            and all(_REVIEWS.issuperset(rule.get("apiGroups", [""])) for rule in each.get("rules") or [{}])
-        }
-        """ClusterRoles about what there is in the whole cluster only: a Role in a namespace would grant nothing."""
+        own = scopes.own(documents)
+        self._parts = {_name(each): scopes.split(each, own) for each in documents if each.get("kind") == "ClusterRole"}
+        """Of each ClusterRole the rules about namespaces, and those about the whole cluster."""
 
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         yield from templates.tree("", self._values(), _ROOT)
@@ -169,26 +153,37 @@ class _Chart:
     def _right(self, document: Json) -> str:
         """Roles and bindings. Those of the operator in the whole cluster can be had in single namespaces instead."""
         kind, name = str(document["kind"]), _name(document)
-        if kind in {"Role", "RoleBinding"} or document.get("roleRef", {}).get("name", name) in self._clusterwide:
-            marks = Marks()
-            return _when("$.Values.rbac.create", marks.write(self._labelled(self._renamed(document, marks), marks)))
+        if kind in {"Role", "RoleBinding"}:
+            return _when("$.Values.rbac.create", self._whole(document))
         if kind == "ClusterRole" and ("ClusterRole", name) not in self._bound:
-            marks = Marks()
-            text = marks.write(self._labelled(self._renamed(document, marks), marks))
-            return _when("and $.Values.rbac.create $.Values.rbac.userRoles", text)
-        wide, narrow = Marks(), Marks()
-        whole = wide.write(self._labelled(self._renamed(document, wide), wide))
-        single = self._labelled(self._renamed(document, narrow), narrow)
-        single["kind"] = kind.removeprefix("Cluster")
-        single["metadata"]["namespace"] = narrow.value("{{ . }}")
-        if "roleRef" in single:
-            single["roleRef"]["kind"] = "Role"
+            return _when("and $.Values.rbac.create $.Values.rbac.userRoles", self._whole(document))
+        role = document.get("roleRef", {}).get("name", name)
+        narrow, wide = self._parts.get(role, ([{}], []))
+        if not narrow:
+            return _when("$.Values.rbac.create", self._whole(document))
+        rest = self._whole({**document, "rules": wide} if kind == "ClusterRole" else document) if wide else ""
         each = (
             f'{{{{- range splitList "," (include "{self._release.name}.watchNamespaces" $) }}}}\n---\n'
-            f"{narrow.write(single)}{{{{- end }}}}\n"
+            f"{self._single(document, narrow, known=role in self._parts)}{{{{- end }}}}\n"
         )
-        either = f'{{{{- if eq $.Values.rbac.scope "Namespaced" }}}}\n{each}{{{{- else }}}}\n{whole}{{{{- end }}}}\n'
-        return _when("$.Values.rbac.create", either)
+        single = f'{{{{- if eq $.Values.rbac.scope "Namespaced" }}}}\n{rest}{each}'
+        return _when("$.Values.rbac.create", f"{single}{{{{- else }}}}\n{self._whole(document)}{{{{- end }}}}\n")
+
+    def _whole(self, document: Json) -> str:
+        marks = Marks()
+        return marks.write(self._labelled(self._renamed(document, marks), marks))
+
+    def _single(self, document: Json, rules: list[Json], *, known: bool) -> str:
+        """A ClusterRole or its binding in one namespace. `known`: whether the role is one of the chart's."""
+        marks = Marks()
+        made = self._labelled(self._renamed(document, marks), marks)
+        made["kind"] = str(document["kind"]).removeprefix("Cluster")
+        made["metadata"]["namespace"] = marks.value("{{ . }}")
+        if "roleRef" not in made:
+            made["rules"] = rules
+        elif known:
+            made["roleRef"]["kind"] = "Role"
+        return marks.write(made)
 
     def _name_of(self, name: str) -> str:
         return f'{{{{ include "{self._release.name}.fullname" $ }}}}-{name.removeprefix(self._prefix)}'

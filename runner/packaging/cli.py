@@ -1,4 +1,4 @@
-"""`ansible-operator generate chart` and `generate bundle`.
+"""`ansible-operator generate chart`, `generate bundle` and `generate manifests`.
 
 Owns: the arguments, what stands for those that are not given, and how what was made before is replaced.
 """
@@ -29,9 +29,13 @@ ClusterServiceVersion with kinds, examples, rights and Deployment, the CRDs, and
 about the operator stands in config/manifests/bases, which is made the first time. The bundle is checked by the rules
 that catalogs have; nothing is written where it breaks one."""
 
+_MANIFESTS = """\
+Write what `kubectl kustomize config/default` gives, for an operator that looks after a few namespaces: it has its
+rights in these, by a Role in each, and none elsewhere but about what belongs to no namespace. To standard output."""
+
 
 def add_commands(commands: Subparsers) -> None:
-    """Add `chart` and `bundle` to the commands of `generate`."""
+    """Add `chart`, `bundle` and `manifests` to the commands of `generate`."""
     chart = _command(commands, "chart", _chart, "write a Helm chart of the project", _CHART)
     chart.add_argument("--output", type=Path, metavar="FOLDER", help="where to [dist/chart/NAME]")
     chart.add_argument("--chart-version", metavar="VERSION", help="[that of the last git tag, or 0.0.1]")
@@ -43,6 +47,10 @@ def add_commands(commands: Subparsers) -> None:
         "--replaces", metavar="NAME", help="the bundle that this one upgrades [that in bundle/, if it is older]"
     )
     bundle.add_argument("--skip-range", default="", metavar="RANGE", help="versions that may go to this one at once")
+    manifests = _command(
+        commands, "manifests", _manifests, "write the manifests of an operator of single namespaces", _MANIFESTS
+    )
+    manifests.add_argument("--namespaces", required=True, metavar="NAMES", help="which to watch, with commas between")
 
 
 def _command(commands: Subparsers, name: str, run: Any, text: str, description: str) -> argparse.ArgumentParser:
@@ -107,6 +115,19 @@ def _bundle(arguments: argparse.Namespace) -> int:
     Path("bundle.Dockerfile").write_text(files[PurePosixPath("bundle.Dockerfile")], encoding="utf-8")
     upgrades = f", upgrades {edition.replaces}" if edition.replaces else ""
     sys.stdout.write(f"bundle: {made.csv['metadata']['name']}, channels {', '.join(channels)}{upgrades}\n")
+    return 0
+
+
+def _manifests(arguments: argparse.Namespace) -> int:
+    import yaml  # noqa: PLC0415 - the same
+
+    from runner.packaging import confined, deployments, manifests, scopes  # noqa: PLC0415 - the same
+
+    documents = manifests.read(arguments.manifests, "config/default")
+    made = confined.make(documents, scopes.namespaces(arguments.namespaces))
+    if arguments.image:
+        deployments.container(deployments.operators(made))["image"] = arguments.image
+    yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
     return 0
 
 

@@ -35,7 +35,7 @@ stands in the file stays. What an argument spec cannot say is told."""
 def add_commands(subparsers: Subparsers) -> Subparsers:
     """Add `generate` and its commands; return these, for what else is generated."""
     generate = subparsers.add_parser(
-        "generate", help="schemas of CRDs, argument specs of roles, a Helm chart, a bundle for OLM"
+        "generate", help="schemas of CRDs, argument specs of roles, a Helm chart, a bundle for OLM, manifests"
     )
     commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, run, text, description in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from tests.integration.scaffold.conftest import BIN, Sh
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
-COLLECTIONS = Path(__file__).parents[3] / "runner/collections"
+ROOT = Path(__file__).parents[3]
+COLLECTIONS = ROOT / "runner/collections"
 
 
 @contextmanager
@@ -147,6 +149,23 @@ def test_the_installer_holds_all_manifests_in_one_file(sh: Sh, project: Path) ->
     assert kinds.count("CustomResourceDefinition") == 3
     assert {"Namespace", "Deployment", "ServiceAccount", "ClusterRole", "Role", "Service"} <= set(kinds)
     sh("kubectl", "apply", "--dry-run=client", "-f", "dist/install.yaml")
+    written = (project / "dist/install.yaml").read_text()
+    assert "Error" in sh("make", "build-installer", "KUBECTL=false", check=False).splitlines()[-1]
+    assert "Error" in sh("make", "build-installer", "WATCH_NAMESPACES=No", check=False).splitlines()[-1]
+    assert (project / "dist/install.yaml").read_text() == written
+
+
+def test_the_sample_of_this_repository_is_deployed_by_the_same_targets(sh: Sh, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    sh("make", f"--directory={tmp_path}", "build-installer", "IMG=example.org/memcached:v1")
+    documents = list(yaml.safe_load_all((tmp_path / "dist/install.yaml").read_text()))
+    assert {"memcacheds.cache.example.com", "memcached-operator-controller-manager"} <= {
+        each["metadata"]["name"] for each in documents
+    }
+    assert "image: example.org/memcached:v1\n" in (tmp_path / "dist/install.yaml").read_text()
+    told = sh("make", f"--directory={tmp_path}", "--dry-run", "install", "deploy", "undeploy")
+    assert told.index("config/remove-resources.sh") < told.index("delete -k config/crd") < told.index("delete -f -")
 
 
 def test_what_olm_would_make_of_the_bundle_is_taken_by_the_api_server(sh: Sh, project: Path) -> None:

@@ -49,7 +49,7 @@ def manifests(*more: Json) -> list[Json]:
         obj("Basket", "one", "example.org/v1alpha1"),
         obj("Basket", "two", "example.org/v1"),
         obj("ServiceAccount", ACCOUNT),
-        obj("ClusterRole", "shop-manager", rbac, rules=[{"resources": ["deployments"], "verbs": ["create"]}]),
+        obj("ClusterRole", "shop-manager", rbac, rules=[{"resources": ["deployments", "nodes"], "verbs": ["create"]}]),
         obj("ClusterRoleBinding", "shop-managers", rbac, roleRef=wide, subjects=subjects),
         obj("Role", "shop-leases", rbac, rules=[{"resources": ["leases"], "verbs": ["get"]}]),
         obj("RoleBinding", "shop-leases", rbac, roleRef=narrow, subjects=subjects),
@@ -92,8 +92,10 @@ def test_rights_and_deployment_are_the_csvs_and_the_rest_stands_beside_it(typed:
         "",
     )
     strategy = csv()["spec"]["install"]["spec"]
-    assert [each["rules"][0]["resources"] for each in strategy["clusterPermissions"]] == [["deployments"]]
-    assert [each["rules"][0]["resources"] for each in strategy["permissions"]] == [["leases"]]
+    (narrow,), (wide,) = strategy["permissions"], strategy["clusterPermissions"]
+    assert [each["resources"] for each in narrow["rules"]] == [["leases"], ["deployments"]]
+    assert [each["resources"] for each in wide["rules"]] == [["nodes"]]
+    assert narrow["serviceAccountName"] == wide["serviceAccountName"] == ACCOUNT
     container = strategy["deployments"][0]["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == csv()["metadata"]["annotations"]["containerImage"] == "i:1"
     targets = {"fieldRef": {"fieldPath": "metadata.annotations['olm.targetNamespaces']"}}

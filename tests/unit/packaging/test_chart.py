@@ -93,6 +93,23 @@ def test_the_right_to_ask_who_reads_metrics_is_always_one_in_the_whole_cluster()
         assert made[name].startswith("{{- if $.Values.rbac.create }}")
 
 
+def test_rights_about_what_has_no_namespace_stay_beside_those_in_single_namespaces() -> None:
+    rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get"]}]
+    reference = {"kind": "ClusterRole", "name": "shop-manager-role"}
+    made = texts(
+        obj("ClusterRole", "manager-role", rules=rules),
+        obj("ClusterRoleBinding", "manager-rolebinding", roleRef=reference, subjects=[]),
+    )
+    confined, _, whole = made["clusterrole-manager-role.yaml"].partition("{{- else }}")
+    wide, _, single = confined.partition("{{- range ")
+    assert ("nodes" in wide, "pods" in wide, "kind: ClusterRole\n" in wide) == (True, False, True)
+    assert ("nodes" in single, "pods" in single, "kind: Role\n" in single) == (False, True, True)
+    assert ("nodes" in whole, "pods" in whole) == (True, True)
+    wide, _, single = made["clusterrolebinding-manager-rolebinding.yaml"].partition("{{- range ")
+    assert "kind: ClusterRoleBinding\n" in wide
+    assert "kind: RoleBinding\n" in single
+
+
 def test_watched_namespaces_of_the_manifests_are_the_default() -> None:
     manager = deployment(env=[{"name": "WATCH_NAMESPACE", "value": "a,b"}])
     made = chart.make([manager], RELEASE)

@@ -56,7 +56,7 @@ def test_a_folder_becomes_a_project_with_all_that_the_contract_names(folder: Pat
     assert all((folder / name).is_file() for name in files)
     assert all((folder / name).is_dir() for name in (*folders, *(f"config/{name}" for name in config)))
     assert project.parse((folder / "PROJECT").read_text()).name == "cache-operator"
-    makefile = (folder / "Makefile").read_text()
+    makefile = (folder / "Makefile").read_text() + (folder / "config/deploy.mk").read_text()
     targets = (
         "help run docker-build docker-push docker-buildx install uninstall deploy undeploy bundle bundle-build "
         "bundle-push catalog-build catalog-push"
