@@ -1,0 +1,300 @@
+"""Own, single, several and all namespaces: the operator runs with exactly the rights of each, and goes without hanging.
+
+The Deployment is real, kwok plays its pod, and the operator is a process with that pod's flags, variables and token.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner import devcluster as clusters
+from runner.devcluster import cluster
+from tests.integration.scaffold import installed
+from tests.integration.scaffold.conftest import BIN, Sh
+from tests.integration.scaffold.installed import Json, eventually, get
+
+pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]
+
+HOME = "dock-operator-system"
+A, B, C = PLACES = ("berths-a", "berths-b", "berths-c")
+"""C is never watched."""
+BERTHS = "berths.dock.example.net"
+HARBOURS = "harbours.dock.example.net"
+RBAC = "rbac.authorization.k8s.io/v1"
+TASKS = """\
+---
+- name: Make a ConfigMap
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+      data: {size: "{{ size | string }}"}
+"""
+RULE = """\
+  - apiGroups: [""]
+    resources: [configmaps]
+    verbs: [create, get, list, patch, watch]
+"""
+OF_OPERATOR = (
+    *((verb, "dock.example.net", "berths", "") for verb in ("list", "watch", "patch")),
+    ("patch", "dock.example.net", "berths", "status"),
+    ("update", "dock.example.net", "berths", "finalizers"),
+)
+OF_ROLE = (("create", "", "configmaps", ""), ("list", "", "configmaps", ""))
+OF_CLUSTER = (
+    *((verb, "dock.example.net", "harbours", "") for verb in ("list", "watch")),
+    ("patch", "dock.example.net", "harbours", "status"),
+    ("create", "authentication.k8s.io", "tokenreviews", ""),
+    ("create", "events.k8s.io", "events", ""),
+)
+AT_HOME = (("create", "coordination.k8s.io", "leases", ""), ("patch", "", "configmaps", ""))
+OF_NOBODY = (("get", "", "secrets", ""), ("delete", "", "configmaps", ""), ("create", "", "pods", ""))
+
+Install = Callable[["Sh", Path, Sequence[str]], Callable[[], object]]
+"""Installs the operator for these namespaces (none: all), and returns what removes it again."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kind with a finalizer, and one that belongs to no namespace."""
+    folder = tmp_path_factory.mktemp("modes") / "dock-operator"
+    folder.mkdir()
+    for line in (
+        "init --domain example.net",
+        "create api --group dock --kind Berth --finalizer",
+        "create api --group dock --kind Harbour --namespaced=false",
+    ):
+        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "roles/berth/tasks/main.yml").write_text(TASKS)
+    with (folder / "config/rbac/role.yaml").open("a") as file:
+        file.write(RULE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sh(project: Path, devcluster: clusters.DevCluster) -> Iterator[Sh]:
+    """Run a command in the project, as an administrator; the namespaces of the tests are there."""
+    helm = cluster.get_helm(os.environ, sys.stderr)
+    path = os.pathsep.join([str(BIN), str(devcluster.kubectl.parent), str(helm.parent), os.environ["PATH"]])
+    own = {f"HELM_{each}_HOME": str(project.parent / each) for each in ("CACHE", "CONFIG", "DATA")}
+    environ = {**os.environ, **own, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}
+
+    def run(*command: str, check: bool = True) -> str:
+        done = subprocess.run(
+            command, cwd=project, env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert not check or done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
+        return done.stdout
+
+    for each in PLACES:
+        run("kubectl", "create", "namespace", each)
+    yield run
+    run("kubectl", "delete", "namespace", *PLACES, HOME, "--wait=false", "--ignore-not-found")
+
+
+def by_kustomize(sh: Sh, _: Path, watched: Sequence[str]) -> Callable[[], object]:
+    target = [f"WATCH_NAMESPACES={','.join(watched)}"] if watched else []
+    sh("make", "deploy", *target)
+    return lambda: sh("make", "undeploy", "TIMEOUT=120s", *target)
+
+
+def by_helm(sh: Sh, _: Path, watched: Sequence[str]) -> Callable[[], object]:
+    sh("make", "chart")
+    values = ["--set=rbac.scope=Namespaced"] if watched else []
+    if watched and watched != (HOME,):
+        values.append(f"--set=watchNamespaces={{{','.join(watched)}}}")
+    where = f"--namespace={HOME}"
+    sh("helm", "install", "dock-operator", "dist/chart/dock-operator", where, "--create-namespace", *values)
+
+    def remove() -> None:
+        sh("make", "uninstall", "TIMEOUT=120s")
+        sh("helm", "uninstall", "dock-operator", where)
+        sh("kubectl", "delete", "namespace", HOME)
+
+    return remove
+
+
+def by_olm(sh: Sh, project: Path, watched: Sequence[str]) -> Callable[[], object]:
+    """What OLM does with the bundle and an OperatorGroup of these target namespaces."""
+    sh("make", "bundle")
+    made = [*_of_olm([yaml.safe_load(path.read_text()) for path in (project / "bundle/manifests").iterdir()], watched)]
+    (project / "olm.yaml").write_text(yaml.safe_dump_all(made))
+    sh("kubectl", "apply", "--filename=olm.yaml")
+
+    def remove() -> None:
+        sh("make", "uninstall", "TIMEOUT=120s")
+        sh("kubectl", "delete", "--filename=olm.yaml", "--ignore-not-found")
+
+    return remove
+
+
+def _of_olm(manifests: Sequence[Json], watched: Sequence[str]) -> Iterator[Json]:
+    (csv,) = (each for each in manifests if each["kind"] == "ClusterServiceVersion")
+    strategy = csv["spec"]["install"]["spec"]
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
+    yield from (each for each in manifests if each["kind"] == "CustomResourceDefinition")
+    (deployment,) = strategy["deployments"]
+    spec = deployment["spec"]
+    targets = {"olm.targetNamespaces": ",".join(watched), "olm.operatorNamespace": HOME, "olm.operatorGroup": "group"}
+    spec["template"]["metadata"]["annotations"] |= targets
+    account = spec["template"]["spec"]["serviceAccountName"]
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": HOME}}
+    # Permissions are granted in the operator's own namespace and in each target; in a group of all, everywhere.
+    places = [*dict.fromkeys((HOME, *watched))] if watched else [""]
+    for key, spaces in (("permissions", places), ("clusterPermissions", [""])):
+        for number, each in enumerate(strategy[key]):
+            for space in spaces:
+                yield from _granted(f"{key}-{number}".lower(), space, each["rules"], account)
+    metadata = {"name": deployment["name"], "namespace": HOME, "labels": deployment["label"]}
+    yield {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+def _granted(name: str, space: str, rules: Sequence[Json], account: str) -> Iterator[Json]:
+    kind = "Role" if space else "ClusterRole"
+    head = {"apiVersion": RBAC, "metadata": {"name": f"dock-{name}", **({"namespace": space} if space else {})}}
+    yield {**head, "kind": kind, "rules": rules}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": f"dock-{name}"}
+    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": HOME}]
+    yield {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": subjects}
+
+
+def may(sh: Sh, project: Path, space: str, rights: Sequence[tuple[str, str, str, str]]) -> set[bool]:
+    """What the real authorizer says of the operator's account; an empty namespace is the whole cluster."""
+    account = installed.pod_of(sh, HOME)["spec"]["serviceAccountName"]
+    reviews = [
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{HOME}:{account}",
+                "resourceAttributes": {
+                    "namespace": space,
+                    "verb": verb,
+                    "group": group,
+                    "resource": resource,
+                    "subresource": subresource,
+                },
+            },
+        }
+        for verb, group, resource, subresource in rights
+    ]
+    (project / "reviews.yaml").write_text(yaml.safe_dump_all(reviews))
+    told = sh("kubectl", "create", "--filename=reviews.yaml", "--output=jsonpath={.status.allowed} ")
+    assert len(told.split()) == len(rights), told
+    return {each == "true" for each in told.split()}
+
+
+def berth(sh: Sh, project: Path, name: str, space: str, size: int) -> None:
+    kind = {"apiVersion": "dock.example.net/v1alpha1", "kind": "Berth"}
+    metadata = {"name": name, "namespace": space}
+    (project / "berth.yaml").write_text(yaml.safe_dump({**kind, "metadata": metadata, "spec": {"size": size}}))
+    sh("kubectl", "apply", "--filename=berth.yaml")
+
+
+def await_size(sh: Sh, name: str, space: str, size: int) -> None:
+    def has() -> bool:
+        found = get(sh, "configmaps", f"--namespace={space}")["items"]
+        return any(each["metadata"]["name"] == name and each["data"]["size"] == str(size) for each in found)
+
+    eventually(has, f"a ConfigMap of size {size} in {space}")
+
+
+def has_succeeded(sh: Sh, what: str, space: str = "default") -> bool:
+    """Whether the last run of an object was about what it is now, and all went well."""
+    found = get(sh, what, f"--namespace={space}")
+    return any(
+        (each["type"], each["status"], each["observedGeneration"])
+        == ("Successful", "True", found["metadata"]["generation"])
+        for each in (found.get("status") or {}).get("conditions") or ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("install", "watched"),
+    [
+        pytest.param(by_kustomize, (A, B), id="kustomize-several"),
+        pytest.param(by_kustomize, (), id="kustomize-all"),
+        pytest.param(by_helm, (A,), id="helm-single"),
+        pytest.param(by_olm, (HOME,), id="olm-own"),
+        pytest.param(by_olm, (A, B), id="olm-several"),
+        pytest.param(by_olm, (), id="olm-all"),
+    ],
+)
+def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
+    sh: Sh,
+    project: Path,
+    devcluster: clusters.DevCluster,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    install: Install,
+    watched: Sequence[str],
+) -> None:
+    remove = install(sh, project, watched)
+    name = str(request.node.callspec.id)
+    places = watched or (A, C)
+    unwatched = [each for each in PLACES if watched and each not in watched]
+    sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", f"crd/{HARBOURS}", "--timeout=60s")
+    # The authorizer learns of rights a moment after they were given; the operator is to find them all.
+    for space, rights in [*((each, OF_OPERATOR + OF_ROLE) for each in places), ("", OF_CLUSTER), (HOME, AT_HOME)]:
+        eventually(lambda: may(sh, project, space, rights) == {True}, f"{rights} in {space!r}")  # noqa: B023
+    with installed.operator(sh, devcluster, project, HOME, tmp_path) as operator:
+        for each in (*unwatched, *places):
+            berth(sh, project, name, each, 1)
+        sh("kubectl", "apply", "--filename=config/samples/dock_v1alpha1_harbour.yaml")
+        for each in places:
+            await_size(sh, name, each, 1)
+            berth(sh, project, name, each, 2)
+        for each in places:
+            await_size(sh, name, each, 2)
+            eventually(lambda: has_succeeded(sh, f"{BERTHS}/{name}", each), "its status")  # noqa: B023
+        eventually(lambda: has_succeeded(sh, f"{HARBOURS}/harbour-sample"), "the harbour's")
+
+        for each in unwatched:
+            assert may(sh, project, each, OF_OPERATOR + OF_ROLE) == {False}
+            untouched = get(sh, f"{BERTHS}/{name}", f"--namespace={each}")
+            assert "status" not in untouched
+            assert "finalizers" not in untouched["metadata"]
+        assert may(sh, project, "", OF_OPERATOR + OF_ROLE) == {not watched}
+        assert may(sh, project, "", OF_NOBODY) == {False}
+        if HOME not in watched and install is not by_olm:
+            assert may(sh, project, HOME, OF_OPERATOR) == {not watched}
+
+        sh("kubectl", "delete", f"{BERTHS}/{name}", f"--namespace={places[0]}", "--timeout=120s")
+        lines = operator.log.read_text().splitlines()
+        assert [line for line in lines if "forbidden" in line.lower() or "HTTP 403" in line] == []
+        assert not operator.lines(msg="The operator lacks a right that it needs")
+        assert [line for line in lines if any(each in line for each in unwatched)] == []
+        remove()
+        ended = operator.lines(msg="Run ended", name=name, reason="deleted")
+        assert {line["namespace"] for line in ended} == {*places}
+    left = sh(
+        "kubectl", "get", "namespaces,crd,clusterroles,clusterrolebindings,roles,rolebindings", "-A", "-o", "name"
+    )
+    assert [line for line in left.splitlines() if "dock" in line] == []
+
+
+def test_undeploy_says_what_waits_for_whom_where_no_operator_runs(sh: Sh, project: Path) -> None:
+    sh("make", "deploy")
+    sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", "--timeout=60s")
+    berth(sh, project, "alone", A, 1)
+    patch = ("patch", f"{BERTHS}/alone", f"--namespace={A}", "--type=merge")
+    sh("kubectl", *patch, '--patch={"metadata":{"finalizers":["dock.example.net/finalizer"]}}')
+    told = sh("make", "undeploy", "TIMEOUT=2s", check=False)
+    assert "nobody has run their finalizers within 2s" in told
+    assert ["Berth", A, "alone", "[dock.example.net/finalizer]"] in [line.split() for line in told.splitlines()]
+    assert "make run in another terminal" in told
+    crds = [get(sh, "crd", each)["metadata"] for each in (BERTHS, HARBOURS)]
+    assert not any("deletionTimestamp" in each for each in crds)
+    assert get(sh, "deployments", f"--namespace={HOME}")["items"]
+    assert "Error" in told.splitlines()[-1]
+    sh("kubectl", *patch, '--patch={"metadata":{"finalizers":null}}')
+    sh("make", "undeploy", "TIMEOUT=120s")
+    assert "dock" not in sh("kubectl", "get", "namespaces,crd,clusterroles", "--output=name")
