@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # The same examples each time, and no limit of time: a slow machine is no failure. `make test-full` asks for many more.
@@ -15,3 +16,12 @@ for name, examples in (("repeatable", 30), ("full", 500)):
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("repeatable")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests recorded as properties."""
+    figures = [figure for report in terminalreporter.getreports("passed") for figure in report.user_properties]
+    if figures:
+        terminalreporter.section("figures")
+    for name, value in figures:
+        terminalreporter.write_line(f"{name}: {value}")

@@ -82,20 +82,22 @@ def get_browser(progress: TextIO) -> None:
     """Have Chromium and what drives it: those in PATH, else Debian's. Raises ClusterError where neither is."""
     if find_browser() is not None:
         return
-    install = [
-        "apt-get",
-        "-o",
-        "DPkg::Lock::Timeout=300",
-        "install",
-        "-y",
-        "-q",
-        "--no-install-recommends",
-        "chromium",
-        "chromium-driver",
-    ]
+    _install(("chromium", "chromium-driver"), "tests of the page", progress)
+
+
+def get_image_builders(progress: TextIO) -> None:
+    """Have what builds images in chroots, which only root may do. Raises ClusterError where it cannot be had."""
+    missing = [name for name in ("buildah", "mmdebstrap", "unshare") if shutil.which(name) is None]
+    if os.geteuid() == 0 and missing:
+        _install(("buildah", "mmdebstrap", "util-linux"), "tests of the image", progress)
+
+
+def _install(packages: tuple[str, ...], why: str, progress: TextIO) -> None:
+    install = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "-q", "--no-install-recommends", *packages]
+    named = " and ".join(packages)
     reasons = []
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        print("Installing Debian's packages chromium and chromium-driver", file=progress)
+        print(f"Installing Debian's packages {named}", file=progress)
         for commands in ([install], [["apt-get", "update", "-q"], install]):
             try:
                 for command in commands:
@@ -106,7 +108,7 @@ def get_browser(progress: TextIO) -> None:
                 return
     told = "".join(reasons) or "this is not root on Debian"
     raise ClusterError(
-        f"chromium and chromedriver, which tests of the page need, are not in PATH and cannot be installed: {told}\n"
+        f"The programs of {named}, which {why} need, are not in PATH and cannot be installed: {told}\n"
         f"Install them (Debian: {' '.join(install)})."
     )
 
@@ -116,5 +118,6 @@ if __name__ == "__main__":
         for get in (get_helm, get_promtool, get_actionlint):
             get(os.environ, sys.stderr)
         get_browser(sys.stderr)
+        get_image_builders(sys.stderr)
     except ClusterError as error:
         sys.exit(str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,32 @@ def test_home_belongs_to_the_user_and_to_group_0_and_the_user_is_a_number_that_i
     assert int(number) > 0
     last = [each.split()[1] for each in instructions if each.startswith("USER ")][-1]
     assert last == "${USER_UID}", "runAsNonRoot can be checked for a number only"
+
+
+def locked(name: str) -> dict[str, str]:
+    """The version of each package that a file of requirements/ holds."""
+    text = (DOCKERFILE.parent / "requirements" / name).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([a-z0-9-]+)==([^ ;]+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("core", ["2.18", "2.21"])
+def test_the_image_holds_the_versions_that_were_tested(core: str) -> None:
+    image = locked(f"image-{core}.txt")
+    tested = locked(f"core-{core}.txt")
+    assert image.pop("pip"), "which no test needs"
+    assert image.items() <= tested.items()
+    assert image["ansible-core"].startswith(f"{core}.")
+    text = (DOCKERFILE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = [re.split(r"[<>=~!]", each)[0] for each in tomllib.loads(text)["project"]["dependencies"]]
+    assert set(wanted) <= set(image)
+
+
+def test_what_builds_the_package_in_the_image_builds_it_elsewhere() -> None:
+    assert locked("build.txt").items() <= locked("core-2.21.txt").items()
+
+
+def test_the_base_is_pinned(instructions: list[str]) -> None:
+    (base,) = (each for each in instructions if each.startswith("ARG DEBIAN="))
+    assert re.search(r"@sha256:[0-9a-f]{64}$", base)
+    froms = [each.split()[1] for each in instructions if each.startswith("FROM ")]
+    assert froms == ["${DEBIAN}", "${DEBIAN}", "base"]

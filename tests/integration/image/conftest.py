@@ -1,0 +1,104 @@
+"""The images, built once: the one that operators are built from, and those of two projects."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import ansible_collections
+import pytest
+
+from tests import galaxy
+from tests.images import DEBIAN, Image, Store
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+BASE = "localhost/ansible-operator-runner:2.21"
+CRATE = "localhost/crate-operator:v1"
+GO = "localhost/go-operator:v1"
+
+ROLE = """---
+- name: Keep the settings
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        name: "{{ ansible_operator_meta.name }}-settings"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+      data:
+        greeting: "{{ greeting }}"
+"""
+
+GO_DOCKERFILE = f"""FROM {BASE}
+
+USER root
+RUN pip3 install --no-cache-dir jmespath
+RUN curl --version && echo 'x:y' > /etc/of-root
+USER ${{USER_UID}}
+RUN python3 -m pip install --no-cache-dir netaddr
+
+COPY requirements.yml ${{HOME}}/requirements.yml
+RUN ansible-galaxy collection install -r ${{HOME}}/requirements.yml \\
+ && chmod -R ug+rwx ${{HOME}}/.ansible
+
+COPY --chown=ansible:root watches.yaml ${{HOME}}/watches.yaml
+COPY roles/ ${{HOME}}/roles/
+COPY playbooks/ ${{HOME}}/playbooks/
+
+ENTRYPOINT ["/tini", "--", "/usr/local/bin/ansible-operator", "run", \\
+    "--watches-file=./watches.yaml", \\
+    "--reconcile-period=0s" \\
+    ]
+"""
+"""What projects of the Go operator say; only the image behind FROM is another one."""
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(tmp_path_factory.mktemp("images"))
+    try:
+        store.make_debian()
+        store.build(ROOT, BASE, "--target=base", f"--build-arg=DEBIAN={DEBIAN}")
+        yield store
+    finally:
+        store.remove()
+
+
+@pytest.fixture(scope="session")
+def base(store: Store) -> Image:
+    return store.unpack(BASE)
+
+
+@pytest.fixture(scope="session")
+def crate(store: Store, project: Path) -> Image:
+    return store.unpack(CRATE)
+
+
+@pytest.fixture(scope="session")
+def of_go(store: Store, project: Path) -> Image:
+    return store.unpack(GO)
+
+
+@pytest.fixture(scope="session")
+def project(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new project and both images of it: by `make docker-build`, and as projects of the Go operator build theirs."""
+    folder = tmp_path_factory.mktemp("project") / "crate-operator"
+    folder.mkdir()
+    for line in ("init --domain example.net", "create api --group store --kind Crate"):
+        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "roles/crate/tasks/main.yml").write_text(ROLE)
+    (folder / "Dockerfile.go").write_text(GO_DOCKERFILE)
+    parts = tmp_path_factory.mktemp("galaxy")
+    installed = next(Path(each, "kubernetes/core") for each in ansible_collections.__path__)
+    with galaxy.serve(galaxy.pack(installed, parts)) as address:
+        config = parts / "ansible.cfg"
+        config.write_text(f"[defaults]\nroles_path = /opt/ansible/roles\n[galaxy]\nserver = {address}\n")
+        mounts = {"/etc/ansible/ansible.cfg": config}
+        make = ["make", "docker-build", f"CONTAINER_TOOL={store.tool(mounts)}", f"BASE_IMAGE={BASE}", f"IMG={CRATE}"]
+        made = subprocess.run(make, cwd=folder, check=False, text=True, capture_output=True)
+        assert made.returncode == 0, made.stdout[-4000:] + made.stderr[-4000:]
+        store.build(folder, GO, f"--file={folder}/Dockerfile.go", mounts=mounts)
+    return folder

@@ -1,0 +1,88 @@
+"""The image that operators are built from, built for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.images import DEBIAN, Image, Store
+
+ROOT = Path(__file__).resolve().parents[3]
+MOST = 250 * 1024 * 1024
+"""Bytes that the image may have, unpacked."""
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("image"),
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(os.geteuid() != 0, reason="chroot and mount are for root"),
+]
+
+OLD = "localhost/ansible-operator-runner:2.18"
+
+
+def test_what_projects_say_after_from_finds_what_it_counts_on(base: Image) -> None:
+    assert base.config["User"] == "1001"
+    assert base.config["WorkingDir"] == "/opt/ansible"
+    assert {"HOME=/opt/ansible", "USER_NAME=ansible", "USER_UID=1001"} <= set(base.config["Env"])
+    run = ["/usr/local/bin/ansible-operator", "run", "--watches-file=./watches.yaml"]
+    assert base.config["Entrypoint"] == ["/tini", "--", *run]
+    assert (base.root / "etc/ansible/ansible.cfg").read_text().split("\n")[:2] == [
+        "[defaults]",
+        "roles_path = /opt/ansible/roles",
+    ]
+    assert base.run("id", "--user", "--name") == "ansible\n"
+    assert base.run("id", "--groups") == "0\n"
+    assert "ansible-core" in base.run("ansible-operator", "version")
+    for program in ("ansible-galaxy", "pip", "pip3", "python3", "curl", "ssh"):
+        assert base.run("sh", "-c", f"command -v {program}")
+
+
+def test_its_size_is_within_bounds(base: Image, record_property: Callable[[str, object], None]) -> None:
+    record_property("image, MiB unpacked", round(base.size / 2**20, 1))
+    assert base.size <= MOST
+
+
+def test_group_0_may_write_where_the_user_may_and_others_nowhere(base: Image) -> None:
+    home = base.root / "opt/ansible"
+    found = [home, *home.rglob("*")]
+    assert home / ".ansible/tmp" in found
+    for path in found:
+        told = path.stat()
+        assert (told.st_uid, told.st_gid) == (1001, 0)
+        assert (told.st_mode & stat.S_IRWXG) >> 3 == (told.st_mode & stat.S_IRWXU) >> 6
+        assert not told.st_mode & stat.S_IWOTH
+
+
+def test_nothing_of_the_machine_that_built_it_is_in_it(base: Image) -> None:
+    for left in ("etc/xdg/pip/pip.conf", "etc/apt/apt.conf.d/99machine", "run/authorities.crt"):
+        path = base.root / left
+        assert not path.exists() or path.read_bytes() == b"", "where a file was mounted, an empty one may stay"
+
+
+def test_its_bill_of_materials_names_what_is_installed_and_nothing_else(base: Image) -> None:
+    bill = json.loads((base.root / "usr/share/sbom/ansible-operator-runner.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    named = [component["purl"].partition("?")[0] for component in bill["components"] if "purl" in component]
+    debian = base.run("dpkg-query", "--show", "--showformat=${Package} ${Version}\\n").splitlines()
+    python = json.loads(base.run("pip", "list", "--format=json", "--disable-pip-version-check"))
+    assert len(named) == len(debian) + len(python)
+    assert {name.split("/", 1)[1].partition("@")[0] for name in named if name.startswith("pkg:deb/debian/")} == {
+        f"debian/{line.split()[0].replace('+', '%2B')}" for line in debian
+    }
+    assert {name for name in named if name.startswith("pkg:pypi/")} == {
+        f"pkg:pypi/{each['name'].lower().replace('_', '-')}@{each['version']}" for each in python
+    }
+    references = [component["bom-ref"] for component in bill["components"]]
+    assert len(references) == len(set(references))
+
+
+def test_a_second_image_carries_ansible_core_2_18(store: Store) -> None:
+    store.build(ROOT, OLD, "--target=base", f"--build-arg=DEBIAN={DEBIAN}", "--build-arg=ANSIBLE_CORE=2.18")
+    old = store.unpack(OLD)
+    assert "2.18." in old.run("ansible-operator", "version")
