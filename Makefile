@@ -8,6 +8,7 @@ WORKERS ?= 2
 # The sample operator's image, and what deploys it; see config/deploy.mk.
 IMG ?= example.com/memcached-operator:v0.0.1
 ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
+DIST ?= dist
 
 .PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long faults bench demo run build docs reference lock clean
 
@@ -69,8 +70,8 @@ run: setup ## Run the sample operator on the cluster of your KUBECONFIG
 # install, uninstall, deploy, undeploy and build-installer of the sample operator.
 include config/deploy.mk
 
-build: $(VENV)/.made-from ## Build wheel and source distribution into dist/
-	$(BIN)/python -m build --no-isolation
+build: $(VENV)/.made-from ## Build wheel and source distribution into DIST
+	$(BIN)/python -m build --no-isolation --outdir $(DIST)
 
 docs: $(VENV)/.made-from ## Build the book into build/docs
 	$(BIN)/mkdocs build --strict

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import newcomer
 
 # The same examples each time, and no limit of time: a slow machine is no failure. `make test-full` asks for many more.
 for name, examples in (("repeatable", 30), ("full", 500)):
@@ -25,3 +29,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
     for name, value in figures:
         terminalreporter.write_line(f"{name}: {value}")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is released, as `make build` makes it."""
+    return newcomer.build_wheel(tmp_path_factory.mktemp("dist"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from runner.devcluster import named
+from runner.devcluster.cluster import find_kubectl
 from runner.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
@@ -59,24 +60,29 @@ def _dev(arguments: argparse.Namespace) -> int:
     ended = threading.Event()
     before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with _control_plane(arguments.name) as (kubectl, environ):
+        with _control_plane(arguments.name) as (way, kubectl, environ):
             if not ended.is_set():
                 _install(kubectl, environ)
-            return 0 if ended.is_set() else _operate(arguments.flags, environ, ended)
+            return 0 if ended.is_set() else _operate(arguments.flags, way, environ, ended)
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
 @contextmanager
-def _control_plane(name: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """A cluster: its kubectl, and the environment that leads to it."""
+def _control_plane(name: str) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, str]]]:
+    """A cluster: how a user gets there, its kubectl, and the environment that leads to it."""
     if given := os.environ.get("KUBECONFIG"):
-        kubectl = shutil.which("kubectl")
+        if not any(Path(each).exists() for each in given.split(os.pathsep)):
+            raise ConfigError(
+                f"KUBECONFIG={given}: there is no such file; a control plane's own goes when it is ended. "
+                "`unset KUBECONFIG`, and `dev` starts one"
+            )
+        kubectl = find_kubectl(os.environ)
         if kubectl is None:
             raise ConfigError("KUBECONFIG is set, but there is no kubectl in PATH: install it, or unset KUBECONFIG")
         _say(f"Cluster:     that of KUBECONFIG={given}")
-        yield kubectl, os.environ
+        yield (f"On the cluster of KUBECONFIG={given}",), str(kubectl), os.environ
         return
     with named.foreground(os.environ, name, sys.stderr) as found:
         if found.facts is None:
@@ -85,7 +91,13 @@ def _control_plane(name: str) -> Iterator[tuple[str, Mapping[str, str]]]:
             )
         _say(f"Use it:      export KUBECONFIG={found.layout.kubeconfig}")
         _say(f"kubectl:     {found.facts['kubectl']}")
-        yield str(found.facts["kubectl"]), {**os.environ, "KUBECONFIG": str(found.layout.kubeconfig)}
+        both = f". {shlex.quote(str(found.layout.env))}"
+        _say(f"Or both:     {both}")
+        yield (
+            ("For kubectl, in another terminal:", both),
+            str(found.facts["kubectl"]),
+            {**os.environ, "KUBECONFIG": str(found.layout.kubeconfig)},
+        )
 
 
 def _install(kubectl: str, environ: Mapping[str, str]) -> None:
@@ -104,7 +116,7 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     _say(f"CRDs:        {files} of {_CRDS}")
 
 
-def _operate(flags: list[str], environ: Mapping[str, str], ended: threading.Event) -> int:
+def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
     """Run the operator until it ends or `ended` is set; return the exit code."""
     from runner.dev.board import Board  # noqa: PLC0415 - every command would wait for what it imports
     from runner.dev.screen import Screen  # noqa: PLC0415 - as above
@@ -120,7 +132,7 @@ def _operate(flags: list[str], environ: Mapping[str, str], ended: threading.Even
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:
-            screen = Screen(Board(), sys.stdout)
+            screen = Screen(Board(), sys.stdout, (*way, "Ctrl-C ends it all."))
             reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
             reading.start()
             while not ended.wait(1.0):

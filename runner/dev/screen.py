@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import urllib.request
+from collections.abc import Sequence
 from typing import TextIO
 
 from runner.dev.board import Board, samples
@@ -17,8 +18,9 @@ _PATIENCE = 1.0
 class Screen:
     """One thread takes lines in while another one refreshes."""
 
-    def __init__(self, board: Board, stream: TextIO) -> None:
+    def __init__(self, board: Board, stream: TextIO, header: Sequence[str] = ()) -> None:
         self._board = board
+        self._header = header  # on a terminal it covers what was said before, so that is to be in it
         self._stream = stream
         self._lock = threading.Lock()
         self._is_terminal = stream.isatty()
@@ -26,6 +28,7 @@ class Screen:
         """What the operator said last in words that are no log line."""
         if self._is_terminal:
             self._write(_OTHER_SCREEN)
+            self._draw()
 
     def take(self, line: str) -> None:
         """Take in a line of the operator's log."""
@@ -62,7 +65,10 @@ class Screen:
             return
         size = shutil.get_terminal_size()
         with self._lock:
-            lines = self._board.picture(size.columns)[: size.lines - 1]
+            # Left whole, for who copies it: the terminal breaks what is too long.
+            header = [*self._header, ""] if self._header else []
+            rows = sum(max(-(-len(line) // size.columns), 1) for line in header)
+            lines = [*header, *self._board.picture(size.columns)[: max(size.lines - 1 - rows, 0)]]
         self._write(_HOME_AND_CLEAR + "\n".join(lines) + "\n")
 
     def _write(self, text: str) -> None:

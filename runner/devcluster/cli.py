@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -96,6 +97,7 @@ def _present(found: named.Named, copy: Path | None, how: str) -> None:
     _say(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
     _say(f"Use it:      export KUBECONFIG={kubeconfig}")
     _say(f"kubectl:     {found.facts['kubectl']}")
+    _say(f"Or both:     . {shlex.quote(str(found.layout.env))}")
     _say(f"Logs:        {found.layout.logs}")
 
 

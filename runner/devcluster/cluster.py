@@ -284,6 +284,14 @@ def get_programs(environ: Mapping[str, str], progress: TextIO) -> Mapping[str, P
     return _provide(environ, progress, binaries.CONTROL_PLANE)
 
 
+def find_kubectl(environ: Mapping[str, str]) -> Path | None:
+    """Return the kubectl in PATH, else the control plane's where that is on this machine; nothing is got for it."""
+    found = shutil.which("kubectl", path=environ.get("PATH"))
+    return (
+        Path(found) if found else binaries.find(environ, binaries.this_machine(), binaries.CONTROL_PLANE).get("kubectl")
+    )
+
+
 def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
     """Return a helm client: the one in PATH, else one that is got like the control plane's programs."""
     found = shutil.which("helm", path=environ.get("PATH"))

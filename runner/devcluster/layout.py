@@ -54,6 +54,11 @@ class Layout:
         return self.run / "cluster.json"
 
     @property
+    def env(self) -> Path:
+        """What a shell reads to be led to the cluster, written once it is ready."""
+        return self.run / "env"
+
+    @property
     def exported(self) -> Path:
         """Holds the path of the kubeconfig's copy that the user asked for."""
         return self.run / "exported"

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.devcluster import kubeconfig, kwok, locks, pki, ports
+from runner.devcluster import kubeconfig, kwok, locks, pki, ports, shell
 from runner.devcluster.api import Api
 from runner.devcluster.components import SERVER_NAMES, Ports, arguments
 from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER, Layout
@@ -105,6 +105,7 @@ class Supervisor:
         self._start_kwok(api, chosen)
         api.apply(f"/api/v1/nodes/{kwok.NODE}", kwok.node())
         self._wait_for("a ready node and the default service account", lambda: usable(api))
+        kubectl = self.order.binaries["kubectl"]
         facts = {
             "name": self.order.name,
             "pid": os.getpid(),
@@ -113,10 +114,11 @@ class Supervisor:
             "kubeconfig": str(self.layout.kubeconfig),
             "logs": str(self.layout.logs),
             "run": str(self.layout.run),
-            "kubectl": self.order.binaries["kubectl"],
+            "kubectl": kubectl,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 2),
         }
+        kubeconfig.write(self.layout.env, shell.leading_to(self.layout.kubeconfig, Path(kubectl)))
         kubeconfig.write(self.layout.facts, json.dumps(facts))
         return facts
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from runner.devcluster.cluster import find_kubectl
 from runner.errors import ConfigError
 from runner.packaging import semver
 from runner.scaffold import project
@@ -74,10 +75,14 @@ def _text(given: str | None, folder: str) -> str:
             return Path(given).read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
-    kubectl = shutil.which(os.environ.get("KUBECTL", "kubectl"))
+    named = os.environ.get("KUBECTL")
+    kubectl = shutil.which(named) if named else find_kubectl(os.environ)
     if kubectl is None:
-        raise ConfigError("kubectl is not in PATH; install it, or give --manifests what `kustomize build` wrote")
-    done = _run([kubectl, "kustomize", folder])
+        raise ConfigError(
+            f"{named or 'kubectl'} is not in PATH; install it, or give --manifests what `kustomize build` wrote; "
+            "`ansible-operator cluster build` gets one too"
+        )
+    done = _run([str(kubectl), "kustomize", folder])
     if done.returncode:
         raise ConfigError(f"`kubectl kustomize {folder}` failed: {done.stderr.strip()}")
     return done.stdout

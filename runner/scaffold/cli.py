@@ -7,6 +7,7 @@ above prints them.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _PLUGINS = ("ansible", "ansible.sdk.operatorframework.io/v1", "ansible.sdk.operatorframework.io")
+
+_TO_BE_WRITTEN = re.compile(r"roles/\w+(?<!_finalizer)/tasks/main\.yml|playbooks/\w+\.yml")
+"""What `create api` leaves to the developer."""
 
 _INIT = """\
 Make this folder the project of an operator: watches.yaml, roles/, playbooks/, molecule/, config/ with what is deployed,
@@ -132,7 +136,10 @@ def _wanted(arguments: argparse.Namespace) -> api.Wanted:
 def _tell(written: tuple[list[str], list[str]], notes: list[str]) -> None:
     created, changed = written
     lines = [*(f"created  {path}" for path in created), *(f"changed  {path}" for path in changed)]
-    _say(*lines, *(f"Note: {note}" for note in notes))
+    # A role comes before the playbook that runs it: that is where the work is done.
+    empty = sorted((path for path in created if _TO_BE_WRITTEN.fullmatch(path)), reverse=True)
+    following = [f"Next: write tasks into {empty[0]}; `ansible-operator dev` runs them"] if empty else []
+    _say(*lines, *(f"Note: {note}" for note in notes), *following)
 
 
 def _say(*lines: str) -> None:

@@ -29,6 +29,18 @@ def test_elsewhere_than_on_a_terminal_each_line_is_told_once() -> None:
     assert shown.getvalue() == "watching example.com/v1, Kind=Thing\n"
 
 
+def test_a_terminal_shows_from_the_first_moment_how_to_get_there_even_where_it_is_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("LINES", "6")
+    shown = Terminal()
+    Screen(Board(), shown, ("For kubectl:", ". /home/somebody/with/a/long/name/env"))
+    picture = shown.getvalue().rpartition("\x1b[H\x1b[J")[2]
+    assert picture.splitlines()[:3] == ["For kubectl:", ". /home/somebody/with/a/long/name/env", ""]
+    assert len(picture.splitlines()) == 4  # the long one takes two rows
+
+
 def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "4")
@@ -36,8 +48,9 @@ def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.Monk
     screen = Screen(Board(), shown)
     screen.take(LINE)
     screen.close()
-    before, _, picture = shown.getvalue().partition("\x1b[H\x1b[J")
+    before, empty, picture = shown.getvalue().split("\x1b[H\x1b[J")
     assert before == "\x1b[?1049h\x1b[?25l"
+    assert "example.com/v1," not in empty
     assert picture.endswith("\x1b[?25h\x1b[?1049l")
     assert [line.split(" ")[0] for line in picture.splitlines()[:3]] == ["KIND", "example.com/v1,", ""]
 
@@ -59,9 +72,24 @@ def test_outside_of_a_project_it_says_where_to_go(
 def test_a_cluster_without_kubectl_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "watches.yaml").write_text("[]")
+    for name in ("watches.yaml", "kubeconfig"):
+        (tmp_path / name).write_text("[]")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", "somewhere")
+    monkeypatch.setenv("KUBECONFIG", "kubeconfig")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     assert main(["dev"]) == BAD_INPUT
     assert "there is no kubectl in PATH" in capsys.readouterr().err
+
+
+def test_a_kubeconfig_that_went_with_its_control_plane_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "watches.yaml").write_text("[]")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "gone:gone too")
+    assert main(["dev"]) == BAD_INPUT
+    told = capsys.readouterr().err
+    assert "KUBECONFIG=gone:gone too: there is no such file" in told
+    assert "unset KUBECONFIG" in told

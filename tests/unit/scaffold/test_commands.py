@@ -127,6 +127,19 @@ def test_what_is_generated_is_a_valid_operator(folder: Path, begun: Type, flags:
     assert (report.problems.errors, report.problems.warnings) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("flags", "where"),
+    [
+        ("--finalizer", "roles/memcached/tasks/main.yml"),
+        ("--generate-playbook", "playbooks/memcached.yml"),
+        ("--generate-playbook --generate-role", "roles/memcached/tasks/main.yml"),
+    ],
+)
+def test_it_says_where_the_work_goes_on(begun: Type, flags: str, where: str) -> None:
+    _, out, _ = begun(f"create api --group cache --kind Memcached {flags}")
+    assert out.endswith(f"\nNext: write tasks into {where}; `ansible-operator dev` runs them\n")
+
+
 def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
     (folder / "roles/memcached/tasks").mkdir(parents=True)
     (folder / "roles/memcached/tasks/main.yml").write_text("[]\n")

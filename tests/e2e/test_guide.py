@@ -1,0 +1,28 @@
+"""docs/guide.md, done as it is written: from an empty folder to a released operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.guide import results
+from bench.results import show
+from tests.newcomer import arriving
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.xdist_group("molecule")
+def test_a_newcomer_gets_from_an_empty_folder_to_a_chart_and_a_bundle_by_what_the_guide_says(
+    tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with arriving(home, wheel) as newcomer:
+        newcomer.follow()
+    assert newcomer.figures is not None
+    with capsys.disabled():
+        for each in results(newcomer.figures):
+            show(each)
+    assert newcomer.figures.commands <= 5
