@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import newcomer
-
 # The same examples each time, and no limit of time: a slow machine is no failure. `make test-full` asks for many more.
 for name, examples in (("repeatable", 30), ("full", 500)):
     settings.register_profile(
@@ -34,4 +32,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is released, as `make build` makes it."""
-    return newcomer.build_wheel(tmp_path_factory.mktemp("dist"))
+    from tests.newcomer import build_wheel  # noqa: PLC0415 - few tests need it
+
+    return build_wheel(tmp_path_factory.mktemp("dist"))

@@ -105,15 +105,21 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     if not files:
         _say(f"CRDs:        none in {_CRDS}; the operator waits for its kinds")
         return
-    apply = ["apply", "--server-side", "--force-conflicts", "--filename", str(_CRDS)]
-    wait = ["wait", "--for=condition=Established", "--timeout=30s", "--filename", str(_CRDS)]
-    for arguments in (apply, wait):
-        done = subprocess.run(
-            [kubectl, *arguments], env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        if done.returncode:
-            raise OperatorError(f"`kubectl {' '.join(arguments)}` failed: {done.stdout.strip()}")
+    crds = ("--filename", str(_CRDS))
+    _kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
+    _kubectl(kubectl, environ, "wait", "--for=condition=Established", "--timeout=30s", *crds)
+    # An established kind answers "later" for a second: kubectl asks again, while the operator would tell of trouble.
+    names = _kubectl(kubectl, environ, "get", "--output=name", *crds).split()
+    kinds = ",".join(name.rpartition("/")[2] for name in names)
+    _kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
     _say(f"CRDs:        {files} of {_CRDS}")
+
+
+def _kubectl(kubectl: str, environ: Mapping[str, str], *arguments: str) -> str:
+    done = subprocess.run([kubectl, *arguments], env=environ, check=False, text=True, capture_output=True)
+    if done.returncode:
+        raise OperatorError(f"`kubectl {' '.join(arguments)}` failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:

@@ -21,6 +21,7 @@ def test_a_newcomer_gets_from_an_empty_folder_to_a_chart_and_a_bundle_by_what_th
     home.mkdir()
     with arriving(home, wheel) as newcomer:
         newcomer.follow()
+    assert not list(home.glob(".local/state/ansible-operator/clusters/*/run")), "a control plane was left"
     assert newcomer.figures is not None
     with capsys.disabled():
         for each in results(newcomer.figures):

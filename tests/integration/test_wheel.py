@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import newcomer
 
 
 @pytest.mark.full
-def test_a_project_is_made_checked_and_packed_with_nothing_but_the_wheel(tmp_path: Path) -> None:
+def test_a_project_is_made_checked_and_packed_with_nothing_but_the_wheel(tmp_path: Path, wheel: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
     def run(*command: str | Path, cwd: Path = tmp_path) -> str:
@@ -24,15 +24,10 @@ def test_a_project_is_made_checked_and_packed_with_nothing_but_the_wheel(tmp_pat
         assert done.returncode == 0, f"{command}:\n{done.stdout}"
         return done.stdout
 
-    build = ("-m", "build", "--wheel", "--no-isolation", f"--outdir={tmp_path}")
-    run(sys.executable, *build, cwd=ROOT)
-    (wheel,) = tmp_path.glob("*.whl")
     venv.create(tmp_path / "venv", symlinks=True)
     python = tmp_path / "venv/bin/python"
-    core = ".".join(run(sys.executable, "-c", "import ansible.release as r; print(r.__version__)").split(".")[:2])
     uv = Path(sys.executable).with_name("uv")
-    locked = ("--constraint", ROOT / f"requirements/core-{core}.txt")
-    run(uv, "pip", "install", "--quiet", "--python", python, *locked, wheel)
+    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", newcomer.locked(), wheel)
 
     command = tmp_path / "venv/bin/ansible-operator"
     project = tmp_path / "shop-operator"
