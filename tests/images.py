@@ -31,6 +31,26 @@ _LEFT_OUT = ("doc", "info", "locale", "man")
 """Of /usr/share: what the published slim images of Debian leave out too."""
 
 
+def hindrance() -> str:
+    """Say why this machine lets nobody build or start an image here; empty where it does."""
+    if os.geteuid() != 0:
+        return "chroot and mount are for root"
+    mount = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "sh",
+        "-c",
+        "mount -t tmpfs tmpfs /proc && mount -t proc proc /proc",
+    ]
+    try:
+        tried = subprocess.run(mount, check=False, text=True, stdin=subprocess.DEVNULL, capture_output=True)
+    except FileNotFoundError:
+        return ""  # util-linux comes with the other programs
+    return f"root may not mount here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
 @dataclass(frozen=True)
 class Image:
     """What a built image says of itself, and its unpacked files."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.images import DEBIAN, Image, Store
+from tests.images import DEBIAN, Image, Store, hindrance
 
 ROOT = Path(__file__).resolve().parents[3]
 MOST = 250 * 1024 * 1024
@@ -20,7 +19,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(os.geteuid() != 0, reason="chroot and mount are for root"),
+    pytest.mark.skipif(bool(why := hindrance()), reason=why),
 ]
 
 OLD = "localhost/ansible-operator-runner:2.18"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from runner.devcluster import DevCluster
-from tests.images import Image, stop
+from tests.images import Image, hindrance, stop
 
 PATIENCE = 120.0
 SYSTEM = "crate-operator-system"
@@ -30,7 +29,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(os.geteuid() != 0, reason="chroot and mount are for root"),
+    pytest.mark.skipif(bool(why := hindrance()), reason=why),
 ]
 
 
