@@ -191,7 +191,7 @@ class World:
     sizes: dict[str, int] = field(default_factory=dict)
     """Objects that are wanted, and the size that each is to have."""
     deleted: set[str] = field(default_factory=set)
-    """Uids of objects that were deleted."""
+    """Uids of objects that were deleted with their finalizer on them."""
 
     @property
     def life(self) -> Life:
@@ -283,7 +283,10 @@ class World:
         elif "deletionTimestamp" in found["metadata"]:
             return
         elif lot < 0.15:
-            self.deleted.add(found["metadata"]["uid"])
+            # Not where it has none yet: what is deleted while a finalizer is put on it may go without, whoever puts it
+            # (https://github.com/kubernetes/kubernetes/issues/77988).
+            if _FINALIZER in found["metadata"].get("finalizers", ()):
+                self.deleted.add(found["metadata"]["uid"])
             self.sizes.pop(name, None)
             self.ask(lambda: self.things.delete(name))
         else:
