@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from runner import devcluster as clusters
+
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 TASKS = "roles/basket/tasks/main.yml"
@@ -29,6 +31,19 @@ MAKE = """\
       data:
         content: "{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}"
 """
+
+NOTED = """\
+#!/bin/sh
+echo "$(basename "$0") $*" >>"$0".said
+"""
+DOCKER = NOTED
+KIND = (
+    NOTED
+    + """\
+if [ "$1 $2" = "create cluster" ]; then cp {cluster} "$KUBECONFIG"; fi
+"""
+)
+"""What cannot run without containers: an image is built and loaded nowhere, and the cluster that is made is there."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +68,11 @@ class Project:
             stderr=subprocess.STDOUT,
         )
 
-    def molecule(self, command: str, outcome: int = 0) -> dict[str, bool]:
+    def molecule(self, command: str, outcome: int = 0, scenario: str = "default") -> dict[str, bool]:
         """Run a command of molecule, which must end so, and return which actions succeeded."""
-        done = self.sh("molecule", command)
+        done = self.sh("molecule", command, f"--scenario-name={scenario}")
         details = done.stdout.rpartition("DETAILS")[2].partition("SCENARIO RECAP")[0]
-        lines = [line.removeprefix("default > ").partition(": ") for line in details.splitlines() if " > " in line]
+        lines = [line.removeprefix(f"{scenario} > ").partition(": ") for line in details.splitlines() if " > " in line]
         assert bool(done.returncode) == bool(outcome), done.stdout
         return {action: "Successful" in result for action, _, result in lines}
 
@@ -125,3 +140,48 @@ def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Pr
     told = generated.sh("molecule", "verify")
     assert told.returncode
     assert "See that its last run found nothing wrong" in told.stdout
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("molecule")
+def test_the_scenario_with_containers_passes_but_for_docker_and_kind(generated: Project, tmp_path: Path) -> None:
+    with clusters.start(name="kind") as cluster:
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        for name, text in (("docker", DOCKER), ("kind", KIND.format(cluster=cluster.kubeconfig))):
+            (programs / name).write_text(text, encoding="utf-8")
+            (programs / name).chmod(0o755)
+        generated.environ["PATH"] = os.pathsep.join(
+            [str(programs), str(cluster.kubectl.parent), generated.environ["PATH"]]
+        )
+        with _in_place_of_the_pod(generated, cluster.kubeconfig, tmp_path):
+            actions = ["syntax", "create", "prepare", "converge", "verify", "destroy"]
+            assert generated.molecule("test", scenario="kind") == dict.fromkeys(actions, True)
+        name, image = "molecule-shop-operator", "localhost/shop-operator:testing"
+        assert (programs / "docker.said").read_text() == f"docker build --tag={image} {generated.folder}\n"
+        assert (programs / "kind.said").read_text().splitlines() == [
+            "kind get clusters",
+            f"kind create cluster --name={name} --wait=120s",
+            f"kind load docker-image --name={name} {image}",
+            f"kind delete cluster --name={name}",
+        ]
+
+
+@contextlib.contextmanager
+def _in_place_of_the_pod(project: Project, kubeconfig: str | Path, folder: Path) -> Iterator[None]:
+    """Run the operator of the Deployment whose pod kwok plays."""
+    flags = ("--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=0")
+    command = (
+        str(BIN / "ansible-operator"),
+        "run",
+        f"--kubeconfig={kubeconfig}",
+        f"--runner-dir={folder}/runs",
+        *flags,
+    )
+    with (folder / "operator.log").open("wb") as log:
+        operator = subprocess.Popen(command, cwd=project.folder, env=project.environ, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            operator.terminate()
+            operator.wait(60)
