@@ -39,6 +39,9 @@ a line for whatever happens. Ctrl-C ends all of it. No containers are needed.
 Flags of `ansible-operator run` may follow behind `--`.
 """
 
+AS_DEPLOYED = {"ANSIBLE_GATHERING": "explicit"}
+"""Variables that config/manager sets: a role that needs facts is to miss them here already, not in the cluster."""
+
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `dev`."""
@@ -134,7 +137,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
         _say("End it:      Ctrl-C")
         process = subprocess.Popen(
             # A session of its own: Ctrl-C is ours, and told to it once.
-            command, env=environ, start_new_session=True, text=True, errors="replace",
+            command, env={**AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:

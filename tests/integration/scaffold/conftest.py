@@ -37,7 +37,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sh(project: Path, devcluster: clusters.DevCluster) -> Sh:
     """Run a command in the project, as a user whose kubeconfig and PATH lead to the cluster and to us."""
     path = os.pathsep.join([str(BIN), str(devcluster.kubectl.parent), os.environ["PATH"]])
-    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}
+    # The make that runs these tests is none of the user's.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environ = {**kept, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}
 
     def run(*command: str, check: bool = True) -> str:
         done = subprocess.run(

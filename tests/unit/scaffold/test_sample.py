@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from argparse import Namespace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from runner import cli, settings
+from runner.dev.cli import AS_DEPLOYED
 from runner.packaging import deployments
 
 ROOT = Path(__file__).parents[3]
@@ -68,3 +70,22 @@ def test_the_pod_is_given_longer_than_the_operator_takes_to_end(generated: dict[
         given = {name.replace("-", "_"): [value or "true"] for name, _, value in flags}
         taken = settings.from_args(Namespace(**given), {}).settings.graceful_shutdown_timeout
         assert deployments.pod(deployment)["terminationGracePeriodSeconds"] >= taken + 13
+
+
+def test_facts_are_gathered_alike_wherever_the_operator_runs(generated: dict[str, str], tmp_path: Path) -> None:
+    manager = list(yaml.safe_load_all(generated["config/manager/manager.yaml"]))[-1]
+    (deployed,) = (
+        {each["name"]: each["value"]} for each in deployments.container(manager)["env"] if each["name"] in AS_DEPLOYED
+    )
+    assert deployed == AS_DEPLOYED
+    (play,) = yaml.safe_load(generated["molecule/default/create.yml"])
+    assert [task["environment"] for task in play["tasks"] if "environment" in task] == [deployed]
+    for path, text in generated.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    for environ, value in (({}, "explicit"), ({"ANSIBLE_GATHERING": "implicit"}, "implicit")):
+        make = ["make", "run", "ANSIBLE_OPERATOR=echo $$ANSIBLE_GATHERING"]
+        done = subprocess.run(
+            make, cwd=tmp_path, env={"PATH": os.environ["PATH"], **environ}, check=True, capture_output=True, text=True
+        )
+        assert done.stdout.splitlines()[-1] == f"{value} run"
