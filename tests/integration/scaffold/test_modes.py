@@ -17,7 +17,7 @@ import yaml
 from runner import devcluster as clusters
 from runner.devcluster import cluster
 from tests.integration.scaffold import installed
-from tests.integration.scaffold.conftest import BIN, Sh
+from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import Json, eventually, get
 
 pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]
@@ -83,17 +83,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sh(project: Path, devcluster: clusters.DevCluster) -> Iterator[Sh]:
     """Run a command in the project, as an administrator; the namespaces of the tests are there."""
     helm = cluster.get_helm(os.environ, sys.stderr)
-    path = os.pathsep.join([str(BIN), str(devcluster.kubectl.parent), str(helm.parent), os.environ["PATH"]])
     own = {f"HELM_{each}_HOME": str(project.parent / each) for each in ("CACHE", "CONFIG", "DATA")}
-    environ = {**os.environ, **own, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}
-
-    def run(*command: str, check: bool = True) -> str:
-        done = subprocess.run(
-            command, cwd=project, env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert not check or done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
-        return done.stdout
-
+    run = shell(project, devcluster, own, helm)
     for each in PLACES:
         run("kubectl", "create", "namespace", each)
     yield run
