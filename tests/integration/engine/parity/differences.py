@@ -66,7 +66,15 @@ class Extra:
     why: str
 
 
-MAY_DIFFER: tuple[Field | Text | Unordered | Extra, ...] = (
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Lines of a file (`path` is the end of its path) that may have a carriage return at their ends or not."""
+
+    path: str
+    why: str
+
+
+MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     # Times
     Field("duration", _NUMBER, "seconds"),
     Field("delta", f'"{_SPAN}"', "time that a command took"),
@@ -116,6 +124,12 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra, ...] = (
     Text(r"(?<=<temporary>/)\.[0-9a-z_]{8}(?= TO )", "temporary", "the same, as -vvv shows it"),
     Field("_original_basename", r'"\.[0-9a-z_]{8}"', "the same, as copy and template pass it on"),
     Field("stream_name", '"[0-9]+"', "number of an open file, by which Python names a stream that it opened by number"),
+    # Line ends
+    Ends(
+        "/stdout",
+        "what stands between two events ansible-runner writes with the terminal's ends of lines where it has read it "
+        "alone, and without where it has read it with the next event",
+    ),
     # Depth
     Text(
         r"(?<=Previous line repeated )[0-9]+", "depth", "what is left of the stack for a module that recurses for ever"
@@ -168,6 +182,9 @@ _TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER 
 _UNORDERED = "|".join(rule.name for rule in MAY_DIFFER if isinstance(rule, Unordered))
 
 
+_ENDS = tuple(rule.path for rule in MAY_DIFFER if isinstance(rule, Ends))
+
+
 _EXTRAS = tuple(rule for rule in MAY_DIFFER if isinstance(rule, Extra))
 
 
@@ -188,7 +205,8 @@ def differences(cold: Mapping[str, Any], other: Mapping[str, Any], *, any_order:
 
     With `any_order` the tasks of several hosts may interleave in any way: each host's own events keep their order.
     """
-    sides = [_Same().of(_by_host(value) if any_order else value) for value in (cold, other)]
+    bare = (_without_ends(value) for value in (cold, other))
+    sides = [_Same().of(_by_host(value) if any_order else value) for value in bare]
     first, second = sides
     streams = [[_label(event) for event in side["events"]] for side in sides]
     if streams[0] != streams[1]:
@@ -196,6 +214,14 @@ def differences(cold: Mapping[str, Any], other: Mapping[str, Any], *, any_order:
         ends = _differing(first["result"], second["result"], "result")
         return "\n".join(["The event streams differ:", *stream, *ends])
     return "\n".join(_limited(list(_differing(first, second, ""))))
+
+
+def _without_ends(value: Mapping[str, Any]) -> dict[str, Any]:
+    files = {path: dict(look) for path, look in value["files"].items()}
+    for path, look in files.items():
+        if path.endswith(_ENDS) and isinstance(look.get("content"), list):
+            look["content"] = [str(line).removesuffix("\r") for line in look["content"]]
+    return {**value, "files": files}
 
 
 def _by_host(value: Mapping[str, Any]) -> dict[str, Any]:
