@@ -189,6 +189,7 @@ def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[s
         "--proxy-port=0",
         "--health-probe-bind-address=127.0.0.1:0",
         "--user-metrics-port=0",
+        "--ui-bind-address=0",  # as in a cluster: a page to look at remembers runs of each object
         "--metrics-bind-address=127.0.0.1:0",
         "--log-format=json",
         "--log-level=debug",
