@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 from runner.devcluster.cluster import get_helm, get_programs
@@ -43,9 +44,7 @@ def build_wheel(folder: Path) -> Path:
 
 def locked() -> Path:
     """Return the versions that this environment was made of."""
-    asked = [sys.executable, "-c", "import ansible.release as r; print(r.__version__)"]
-    version = subprocess.run(asked, check=True, text=True, capture_output=True).stdout
-    return ROOT / f"requirements/core-{'.'.join(version.split('.')[:2])}.txt"
+    return ROOT / f"requirements/core-{'.'.join(version('ansible-core').split('.')[:2])}.txt"
 
 
 @dataclass(frozen=True, slots=True)

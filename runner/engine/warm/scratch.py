@@ -28,7 +28,7 @@ def make(folder: Path) -> Path:
     try:
         (scratch / TMPDIR).mkdir(mode=0o700)
     except OSError:
-        remove(scratch)
+        scratch.rmdir()  # takes no descriptor, as removing whole folders does
         raise
     return scratch
 
