@@ -41,6 +41,15 @@ def test_the_api_server_and_the_node_are_told_their_ports() -> None:
     assert _PORTS.url == "https://127.0.0.1:20001"
 
 
+def test_the_node_is_waited_for_longer_than_kwok_lets_it_be_silent() -> None:
+    # kwok 0.7's stage `node-heartbeat-with-lease`: 600 s, up to 610 s with its jitter. It is used where no lease is.
+    silent = 610
+    (grace,) = [flag for flag in arguments(_PORTS, ())["kube-controller-manager"] if "node-monitor-grace" in flag]
+    hours = re.fullmatch(r"--node-monitor-grace-period=(\d+)h", grace)
+    assert hours is not None
+    assert int(hours[1]) * 3600 > 10 * silent
+
+
 def test_kwok_answers_for_every_pod() -> None:
     layout = Layout(Path("/clusters/mine"))
     documents = {document["kind"]: document for document in yaml.safe_load_all(kwok.configuration(layout))}
