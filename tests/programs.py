@@ -17,6 +17,7 @@ from typing import TextIO
 from runner.devcluster import folders, locks
 from runner.devcluster.cluster import get_actionlint, get_helm
 from runner.errors import ClusterError
+from tests import mariadb
 
 
 def get_promtool(environ: Mapping[str, str], progress: TextIO) -> Path:
@@ -92,6 +93,12 @@ def get_image_builders(progress: TextIO) -> None:
         _install(("buildah", "mmdebstrap", "util-linux"), "tests of the image", progress)
 
 
+def get_database(progress: TextIO) -> None:
+    """Have MariaDB's server and clients. Raises ClusterError where they cannot be had."""
+    if not all(map(shutil.which, map(mariadb.find, ("mariadbd", "mariadb-install-db", "mariadb-dump")))):
+        _install(("mariadb-server-core", "mariadb-client"), "tests of examples", progress)
+
+
 def _install(packages: tuple[str, ...], why: str, progress: TextIO) -> None:
     install = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "-q", "--no-install-recommends", *packages]
     named = " and ".join(packages)
@@ -119,5 +126,6 @@ if __name__ == "__main__":
             get(os.environ, sys.stderr)
         get_browser(sys.stderr)
         get_image_builders(sys.stderr)
+        get_database(sys.stderr)
     except ClusterError as error:
         sys.exit(str(error))
