@@ -10,56 +10,39 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import cli, settings
+from runner import settings
 from runner.dev.cli import AS_DEPLOYED
 from runner.packaging import deployments
+from tests.generated import foreign_files, generate, missing_files, missing_lines
 
 ROOT = Path(__file__).parents[3]
 OWN = (
     *("Makefile", "Dockerfile", "README.md", ".ansible-lint", ".gitignore", ".dockerignore", ".yamllint"),
-    *("roles", "config/samples/cache_v1alpha1_memcached.yaml"),
+    *("roles/*", "config/samples/cache_v1alpha1_memcached.yaml"),
 )
 """Of the repository, which is more than the sample; and what the roles do."""
+COMMANDS = (
+    "init --domain example.com",
+    "create api --group cache --version v1alpha1 --kind Memcached --generate-role --finalizer",
+)
 
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("sample") / "memcached-operator"
-    folder.mkdir()
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        assert cli.main(["init", "--domain", "example.com"]) == 0
-        line = "create api --group cache --version v1alpha1 --kind Memcached --generate-role --finalizer"
-        assert cli.main(line.split()) == 0
-    finally:
-        os.chdir(before)
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return generate(folder, [line.split() for line in COMMANDS])
 
 
 def test_the_sample_has_every_generated_file(generated: dict[str, str]) -> None:
-    of_sample = [path for path in generated if not path.endswith(".gitkeep") and path not in OWN]
-    assert [path for path in of_sample if not (ROOT / path).is_file()] == []
+    assert missing_files(ROOT, generated) == []
 
 
 def test_the_sample_has_every_generated_line_in_its_order(generated: dict[str, str]) -> None:
-    missing = []
-    for path, text in generated.items():
-        if path in OWN or path.split("/")[0] in OWN or path.endswith(".gitkeep"):
-            continue
-        lines = iter((ROOT / path).read_text().splitlines())
-        missing += [f"{path}: {line}" for line in text.splitlines() if line not in lines]
-    assert missing == []
+    assert missing_lines(ROOT, generated, OWN) == []
 
 
 def test_config_and_molecule_of_the_sample_hold_nothing_that_is_not_generated(generated: dict[str, str]) -> None:
-    own = [
-        str(path.relative_to(ROOT))
-        for folder in ("config", "molecule")
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and str(path.relative_to(ROOT)) not in generated
-    ]
-    assert own == []
+    assert foreign_files(ROOT, generated, ()) == []
 
 
 def test_the_pod_is_given_longer_than_the_operator_takes_to_end(generated: dict[str, str]) -> None:

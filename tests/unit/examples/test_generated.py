@@ -1,0 +1,113 @@
+"""Each folder of examples/ is what the commands in its README generate, plus its own lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.generated import ReadmeError, commands_of, foreign_files, generate, missing_files, missing_lines
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
+OWN = (
+    *("README.md", "roles/*", "playbooks/*", "molecule/default/tasks/*"),
+    *("config/samples/*_*.yaml", "config/crd/bases/*"),
+)
+"""What every example says itself: what it is, what runs, which fields its kinds have, and what they are to come to."""
+OWN_OF: dict[str, dict[str, str]] = {}
+"""What one example says itself beside that: for each folder, paths and why they differ from what is generated."""
+
+
+@pytest.fixture(scope="module", params=EXAMPLES)
+def example(request: pytest.FixtureRequest) -> Path:
+    return ROOT / "examples" / str(request.param)
+
+
+@pytest.fixture(scope="module")
+def generated(example: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    name = yaml.safe_load((example / "PROJECT").read_text())["projectName"]
+    commands = commands_of((example / "README.md").read_text(), name)
+    return generate(tmp_path_factory.mktemp(example.name) / name, commands)
+
+
+def test_each_folder_and_each_page_of_an_example_is_looked_at() -> None:
+    """Else nothing would be compared where a README has gone, or a folder is called otherwise than its page."""
+    folders = [path.name for path in (ROOT / "examples").glob("*") if path.is_dir()]
+    pages = [path.stem for path in (ROOT / "docs/examples").glob("*.md")]
+    assert {*folders, *pages} - {"memcached"} == {*EXAMPLES}
+    assert OWN_OF.keys() <= {*EXAMPLES}
+
+
+def test_an_example_has_every_generated_file(example: Path, generated: dict[str, str]) -> None:
+    assert missing_files(example, generated) == []
+
+
+def test_an_example_has_every_generated_line_in_its_order(example: Path, generated: dict[str, str]) -> None:
+    assert missing_lines(example, generated, (*OWN, *OWN_OF.get(example.name, {}))) == []
+
+
+def test_config_and_molecule_of_an_example_hold_nothing_foreign(example: Path, generated: dict[str, str]) -> None:
+    assert foreign_files(example, generated, (*OWN, *OWN_OF.get(example.name, {}))) == []
+
+
+def test_what_an_example_is_said_to_say_itself_it_does(example: Path, generated: dict[str, str]) -> None:
+    told = OWN_OF.get(example.name, {})
+    for path in told:
+        others = (*OWN, *(each for each in told if each != path))
+        assert missing_lines(example, generated, others) + foreign_files(example, generated, others) != [], path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    folder = tmp_path_factory.mktemp("small") / "shop-operator"
+    return folder, generate(folder, [["init", "--domain", "example.com"]])
+
+
+def test_a_project_that_was_just_generated_differs_in_nothing(small: tuple[Path, dict[str, str]]) -> None:
+    assert len(small[1]) > 30
+    assert missing_files(*small) + missing_lines(*small, ()) + foreign_files(*small, ()) == []
+
+
+def test_what_was_taken_away_moved_or_added_is_named(small: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    texts = {"Makefile": "a\nb\n", "config/a.yaml": "a\n", "roles/.gitkeep": ""}
+    for path, text in (("Makefile", "b\nown\na\n"), ("config/b.yaml", ""), ("molecule/c/d.yml", "")):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert missing_files(tmp_path, texts) == ["config/a.yaml"]
+    assert missing_lines(tmp_path, texts, ()) == ["Makefile: b", "config/a.yaml: a"]
+    assert missing_lines(tmp_path, texts, ("config/*", "Makefile")) == []
+    assert foreign_files(tmp_path, texts, ()) == ["config/b.yaml", "molecule/c/d.yml"]
+    assert foreign_files(tmp_path, texts, ("molecule/*",)) == ["config/b.yaml"]
+
+
+def test_the_commands_are_those_of_the_one_block_that_makes_the_project() -> None:
+    text = """
+```sh
+ansible-operator dev
+```
+
+```sh
+mkdir shop-operator && cd shop-operator
+ansible-operator init --domain example.com
+ansible-operator create api --group shop \\
+  --version v1 --kind 'Shop'
+```
+"""
+    init, kind = ["init", "--domain", "example.com"], ["create", "api", "--group", "shop", "--version", "v1"]
+    assert commands_of(text, "shop-operator") == [init, [*kind, "--kind", "Shop"]]
+
+
+@pytest.mark.parametrize(
+    "readme",
+    [
+        "```sh\nansible-operator dev\n```\n",
+        "```sh\nansible-operator init\n```\n\n```sh\nansible-operator create api\n```\n",
+        "```sh\nansible-operator init\nansible-operator generate crds\n```\n",
+        "```sh\nmkdir other && cd other\nansible-operator init\n```\n",
+    ],
+)
+def test_commands_that_are_not_told_in_one_block_alone_are_refused(readme: str) -> None:
+    with pytest.raises(ReadmeError, match=r"block"):
+        commands_of(readme, "shop-operator")
