@@ -6,17 +6,15 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from runner import devcluster as clusters
+from tests.integration.scaffold.developer import BIN, STEPS, Project, of_a_developer
 
 ROOT = Path(__file__).resolve().parents[3]
-BIN = Path(sys.executable).parent
 TASKS = "roles/basket/tasks/main.yml"
 MAKE = """\
 ---
@@ -46,49 +44,8 @@ if [ "$1 $2" = "create cluster" ]; then cp {cluster} "$KUBECONFIG"; fi
 """What cannot run without containers: an image is built and loaded nowhere, and the cluster that is made is there."""
 
 
-@dataclass(frozen=True)
-class Project:
-    """A project of a developer who has molecule."""
-
-    folder: Path
-    environ: dict[str, str]
-
-    def write(self, tasks: str) -> None:
-        (self.folder / TASKS).write_text(tasks, encoding="utf-8")
-
-    def sh(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environ,
-            check=False,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-
-    def molecule(self, command: str, outcome: int = 0, scenario: str = "default") -> dict[str, bool]:
-        """Run a command of molecule, which must end so, and return which actions succeeded."""
-        done = self.sh("molecule", command, f"--scenario-name={scenario}")
-        details = done.stdout.rpartition("DETAILS")[2].partition("SCENARIO RECAP")[0]
-        lines = [line.removeprefix(f"{scenario} > ").partition(": ") for line in details.splitlines() if " > " in line]
-        assert bool(done.returncode) == bool(outcome), done.stdout
-        return {action: "Successful" in result for action, _, result in lines}
-
-
-@contextlib.contextmanager
-def _of_a_developer(folder: Path, name: str) -> Iterator[Project]:
-    environ = {
-        key: value for key, value in os.environ.items() if not key.startswith(("KUBECONFIG", "K8S_", "ANSIBLE_"))
-    }
-    environ |= {"PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]), "NO_COLOR": "1", "COLUMNS": "200"}
-    made = Project(folder, environ | {"MOLECULE_EPHEMERAL_DIRECTORY": f"{folder}-molecule"})
-    try:
-        yield made
-    finally:
-        made.molecule("destroy")
-    assert f"molecule-{name}: running" not in made.sh("ansible-operator", "cluster", "status").stdout
+def write(project: Project, tasks: str) -> None:
+    (project.folder / TASKS).write_text(tasks, encoding="utf-8")
 
 
 @pytest.fixture
@@ -99,7 +56,7 @@ def sample(tmp_path: Path) -> Iterator[Project]:
     shutil.copy(ROOT / "watches.yaml", folder)
     for part in ("roles", "playbooks", "config", "molecule"):
         shutil.copytree(ROOT / part, folder / part)
-    with _of_a_developer(folder, folder.name) as project:
+    with of_a_developer(folder) as project:
         yield project
 
 
@@ -110,27 +67,26 @@ def generated(tmp_path: Path) -> Iterator[Project]:
     folder.mkdir()
     for line in ("init --domain example.org", "create api --group shop --kind Basket --finalizer"):
         subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    with _of_a_developer(folder, folder.name) as project:
+    with of_a_developer(folder) as project:
         yield project
 
 
 @pytest.mark.full
 @pytest.mark.xdist_group("molecule")
 def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
-    actions = ["syntax", "create", "prepare", "converge", "idempotence", "verify", "cleanup", "destroy"]
-    assert sample.molecule("test") == dict.fromkeys(actions, True)
+    assert sample.molecule("test") == dict.fromkeys(STEPS, True)
 
 
 @pytest.mark.full
 @pytest.mark.xdist_group("molecule")
 def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
-    generated.write(MAKE)
+    write(generated, MAKE)
     generated.molecule("converge")
     told = generated.sh("molecule", "idempotence")
     assert told.returncode
     assert "Say that each run changes something" in told.stdout.rpartition("Idempotence test failed")[2]
 
-    generated.write("---\n- name: Fail\n  ansible.builtin.fail:\n    msg: broken on purpose\n")
+    write(generated, "---\n- name: Fail\n  ansible.builtin.fail:\n    msg: broken on purpose\n")
     status = generated.sh("ansible-operator", "cluster", "status").stdout
     kubectl = status.partition("molecule-shop-operator: running")[2].partition("kubectl")[2].split()[0]
     kubeconfig = f"--kubeconfig={generated.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/kubeconfig"

@@ -1,0 +1,245 @@
+"""Operators of `examples/`, deployed as their README says, on the real control plane.
+
+`install("mysql")` copies the example and does `make deploy`. `start()` runs the operator as its pod would, with the
+pod's flags, variables and token, so exactly with the rights of `config/rbac`. `remove()` does `make undeploy` and holds
+that nothing is left. Objects are read and written by the administrator, straight at the API server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner import devcluster as clusters
+from runner.devcluster import cluster
+from tests import mariadb as databases
+from tests.integration.operator.conftest import Api
+from tests.integration.scaffold import installed
+from tests.integration.scaffold.conftest import Sh, shell
+from tests.integration.scaffold.installed import Json, eventually
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+MERGE = "application/merge-patch+json"
+
+
+@dataclass
+class Objects:
+    """The objects of one kind; those of no namespace where it is empty."""
+
+    api: Api
+    path: str
+
+    def get(self, name: str) -> Json:
+        """Return the object; {} where there is none."""
+        found: Json = self.api.call("GET", f"{self.path}/{name}") or {}
+        return found
+
+    def all(self, selector: str = "") -> list[Json]:
+        found: list[Json] = self.api.call("GET", f"{self.path}?labelSelector={selector}")["items"]
+        return found
+
+    def create(self, body: Mapping[str, Any]) -> Json:
+        created: Json = self.api.call("POST", self.path, body)
+        return created
+
+    def merge(self, name: str, body: Mapping[str, Any], subresource: str = "") -> None:
+        path = f"{self.path}/{name}" + (f"/{subresource}" if subresource else "")
+        self.api.call("PATCH", path, body, MERGE)
+
+    def delete(self, name: str) -> None:
+        """Ask for its deletion, and do not wait."""
+        self.api.call("DELETE", f"{self.path}/{name}")
+
+    def await_gone(self, name: str) -> None:
+        eventually(lambda: self.get(name) == {}, f"{name} to go; it is {self.get(name)}")
+
+
+@dataclass
+class Resources(Objects):
+    """The custom resources of one kind in one namespace; see `Objects`."""
+
+    kind: str
+    version: str
+
+    def make(self, name: str, spec: Mapping[str, Any], **metadata: Any) -> Json:
+        whole = {"apiVersion": self.version, "kind": self.kind, "metadata": {"name": name, **metadata}, "spec": spec}
+        return self.create(whole)
+
+    def change(self, name: str, **spec: Any) -> None:
+        """Change fields of its spec."""
+        self.merge(name, {"spec": spec})
+
+    def condition(self, name: str, of: str) -> Json:
+        conditions = (self.get(name).get("status") or {}).get("conditions") or ()
+        return next((each for each in conditions if each["type"] == of), {})
+
+    def await_condition(self, name: str, of: str, status: str = "True", saying: str = "") -> Json:
+        """Wait for a condition about the object's present generation whose message holds a text."""
+
+        def holds() -> Json | None:
+            found = self.condition(name, of)
+            current = found.get("observedGeneration") == self.get(name).get("metadata", {}).get("generation")
+            return found if current and found.get("status") == status and saying in found.get("message", "") else None
+
+        try:
+            found = eventually(holds, f"{of}={status} {saying!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{json.dumps(self.get(name), indent=1)}") from None
+        assert found is not None
+        return found
+
+    def await_success(self, name: str) -> Json:
+        """Wait until a run of the present generation has succeeded; returns its `ansibleResult`."""
+        self.await_condition(name, "Successful")
+        found: Json = self.await_condition(name, "Running")["ansibleResult"]
+        return found
+
+
+@dataclass
+class Example:
+    """A deployed example."""
+
+    folder: Path
+    sh: Sh
+    devcluster: clusters.DevCluster
+    api: Api
+    scratch: Path
+    operator: installed.Operator | None = None
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _starts: int = 0
+
+    @property
+    def home(self) -> str:
+        """The namespace of the operator."""
+        found: str = yaml.safe_load((self.folder / "config/default/kustomization.yaml").read_text())["namespace"]
+        return found
+
+    def resources(self, kind: str, namespace: str = "", version: str = "") -> Resources:
+        """Return the access to one of the example's own kinds, as its CRD describes it."""
+        for path in (self.folder / "config/crd/bases").glob("*.yaml"):
+            spec = yaml.safe_load(path.read_text())["spec"]
+            if spec["names"]["kind"] == kind:
+                stored = next(each["name"] for each in spec["versions"] if each["storage"])
+                group = f"{spec['group']}/{version or stored}"
+                where = f"namespaces/{namespace}/" if namespace else ""
+                return Resources(self.api, f"/apis/{group}/{where}{spec['names']['plural']}", kind, group)
+        raise LookupError(kind)
+
+    def objects(self, group_version: str, plural: str, namespace: str = "") -> Objects:
+        """Return the access to a kind, as `apps/v1`, `deployments`."""
+        where = f"namespaces/{namespace}/" if namespace else ""
+        root = "api" if "/" not in group_version else "apis"
+        return Objects(self.api, f"/{root}/{group_version}/{where}{plural}")
+
+    def start(self) -> installed.Operator:
+        """Run what the pod of the Deployment would."""
+        self._starts += 1
+        folder = self.scratch / f"operator-{self._starts}"
+        running = installed.operator(self.sh, self.devcluster, self.folder, self.home, folder)
+        self.operator = self._stack.enter_context(running)
+        return self.operator
+
+    def stop(self) -> None:
+        assert self.operator is not None
+        assert self.operator.stop() == 0, self.operator.log.read_text()[-3000:]
+
+    def settles(self, resources: Resources, name: str) -> None:
+        """Hold that one more run changes nothing: an operator that starts runs each object."""
+        before = resources.await_success(name)["completion"]
+        self.stop()
+        self.start()
+
+        def again() -> Json | None:
+            found: Json = resources.condition(name, "Running").get("ansibleResult") or {}
+            return found if found.get("completion") not in {None, before} else None
+
+        found = eventually(again, f"one more run of {name}")
+        assert found is not None
+        assert (found["changed"], found["failures"]) == (0, 0), self.output(name)
+
+    def output(self, name: str) -> str:
+        """What the operator's log holds of an object, for messages."""
+        assert self.operator is not None
+        return f"{name}:\n{self.operator.log.read_text()[-6000:]}"
+
+    def forbidden(self) -> list[Json]:
+        """Lines of the log that tell of a missing right."""
+        assert self.operator is not None
+        return [line for line in self.operator.lines() if "orbidden" in json.dumps(line)]
+
+    def remove(self) -> None:
+        """Do `make undeploy`, while the operator runs, and hold that neither kinds nor rights nor a namespace stay."""
+        assert self.operator is not None
+        assert self.forbidden() == []
+        self.sh("make", "undeploy", "TIMEOUT=120s")
+        self.operator.stop()
+        groups = {yaml.safe_load(path.read_text())["spec"]["group"] for path in self._definitions()}
+        left = self.sh("kubectl", "get", "crd,clusterrole,clusterrolebinding,namespace", "--output=name").split()
+        own = [each for each in left if each.endswith(tuple(groups)) or self.home.removesuffix("-system") in each]
+        assert own == []
+
+    def _definitions(self) -> Iterator[Path]:
+        return (self.folder / "config/crd/bases").glob("*.yaml")
+
+    def close(self) -> None:
+        """End what still runs."""
+        self._stack.close()
+
+
+Install = Callable[[str], Example]
+
+
+@pytest.fixture
+def install(devcluster: clusters.DevCluster, tmp_path: Path) -> Iterator[Install]:
+    """Return what deploys an example by its folder's name; `memcached` is the sample at the top level."""
+    helm = cluster.get_helm(os.environ, sys.stderr)
+    with contextlib.ExitStack() as stack:
+        api = stack.enter_context(contextlib.closing(Api(Path(devcluster.kubeconfig))))
+
+        def deploy(name: str) -> Example:
+            folder = copy(name, tmp_path)
+            sh = shell(folder, devcluster, {}, helm)
+            sh("make", "deploy")
+            example = Example(folder, sh, devcluster, api, tmp_path / "scratch")
+            (tmp_path / "scratch").mkdir()
+            stack.callback(example.close)
+            return example
+
+        yield deploy
+
+
+def copy(name: str, into: Path) -> Path:
+    """Copy an example into a folder of its project's name."""
+    origin = ROOT if name == "memcached" else EXAMPLES / name
+    project: str = yaml.safe_load((origin / "PROJECT").read_text())["projectName"]
+    folder = into / project
+    if origin != ROOT:
+        shutil.copytree(origin, folder)
+        return folder
+    folder.mkdir()
+    for part in ("roles", "playbooks", "config", "molecule"):
+        shutil.copytree(ROOT / part, folder / part)
+    for part in ("PROJECT", "watches.yaml", "requirements.yml"):
+        shutil.copy(ROOT / part, folder)
+    # The repository's own Makefile has more to do; this is the part of it that is the sample's.
+    (folder / "Makefile").write_text("IMG ?= example.com/memcached-operator:v0.0.1\ninclude config/deploy.mk\n")
+    return folder
+
+
+@pytest.fixture
+def mariadb(tmp_path: Path) -> Iterator[databases.Server]:
+    """A real, empty MariaDB server on a free port; see `tests/mariadb.py`."""
+    (tmp_path / "mariadb").mkdir()
+    with databases.running(tmp_path / "mariadb") as server:
+        yield server

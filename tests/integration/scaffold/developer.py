@@ -1,0 +1,58 @@
+"""A developer who has molecule, and a project of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+STEPS = ("syntax", "create", "prepare", "converge", "idempotence", "verify", "cleanup", "destroy")
+"""What `molecule test` does."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project of a developer who has molecule."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    def sh(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environ,
+            check=False,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def molecule(self, command: str, outcome: int = 0, scenario: str = "default") -> dict[str, bool]:
+        """Run a command of molecule, which must end so, and return which actions succeeded."""
+        done = self.sh("molecule", command, f"--scenario-name={scenario}")
+        details = done.stdout.rpartition("DETAILS")[2].partition("SCENARIO RECAP")[0]
+        lines = [line.removeprefix(f"{scenario} > ").partition(": ") for line in details.splitlines() if " > " in line]
+        assert bool(done.returncode) == bool(outcome), done.stdout
+        return {action: "Successful" in result for action, _, result in lines}
+
+
+@contextlib.contextmanager
+def of_a_developer(folder: Path) -> Iterator[Project]:
+    """Return the project in `folder`; at the end nothing of it runs."""
+    environ = {
+        key: value for key, value in os.environ.items() if not key.startswith(("KUBECONFIG", "K8S_", "ANSIBLE_"))
+    }
+    environ |= {"PATH": os.pathsep.join([str(BIN), os.environ["PATH"], "/usr/sbin"]), "NO_COLOR": "1", "COLUMNS": "200"}
+    made = Project(folder, environ | {"MOLECULE_EPHEMERAL_DIRECTORY": f"{folder}-molecule"})
+    try:
+        yield made
+    finally:
+        made.molecule("destroy")
+    assert f"molecule-{folder.name}: running" not in made.sh("ansible-operator", "cluster", "status").stdout
