@@ -99,6 +99,9 @@ class _Checks:
                 self._tasks(source, root)
             else:
                 self._wrong(source, root, "a list of tasks, each begun by `- `")
+        elif folder == "meta" and path.stem == "crd_validations":
+            if not isinstance(root, yaml.SequenceNode):
+                self._wrong(source, root, "a list of rules, each begun by `- rule: `")
         elif not isinstance(root, yaml.MappingNode):
             self._wrong(source, root, "a mapping of names to values")
         elif path.stem == "argument_specs":

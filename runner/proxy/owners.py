@@ -1,12 +1,12 @@
 """Makes what a run writes owned by the object that the run is for. Pure.
 
 `own` takes the definition that a create, a server-side apply or an update sends, and returns it with the owner in it,
-or the same object where nothing is to be done; `adopt` does so for a merge patch of an object that exists.
+or the same object where nothing is to be done; `adopt` and `give_up` do so for a merge patch of an object that exists.
 
 A role may say otherwise on the object itself, by annotations that stay on it:
 
-- `ansible.sdk.operatorframework.io/inject-owner: "false"`: this object gets no owner, and an update that says so takes
-  away none and keeps none. It outlives the resource and its changes start no run.
+- `ansible.sdk.operatorframework.io/inject-owner: "false"`: this object gets no owner; an update keeps none,
+  and a merge patch that does takes it away. It outlives the resource and its changes start no run.
 - `ansible.sdk.operatorframework.io/adopt: "true"`: an object that exists already and that nobody owns becomes the
   resource's own when the role applies, updates or patches it (JSON Patch excepted, which has no definition to read).
 
@@ -59,6 +59,11 @@ def wants_adoption(obj: Mapping[str, Any]) -> bool:
     return annotations_of(obj).get(ADOPT) == "true"
 
 
+def wants_release(obj: Mapping[str, Any]) -> bool:
+    """Whether a definition or merge patch says that the object is to have no owner."""
+    return annotations_of(obj).get(INJECT_OWNER) == "false"
+
+
 def is_virtual(resource: ApiResource) -> bool:
     """Whether objects of this kind are only answers: they cannot be listed and watched, hence not be owned."""
     return not {"list", "watch"} <= resource.verbs
@@ -91,7 +96,7 @@ def own(
     how = _named(current, owner)
     if how is How.NONE:
         return _taken_on(obj, current, owner, space)
-    if annotations_of(obj).get(INJECT_OWNER) == "false":
+    if wants_release(obj):
         return Ownership(obj, How.NONE, f"annotation {INJECT_OWNER}")
     return Ownership(keep_owner(current, obj, owner) if replaces else _with_owner(obj, owner, how), how, "kept")
 
@@ -112,6 +117,20 @@ def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, cu
     # A merge patch replaces lists whole.
     references = [*references_of(current), owner.reference()]
     return Ownership(_with_metadata(patch, {"ownerReferences": references}), How.REFERENCE, added.why)
+
+
+def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategic: bool) -> Ownership:
+    """Take the owner away by a merge patch (RFC 7386, or strategic) of an object that it owns."""
+    how = _named(current, owner)
+    if how is How.NONE or "ownerReferences" in metadata(patch):
+        return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
+    if how is How.ANNOTATION:
+        gone = {**annotations_of(patch), **dict.fromkeys(_PRIMARY)}
+        return Ownership(_with_metadata(patch, {"annotations": gone}), How.NONE, "given up")
+    references: list[Object] = [each for each in references_of(current) if each.get("uid") != owner.uid]
+    if strategic:
+        references = [{"$patch": "delete", "uid": owner.uid}]
+    return Ownership(_with_metadata(patch, {"ownerReferences": references}), How.NONE, "given up")
 
 
 def keep_owner(current: Mapping[str, Any], new: Object, owner: Owner) -> Object:
@@ -146,7 +165,7 @@ def _taken_on(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: 
 
 def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to `obj`, unless someone owns what stands there (`obj` itself where it is new)."""
-    if annotations_of(obj).get(INJECT_OWNER) == "false":
+    if wants_release(obj):
         return Ownership(obj, How.NONE, f"annotation {INJECT_OWNER}")
     how = _named(obj, owner)
     if how is not How.NONE:

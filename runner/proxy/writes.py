@@ -1,8 +1,8 @@
 """What a run writes becomes its owner's, and is told.
 
 Owns: which calls are looked into. Creates, updates and server-side applies get the owner by the rules of `owners`,
-merge patches where they ask for an object's adoption; answers to writes, and to reads that may be the first since a
-restart, are told to the witness before the client has them.
+merge patches where they ask for an object's adoption, and lose it where they ask for its release; answers to writes,
+and to reads that may be the first since a restart, are told to the witness before the client has them.
 
 Promises: a call that is not looked into, or cannot be (CBOR, content that is too large), passes as it is, with one
 warning where an owner would have been due. A write that was sent is told even when its client has gone meanwhile.
@@ -144,7 +144,7 @@ class Writes:
             )
             return
         obj = content.parse(media, data)
-        if obj is None or (media in _MERGES and not owners.wants_adoption(obj)):
+        if obj is None or (media in _MERGES and not (owners.wants_adoption(obj) or owners.wants_release(obj))):
             return
         owned = await self._decide(call, run, resource, obj, media)
         if owned is not None and owned.obj is not obj:
@@ -165,7 +165,11 @@ class Writes:
                 self._warn(call, "Whose this is cannot be read; it is passed on as it is", error=str(error))
                 return None
         if media in _MERGES:
-            return owners.adopt(obj, run.owner, resource, info.namespace, current) if current is not None else None
+            if current is None:
+                return None
+            if owners.wants_release(obj):
+                return owners.give_up(obj, run.owner, current, strategic=media == content.STRATEGIC)
+            return owners.adopt(obj, run.owner, resource, info.namespace, current)
         replaces = info.verb == "update"
         return owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
 

@@ -12,6 +12,7 @@ import yaml
 from runner import yamledits
 from runner.errors import ConfigError
 from runner.objects import GVK
+from runner.schema import rules
 from runner.schema.argspec import Reader
 from runner.schema.fields import ANYTHING, Json, Maker
 from runner.watches import Role, Watch
@@ -75,14 +76,14 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
 def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
     """An argument specs file with the options that it lacks, and with rules of a sort that it has none of."""
     options = {name: option for name, option in told["options"].items() if name not in given}
-    rules = {key: value for key, value in told.items() if key != "options"}
+    several = {key: value for key, value in told.items() if key != "options"}
     if not text.strip():
         if not told["options"]:
             return text
-        return yamledits.dump({"argument_specs": {"main": {"options": options, **rules}}}, begin="---\n")
+        return yamledits.dump({"argument_specs": {"main": {"options": options, **several}}}, begin="---\n")
     for name, option in options.items():
         text = yamledits.put(text, ("argument_specs", "main", "options", name), option, file=file)
-    for key, rule in rules.items():
+    for key, rule in several.items():
         text = yamledits.put(text, ("argument_specs", "main", key), rule, file=file)
     return text
 
@@ -106,6 +107,9 @@ def _schema(watch: Watch, maker: Maker) -> Json:
     further = _further(content.path) if isinstance(content, Role) else []
     if further:
         schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), *further]
+    if any(rules.asks_for_something(each["rule"], schema) for each in schema.get("x-kubernetes-validations", ())):
+        # The API server takes no default that it would refuse; the spec is required then.
+        schema.pop("default", None)
     return schema
 
 
@@ -125,10 +129,10 @@ def _entry(role: Path) -> dict[str, Any] | None:
 def _further(role: Path) -> list[dict[str, str]]:
     """Rules that people wrote themselves: a list of `rule` and `message`."""
     document = _load(role / _RULES)
-    rules = [] if document is None else document
-    if not isinstance(rules, list) or not all(isinstance(each, dict) and "rule" in each for each in rules):
+    found = [] if document is None else document
+    if not isinstance(found, list) or not all(isinstance(each, dict) and "rule" in each for each in found):
         raise ConfigError(f"{role / _RULES}: is no list of rules; each is a map with `rule` and `message`")
-    return rules
+    return found
 
 
 def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
@@ -160,7 +164,7 @@ def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
         raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` to be replaced")
     text = yamledits.replace(text, node, schema)
     whole = _whole_node(text, version)
-    if schema.get("required") and whole is not None and value_of(whole, "required") is None:
+    if "default" not in schema and whole is not None and value_of(whole, "required") is None:
         lines, indent = text.splitlines(keepends=True), " " * whole.start_mark.column
         lines.insert(whole.start_mark.line, f"{indent}required:\n{indent}  - spec\n")
         text = "".join(lines)

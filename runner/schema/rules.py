@@ -21,6 +21,7 @@ _RESERVED = frozenset(
     }
 )
 """Words that the language keeps for itself."""
+_ASKED = re.compile(r"\s*has\(self\.(\w+)\)\s*")
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 
 
@@ -44,6 +45,23 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
         except (KeyError, TypeError, ValueError, AttributeError):
             untold.append(f"{key} is not understood, or names an option that there is not; no rule is made of it")
     return found, untold
+
+
+def asks_for_something(rule: str, schema: Mapping[str, Any]) -> bool:
+    """Say whether an object of this schema in which nobody has set anything breaks the rule for sure.
+
+    True where each alternative of the rule asks for a field by `has`, and none of these has a default.
+    """
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+
+    def asks(alternative: str) -> bool:
+        parts = alternative.split("&&")
+        if any(part.count("(") != part.count(")") for part in parts):
+            return False
+        fields = [unescaped(found[1]) for part in parts if (found := _ASKED.fullmatch(part))]
+        return any("default" not in properties.get(name, {}) for name in fields)
+
+    return all(map(asks, rule.split("||")))
 
 
 def _exclusive(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:

@@ -41,6 +41,7 @@ def test_a_project_that_is_right_has_no_problem(validate: Validate, project: Pat
     write(project, "roles/r/vars/main.yaml", "")
     write(project, "roles/r/handlers/main.yml", "- name: h\n  operator_sdk.util.k8s_status:\n")
     write(project, "roles/r/meta/argument_specs.yml", "argument_specs:\n  main:\n    options: {size: {type: int}}\n")
+    write(project, "roles/r/meta/crd_validations.yml", "- rule: has(self.size)\n  message: say how many\n")
     write(project, "roles/r/tasks/other.yml", "- block:\n    - debug: msg={{ ansible_operator_meta.name }}\n")
     write(project, "roles/r/templates/a.j2", "{{ ansible_operator_meta.namespace }} {{ item.meta.name }}\n")
     assert validate() == []

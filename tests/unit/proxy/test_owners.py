@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Claim, Owner, claims_of, references_of
-from runner.proxy.owners import ADOPT, INJECT_OWNER, How, adopt, keep_owner, own, wants_adoption
+from runner.proxy.owners import ADOPT, INJECT_OWNER, How, adopt, give_up, keep_owner, own, wants_adoption, wants_release
 
 CR = Owner(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("shop", "mc"), "uid-mc", namespaced=True)
 CLUSTER_CR = Owner(GVK("infra.example.com", "v1", "Fleet"), ObjectKey("", "fleet"), "uid-fleet", namespaced=False)
@@ -243,6 +243,35 @@ def test_a_patch_of_what_is_owned_already_is_sent_as_it_is(current: Object) -> N
 def test_a_patch_that_does_not_ask_adopts_nothing() -> None:
     patch: Object = {"data": {"a": "c"}}
     assert adopt(patch, CR, CONFIG_MAP, "shop", config_map()).obj is patch
+
+
+GIVEN_UP: Object = {"metadata": {"annotations": {INJECT_OWNER: "false"}}}
+
+
+@pytest.mark.parametrize(
+    ("strategic", "sent"), [(False, [FOREIGN]), (True, [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
+)
+def test_a_merge_patch_that_opts_out_takes_our_reference_alone(*, strategic: bool, sent: list[Object]) -> None:
+    assert wants_release(GIVEN_UP)
+    current = config_map(ownerReferences=[FOREIGN, REFERENCE])
+    released = give_up(GIVEN_UP, CR, current, strategic=strategic)
+    assert released.how is How.NONE
+    assert released.obj == {"metadata": {"annotations": {INJECT_OWNER: "false"}, "ownerReferences": sent}}
+
+
+def test_a_merge_patch_that_opts_out_takes_the_annotations_that_name_us() -> None:
+    gone = give_up(GIVEN_UP, CR, config_map(annotations=ANNOTATIONS), strategic=False).obj
+    assert gone == {"metadata": {"annotations": {INJECT_OWNER: "false", **dict.fromkeys(ANNOTATIONS)}}}
+
+
+@pytest.mark.parametrize("current", [config_map(), config_map(ownerReferences=[FOREIGN])])
+def test_a_merge_patch_that_opts_out_of_what_is_not_ours_is_sent_as_it_is(current: Object) -> None:
+    assert give_up(GIVEN_UP, CR, current, strategic=True).obj is GIVEN_UP
+
+
+def test_a_merge_patch_that_says_itself_who_owns_the_object_is_sent_as_it_is() -> None:
+    patch: Object = {"metadata": {**GIVEN_UP["metadata"], "ownerReferences": []}}
+    assert give_up(patch, CR, config_map(ownerReferences=[REFERENCE]), strategic=False).obj is patch
 
 
 def test_owners_are_read_from_references_and_annotations() -> None:

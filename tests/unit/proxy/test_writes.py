@@ -20,7 +20,7 @@ from runner.objects import Object, ObjectKey, key_of
 from runner.ownership import Owner
 from runner.proxy import protobuf_owners
 from runner.proxy.calls import Handler
-from runner.proxy.owners import ADOPT
+from runner.proxy.owners import ADOPT, INJECT_OWNER
 from runner.proxy.served import Served
 from runner.proxy.writes import Writes
 
@@ -160,6 +160,19 @@ async def test_a_merge_patch_adopts_when_it_says_so(
         assert orjson.loads(plain.body) == {"data": {"x": "y"}}
         adopting = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {ADOPT: "true"}}}, header)
         assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
+)
+async def test_a_merge_patch_gives_an_object_up_when_it_says_so(
+    staged: Staged, writes: Writes, around: Surroundings, kind: str, sent: list[object]
+) -> None:
+    around.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
+    header = f"Content-Type: application/{kind}-patch+json"
+    async with staged(writes) as stage:
+        given_up = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {INJECT_OWNER: "false"}}}, header)
+        assert orjson.loads(given_up.body)["metadata"]["ownerReferences"] == sent
 
 
 async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(

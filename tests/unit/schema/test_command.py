@@ -42,6 +42,24 @@ def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> N
     assert gone == ["description: What is wanted."]
 
 
+@pytest.mark.parametrize(
+    ("entry", "written"),
+    [
+        ({"required_one_of": [["size", "count"]]}, []),
+        ({}, [{"rule": "has(self.size) && self.size > 0", "message": "say how many"}]),
+    ],
+)
+def test_where_a_rule_asks_for_something_a_spec_is_required_and_has_no_default(
+    typed: Type, entry: dict[str, Any], written: list[dict[str, str]]
+) -> None:
+    specs(options={"size": {"type": "int"}, "count": {"type": "int"}}, **entry)
+    (SPECS.parent / "crd_validations.yml").write_text(yaml.safe_dump(written))
+    assert typed("generate crds")[0] == 0
+    assert "default" not in spec_of()
+    schema = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert schema["required"] == ["spec"]
+
+
 def test_it_is_stable(typed: Type) -> None:
     specs(options={"size": {"type": "int", "required": True}}, required_one_of=[["size"]])
     assert typed("generate crds")[0] == 0

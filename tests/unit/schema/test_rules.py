@@ -66,3 +66,24 @@ def test_what_is_not_understood_is_told(holder: dict[str, Any]) -> None:
     found, [sentence] = rules.of(holder, NAMES)
     assert found == []
     assert sentence.startswith(next(iter(holder)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "asks"),
+    [
+        ("has(self.a)", True),
+        ("has(self.a) && size(self.a) > 0", True),
+        ("has(self.a) || has(self.b)", True),
+        ("has(self.a) || has(self.set)", False),
+        ("has(self.a) || size(self.b) > 0", False),
+        ("has(self.set)", False),
+        ("self.a > 3", False),
+        ("!has(self.a) || has(self.b)", False),
+        ("!(has(self.a) && has(self.b))", False),
+        ("!(self.x && has(self.a) && self.y)", False),
+        ("!(self.x && has(self.a) || has(self.b) && self.y)", False),
+        ("!(has(self.a) && self.a == 3) || (has(self.b) && has(self.c))", False),
+    ],
+)
+def test_a_rule_that_an_empty_object_breaks_for_sure_is_known(rule: str, *, asks: bool) -> None:
+    assert rules.asks_for_something(rule, {"properties": {"set": {"default": 1}, "a": {}}}) is asks
