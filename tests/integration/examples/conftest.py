@@ -150,6 +150,16 @@ class Example:
         self.operator = self._stack.enter_context(running)
         return self.operator
 
+    def upgrade(self, *variables: str) -> None:
+        """Do `make deploy` again, and wait until the pods of before are on their way out; the next start is the new."""
+        self.upgrade_by("make", "deploy", *variables)
+
+    def upgrade_by(self, *command: str) -> None:
+        """Do so by another command."""
+        self.sh(*command)
+        deployment = f"deployment/{self.home.removesuffix('-system')}-controller-manager"
+        self.sh("kubectl", "rollout", "status", deployment, f"--namespace={self.home}", "--timeout=120s")
+
     def stop(self) -> None:
         assert self.operator is not None
         assert self.operator.stop() == 0, self.operator.log.read_text()[-3000:]
@@ -184,6 +194,10 @@ class Example:
         assert self.forbidden() == []
         self.sh("make", "undeploy", "TIMEOUT=120s")
         self.operator.stop()
+        self.nothing_is_left()
+
+    def nothing_is_left(self) -> None:
+        """Hold that there are no kinds, rights or namespace of the example."""
         groups = {yaml.safe_load(path.read_text())["spec"]["group"] for path in self._definitions()}
         left = self.sh("kubectl", "get", "crd,clusterrole,clusterrolebinding,namespace", "--output=name").split()
         own = [each for each in left if each.endswith(tuple(groups)) or self.home.removesuffix("-system") in each]
@@ -201,22 +215,33 @@ Install = Callable[[str], Example]
 
 
 @pytest.fixture
-def install(devcluster: clusters.DevCluster, tmp_path: Path) -> Iterator[Install]:
-    """Return what deploys an example by its folder's name; `memcached` is the sample at the top level."""
+def checkout(devcluster: clusters.DevCluster, tmp_path: Path) -> Iterator[Install]:
+    """Return what copies an example by its folder's name; `memcached` is the sample at the top level."""
     helm = cluster.get_helm(os.environ, sys.stderr)
     with contextlib.ExitStack() as stack:
         api = stack.enter_context(contextlib.closing(Api(Path(devcluster.kubeconfig))))
 
-        def deploy(name: str) -> Example:
+        def made(name: str) -> Example:
             folder = copy(name, tmp_path)
             sh = shell(folder, devcluster, {}, helm)
-            sh("make", "deploy")
             example = Example(folder, sh, devcluster, api, tmp_path / "scratch")
             (tmp_path / "scratch").mkdir()
             stack.callback(example.close)
             return example
 
-        yield deploy
+        yield made
+
+
+@pytest.fixture
+def install(checkout: Install) -> Install:
+    """Return what deploys an example by its folder's name; see `checkout`."""
+
+    def deploy(name: str) -> Example:
+        example = checkout(name)
+        example.sh("make", "deploy")
+        return example
+
+    return deploy
 
 
 def copy(name: str, into: Path) -> Path:

@@ -16,9 +16,9 @@ import yaml
 
 from runner import devcluster as clusters
 from runner.devcluster import cluster
-from tests.integration.scaffold import installed
+from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.conftest import BIN, Sh, shell
-from tests.integration.scaffold.installed import Json, eventually, get
+from tests.integration.scaffold.installed import eventually, get
 
 pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]
 
@@ -27,7 +27,6 @@ A, B, C = PLACES = ("berths-a", "berths-b", "berths-c")
 """C is never watched."""
 BERTHS = "berths.dock.example.net"
 HARBOURS = "harbours.dock.example.net"
-RBAC = "rbac.authorization.k8s.io/v1"
 TASKS = """\
 ---
 - name: Make a ConfigMap
@@ -116,8 +115,7 @@ def by_helm(sh: Sh, _: Path, watched: Sequence[str]) -> Callable[[], object]:
 def by_olm(sh: Sh, project: Path, watched: Sequence[str]) -> Callable[[], object]:
     """What OLM does with the bundle and an OperatorGroup of these target namespaces."""
     sh("make", "bundle")
-    made = [*_of_olm([yaml.safe_load(path.read_text()) for path in (project / "bundle/manifests").iterdir()], watched)]
-    (project / "olm.yaml").write_text(yaml.safe_dump_all(made))
+    (project / "olm.yaml").write_text(yaml.safe_dump_all(olm.installed(project / "bundle/manifests", HOME, watched)))
     sh("kubectl", "apply", "--filename=olm.yaml")
 
     def remove() -> None:
@@ -125,36 +123,6 @@ def by_olm(sh: Sh, project: Path, watched: Sequence[str]) -> Callable[[], object
         sh("kubectl", "delete", "--filename=olm.yaml", "--ignore-not-found")
 
     return remove
-
-
-def _of_olm(manifests: Sequence[Json], watched: Sequence[str]) -> Iterator[Json]:
-    (csv,) = (each for each in manifests if each["kind"] == "ClusterServiceVersion")
-    strategy = csv["spec"]["install"]["spec"]
-    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
-    yield from (each for each in manifests if each["kind"] == "CustomResourceDefinition")
-    (deployment,) = strategy["deployments"]
-    spec = deployment["spec"]
-    targets = {"olm.targetNamespaces": ",".join(watched), "olm.operatorNamespace": HOME, "olm.operatorGroup": "group"}
-    spec["template"]["metadata"]["annotations"] |= targets
-    account = spec["template"]["spec"]["serviceAccountName"]
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": HOME}}
-    # Permissions are granted in the operator's own namespace and in each target; in a group of all, everywhere.
-    places = [*dict.fromkeys((HOME, *watched))] if watched else [""]
-    for key, spaces in (("permissions", places), ("clusterPermissions", [""])):
-        for number, each in enumerate(strategy[key]):
-            for space in spaces:
-                yield from _granted(f"{key}-{number}".lower(), space, each["rules"], account)
-    metadata = {"name": deployment["name"], "namespace": HOME, "labels": deployment["label"]}
-    yield {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
-
-
-def _granted(name: str, space: str, rules: Sequence[Json], account: str) -> Iterator[Json]:
-    kind = "Role" if space else "ClusterRole"
-    head = {"apiVersion": RBAC, "metadata": {"name": f"dock-{name}", **({"namespace": space} if space else {})}}
-    yield {**head, "kind": kind, "rules": rules}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": f"dock-{name}"}
-    subjects = [{"kind": "ServiceAccount", "name": account, "namespace": HOME}]
-    yield {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": subjects}
 
 
 def may(sh: Sh, project: Path, space: str, rights: Sequence[tuple[str, str, str, str]]) -> set[bool]:

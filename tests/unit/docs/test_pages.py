@@ -217,7 +217,8 @@ def test_yaml_that_is_no_part_of_a_file_is_read_by_our_own_readers(block: Block,
         assert (problems.errors, problems.warnings) == ([], [])
     elif isinstance(fragment, dict) and fragment.get("kind") == "Memcached":
         crd = yaml.safe_load((ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text())
-        (version,) = crd["spec"]["versions"]
+        written = str(fragment["apiVersion"]).rpartition("/")[2]
+        (version,) = (each for each in crd["spec"]["versions"] if each["name"] == written)
         schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         assert fragment["apiVersion"] == f"{crd['spec']['group']}/{version['name']}"
         assert fragment["spec"].keys() <= schema["properties"].keys()

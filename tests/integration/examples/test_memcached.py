@@ -1,0 +1,195 @@
+"""The sample: scaled by hand and by a real HorizontalPodAutoscaler, two versions of one kind, and upgraded by OLM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.integration.examples.conftest import ROOT
+from tests.integration.scaffold import olm
+from tests.integration.scaffold.installed import Json, eventually
+
+if TYPE_CHECKING:
+    from tests.integration.examples.conftest import Example, Install
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("examples-memcached")]
+
+CSV = "bundle/manifests/memcached-operator.clusterserviceversion.yaml"
+
+
+@dataclass
+class Caches:
+    """The Memcacheds of a namespace, and what they are made of."""
+
+    example: Example
+    namespace: str
+
+    def __post_init__(self) -> None:
+        self.alpha = self.example.resources("Memcached", self.namespace, "v1alpha1")
+        self.stable = self.example.resources("Memcached", self.namespace, "v1")
+        self.deployments = self.example.objects("apps/v1", "deployments", self.namespace)
+        self.pods = self.example.objects("v1", "pods", self.namespace)
+        self.directory = self.example.objects("v1", "configmaps", "default")
+        self.scalers = self.example.objects("autoscaling/v2", "horizontalpodautoscalers", self.namespace)
+
+    def entry(self, name: str) -> Json:
+        """What the directory of all caches, which is in another namespace, says of one."""
+        found: Json = self.directory.get(f"memcached.{self.namespace}.{name}").get("data", {})
+        return found
+
+    def uids(self, name: str) -> dict[str, str]:
+        """The pods of a Memcached that are not on their way out: uids by names."""
+        found = (each["metadata"] for each in self.pods.all(f"app.kubernetes.io/instance={name}"))
+        return {each["name"]: each["uid"] for each in found if "deletionTimestamp" not in each}
+
+    def await_size(self, name: str, size: int) -> None:
+        """Wait until spec, status, directory and cluster agree."""
+
+        def agree() -> bool:
+            found, pods = self.alpha.get(name), sorted(self.uids(name))
+            said = found.get("status", {})
+            sizes = (found["spec"]["size"], said.get("replicas"), len(pods), int(self.entry(name).get("size", -1)))
+            return set(sizes) == {size} and said["nodes"] == pods
+
+        eventually(agree, f"{name} to have {size} servers; it is {self.alpha.get(name)}")
+        assert self.alpha.await_success(name)["failures"] == 0
+
+    def scale(self, name: str) -> Json:
+        """What its scale subresource says, as an autoscaler reads it."""
+        found: Json = self.example.api.call("GET", f"{self.stable.path}/{name}/scale")
+        return found
+
+
+@pytest.fixture
+def caches(install: Install, namespace: str) -> Caches:
+    caches = Caches(install("memcached"), namespace)
+    caches.example.start()
+    return caches
+
+
+def test_caches_stand_side_by_side_and_each_follows_its_size_whoever_writes_it(caches: Caches) -> None:
+    caches.alpha.make("one", {"size": 3})
+    caches.stable.make("two", {})
+    caches.await_size("one", 3)
+    caches.await_size("two", 1)
+    two = caches.uids("two")
+
+    caches.alpha.change("one", size=4)
+    caches.await_size("one", 4)
+    caches.example.sh("kubectl", "scale", "memcacheds/one", f"--namespace={caches.namespace}", "--replicas=2")
+    caches.await_size("one", 2)
+    scale = caches.scale("one")
+    assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": 2}, 2)
+    assert {each["metadata"]["name"] for each in caches.pods.all(scale["status"]["selector"])} >= {*caches.uids("one")}
+
+    _broken_by_hand(caches)
+    _refused_and_mended(caches)
+    assert caches.uids("two") == two
+
+    caches.stable.delete("one")
+    caches.alpha.await_gone("one")
+    eventually(lambda: caches.uids("one") == {}, "its pods to go")
+    assert caches.entry("one") == {}
+    assert caches.entry("two")["size"] == "1"
+    caches.example.remove()
+    assert caches.entry("two") == {}
+
+
+def _broken_by_hand(caches: Caches) -> None:
+    name, before = "one-memcached", caches.uids("one")
+    uid = caches.deployments.get(name)["metadata"]["uid"]
+    caches.deployments.merge(name, {"spec": {"replicas": 7}}, "scale")
+    eventually(lambda: caches.deployments.get(name)["spec"]["replicas"] == 2, "its Deployment to be scaled back")
+    caches.directory.delete(f"memcached.{caches.namespace}.one")
+    eventually(lambda: caches.entry("one"), "its entry to come back")
+    caches.deployments.delete(name)
+    eventually(
+        lambda: caches.deployments.get(name).get("metadata", {}).get("uid") not in {None, uid}, "it to come back"
+    )
+    eventually(lambda: len(caches.uids("one")) == 2 and not before.keys() & caches.uids("one").keys(), "new pods")
+    caches.await_size("one", 2)
+
+
+def _refused_and_mended(caches: Caches) -> None:
+    before = caches.uids("one")
+    caches.alpha.change("one", memcachedMemoryMib=-100)
+    caches.alpha.await_condition("one", "Failure", saying="must be greater than or equal to 0")
+    assert caches.uids("one") == before
+    caches.alpha.change("one", memcachedMemoryMib=None)
+    caches.await_size("one", 2)
+    assert caches.uids("one") == before
+
+
+def test_an_autoscaler_scales_a_cache_and_the_role_does_not_fight_it(caches: Caches) -> None:
+    caches.stable.make("memcached-sample", {"size": 1})
+    caches.await_size("memcached-sample", 1)
+    scaler = yaml.safe_load((ROOT / "config/samples/memcached-autoscaler.yaml").read_text())
+    caches.scalers.create(scaler)
+    # Below its least number an autoscaler needs no metrics, which nobody measures here.
+    caches.await_size("memcached-sample", 4)
+    generation = caches.alpha.get("memcached-sample")["metadata"]["generation"]
+    uid = caches.deployments.get("memcached-sample-memcached")["metadata"]["uid"]
+    caches.example.settles(caches.alpha, "memcached-sample")
+    found = caches.alpha.get("memcached-sample")
+    assert (found["metadata"]["generation"], found["spec"]["size"]) == (generation, 4)
+    assert caches.deployments.get("memcached-sample-memcached")["metadata"]["uid"] == uid
+    caches.scalers.delete("memcached-sample")
+    caches.example.remove()
+
+
+def test_what_one_version_writes_the_other_reads_and_the_first_is_still_served(caches: Caches) -> None:
+    caches.alpha.make("old", {"size": 2})
+    caches.stable.make("new", {"size": 1})
+    for name, size in (("old", 2), ("new", 1)):
+        caches.await_size(name, size)
+        old, new = caches.alpha.get(name), caches.stable.get(name)
+        assert (old.pop("apiVersion"), new.pop("apiVersion")) == ("cache.example.com/v1alpha1", "cache.example.com/v1")
+        for each in (old, new):
+            each["metadata"].pop("managedFields")
+        assert old == new
+    caches.stable.change("old", size=1)
+    caches.await_size("old", 1)
+    caches.example.settles(caches.stable, "new")
+    caches.example.remove()
+
+
+def test_the_next_bundle_replaces_the_one_before_and_touches_no_operand(checkout: Install, namespace: str) -> None:
+    example = checkout("memcached")
+    caches = Caches(example, namespace)
+
+    def by_olm(version: str) -> Json:
+        image = f"example.com/memcached-operator:v{version}"
+        example.sh("ansible-operator", "generate", "bundle", f"--bundle-version={version}", f"--image={image}")
+        made = olm.installed(example.folder / "bundle/manifests", example.home, ())
+        (example.folder / "olm.yaml").write_text(yaml.safe_dump_all(made))
+        example.upgrade_by("kubectl", "apply", "--filename=olm.yaml")
+        (deployment,) = (each for each in made if each["kind"] == "Deployment")
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+        found: Json = yaml.safe_load((example.folder / CSV).read_text())["spec"]
+        return found
+
+    assert "replaces" not in by_olm("0.0.1")
+    example.start()
+    caches.alpha.make("one", {"size": 2})
+    caches.stable.make("two", {"size": 1})
+    for name, size in (("one", 2), ("two", 1)):
+        caches.await_size(name, size)
+    before = [caches.uids(name) for name in ("one", "two")]
+    example.stop()
+
+    found = by_olm("0.0.2")
+    assert (found["version"], found["replaces"]) == ("0.0.2", "memcached-operator.v0.0.1")
+    assert {each["version"] for each in found["customresourcedefinitions"]["owned"]} == {"v1alpha1", "v1"}
+    example.start()
+    for name in ("one", "two"):
+        example.settles(caches.alpha, name)
+    assert [caches.uids(name) for name in ("one", "two")] == before
+    caches.stable.change("one", size=3)
+    caches.await_size("one", 3)
+    assert before[0].items() <= caches.uids("one").items()
+    example.sh("make", "uninstall", "TIMEOUT=120s")
+    example.sh("kubectl", "delete", "--filename=olm.yaml", "--ignore-not-found", "--timeout=120s")
+    example.nothing_is_left()
