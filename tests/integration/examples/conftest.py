@@ -143,12 +143,13 @@ class Example:
         return Objects(self.api, f"/{root}/{group_version}/{where}{plural}")
 
     def start(self) -> installed.Operator:
-        """Run what the pod of the Deployment would."""
+        """Run what the pod of the Deployment would, and wait until it is ready; before, a signal would just end it."""
         self._starts += 1
         folder = self.scratch / f"operator-{self._starts}"
         running = installed.operator(self.sh, self.devcluster, self.folder, self.home, folder)
-        self.operator = self._stack.enter_context(running)
-        return self.operator
+        self.operator = operator = self._stack.enter_context(running)
+        eventually(operator.is_ready, "the operator to be ready")
+        return operator
 
     def upgrade(self, *variables: str) -> None:
         """Do `make deploy` again, and wait until the pods of before are on their way out; the next start is the new."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("examples-memcached")]
 
+SCALED = "memcached-sample"
+"""The one that the autoscaler of config/samples scales."""
 CSV = "bundle/manifests/memcached-operator.clusterserviceversion.yaml"
 
 
@@ -70,12 +72,12 @@ def caches(install: Install, namespace: str) -> Caches:
     return caches
 
 
-def test_caches_stand_side_by_side_and_each_follows_its_size_whoever_writes_it(caches: Caches) -> None:
+def test_caches_follow_their_size_whoever_writes_it_in_whichever_version(caches: Caches) -> None:
     caches.alpha.make("one", {"size": 3})
-    caches.stable.make("two", {})
+    caches.stable.make(SCALED, {})
+    caches.await_size(SCALED, 1)
+    caches.scalers.create(yaml.safe_load((ROOT / "config/samples/memcached-autoscaler.yaml").read_text()))
     caches.await_size("one", 3)
-    caches.await_size("two", 1)
-    two = caches.uids("two")
 
     caches.alpha.change("one", size=4)
     caches.await_size("one", 4)
@@ -85,17 +87,31 @@ def test_caches_stand_side_by_side_and_each_follows_its_size_whoever_writes_it(c
     assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": 2}, 2)
     assert {each["metadata"]["name"] for each in caches.pods.all(scale["status"]["selector"])} >= {*caches.uids("one")}
 
+    # Below its least number an autoscaler needs no metrics, which nobody measures here.
+    caches.await_size(SCALED, 4)
+    scaled = caches.uids(SCALED)
+    _the_same_in_both_versions(caches)
     _broken_by_hand(caches)
     _refused_and_mended(caches)
-    assert caches.uids("two") == two
+    caches.example.settles(caches.stable, SCALED)
+    assert (caches.alpha.get(SCALED)["spec"]["size"], caches.uids(SCALED)) == (4, scaled)
 
     caches.stable.delete("one")
     caches.alpha.await_gone("one")
     eventually(lambda: caches.uids("one") == {}, "its pods to go")
     assert caches.entry("one") == {}
-    assert caches.entry("two")["size"] == "1"
+    assert caches.entry(SCALED)["size"] == "4"
+    caches.scalers.delete(SCALED)
     caches.example.remove()
-    assert caches.entry("two") == {}
+    assert caches.entry(SCALED) == {}
+
+
+def _the_same_in_both_versions(caches: Caches) -> None:
+    for name in ("one", SCALED):
+        old, new = caches.alpha.get(name), caches.stable.get(name)
+        assert (old["apiVersion"], new["apiVersion"]) == ("cache.example.com/v1alpha1", "cache.example.com/v1")
+        assert (old["spec"], old["metadata"]["uid"]) == (new["spec"], new["metadata"]["uid"])
+        assert old["status"]["nodes"] == new["status"]["nodes"]
 
 
 def _broken_by_hand(caches: Caches) -> None:
@@ -121,39 +137,6 @@ def _refused_and_mended(caches: Caches) -> None:
     caches.alpha.change("one", memcachedMemoryMib=None)
     caches.await_size("one", 2)
     assert caches.uids("one") == before
-
-
-def test_an_autoscaler_scales_a_cache_and_the_role_does_not_fight_it(caches: Caches) -> None:
-    caches.stable.make("memcached-sample", {"size": 1})
-    caches.await_size("memcached-sample", 1)
-    scaler = yaml.safe_load((ROOT / "config/samples/memcached-autoscaler.yaml").read_text())
-    caches.scalers.create(scaler)
-    # Below its least number an autoscaler needs no metrics, which nobody measures here.
-    caches.await_size("memcached-sample", 4)
-    generation = caches.alpha.get("memcached-sample")["metadata"]["generation"]
-    uid = caches.deployments.get("memcached-sample-memcached")["metadata"]["uid"]
-    caches.example.settles(caches.alpha, "memcached-sample")
-    found = caches.alpha.get("memcached-sample")
-    assert (found["metadata"]["generation"], found["spec"]["size"]) == (generation, 4)
-    assert caches.deployments.get("memcached-sample-memcached")["metadata"]["uid"] == uid
-    caches.scalers.delete("memcached-sample")
-    caches.example.remove()
-
-
-def test_what_one_version_writes_the_other_reads_and_the_first_is_still_served(caches: Caches) -> None:
-    caches.alpha.make("old", {"size": 2})
-    caches.stable.make("new", {"size": 1})
-    for name, size in (("old", 2), ("new", 1)):
-        caches.await_size(name, size)
-        old, new = caches.alpha.get(name), caches.stable.get(name)
-        assert (old.pop("apiVersion"), new.pop("apiVersion")) == ("cache.example.com/v1alpha1", "cache.example.com/v1")
-        for each in (old, new):
-            each["metadata"].pop("managedFields")
-        assert old == new
-    caches.stable.change("old", size=1)
-    caches.await_size("old", 1)
-    caches.example.settles(caches.stable, "new")
-    caches.example.remove()
 
 
 def test_the_next_bundle_replaces_the_one_before_and_touches_no_operand(checkout: Install, namespace: str) -> None:

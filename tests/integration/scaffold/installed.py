@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
+import urllib3
 import yaml
 
 from runner import devcluster as clusters
@@ -57,6 +59,14 @@ class Operator:
         text = self.log.read_text(errors="replace")
         parsed = [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
         return [line for line in parsed if all(line.get(name) == value for name, value in fields.items())]
+
+    def is_ready(self) -> bool:
+        """Ask its readiness probe; fails the test when it has ended."""
+        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}"
+        serving = [line["port"] for line in self.lines(msg="Serving") if "/readyz" in line["paths"]]
+        if not serving:
+            return False
+        return urllib3.request("GET", f"http://127.0.0.1:{serving[0]}/readyz", retries=False).status == HTTPStatus.OK
 
     def stop(self) -> int:
         self.process.terminate()
