@@ -100,9 +100,23 @@ class Resources(Objects):
         return found
 
     def await_success(self, name: str) -> Json:
-        """Wait until a run of the present generation has succeeded; returns its `ansibleResult`."""
-        self.await_condition(name, "Successful")
-        found: Json = self.await_condition(name, "Running")["ansibleResult"]
+        """Wait until a run of the present generation has succeeded, and none goes on; returns its `ansibleResult`."""
+
+        def holds() -> Json | None:
+            found = self.get(name)
+            conditions = {each["type"]: each for each in found.get("status", {}).get("conditions") or ()}
+            # Of one reading: between two, another run may begin.
+            told = [conditions.get("Successful", {}), conditions.get("Running", {})]
+            current = {each.get("observedGeneration") for each in told} == {found.get("metadata", {}).get("generation")}
+            succeeded = current and {each.get("status") for each in told} == {"True"}
+            result: Json | None = told[1].get("ansibleResult") if succeeded else None
+            return result
+
+        try:
+            found = eventually(holds, f"a run of {name} to succeed")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{json.dumps(self.get(name), indent=1)}") from None
+        assert found is not None
         return found
 
 
