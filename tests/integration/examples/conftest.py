@@ -76,6 +76,10 @@ class Resources(Objects):
         whole = {"apiVersion": self.version, "kind": self.kind, "metadata": {"name": name, **metadata}, "spec": spec}
         return self.create(whole)
 
+    def holds(self, line: Json) -> bool:
+        """Whether a line of the operator's log is about an object of this namespace."""
+        return f"namespaces/{line['namespace']}/" in self.path if line["namespace"] else "/namespaces/" not in self.path
+
     def change(self, name: str, **spec: Any) -> None:
         """Change fields of its spec."""
         self.merge(name, {"spec": spec})
@@ -180,18 +184,21 @@ class Example:
         assert self.operator.stop() == 0, self.operator.log.read_text()[-3000:]
 
     def settles(self, resources: Resources, name: str) -> None:
-        """Hold that one more run changes nothing: an operator that starts runs each object."""
-        before = resources.await_success(name)["completion"]
+        """Hold that one more run changes nothing: an operator that starts runs each object.
+
+        That it took place the log tells: nothing is written of a run whose result is that of the one before.
+        """
+        resources.await_success(name)
         self.stop()
-        self.start()
+        operator = self.start()
 
-        def again() -> Json | None:
-            found: Json = resources.condition(name, "Running").get("ansibleResult") or {}
-            return found if found.get("completion") not in {None, before} else None
+        def ended() -> list[Json]:
+            lines = operator.lines(msg="Run ended", name=name)
+            return [each for each in lines if each["gvk"].endswith(f"={resources.kind}") and resources.holds(each)]
 
-        found = eventually(again, f"one more run of {name}")
-        assert found is not None
-        assert (found["changed"], found["failures"]) == (0, 0), self.output(name)
+        run = eventually(ended, f"one more run of {name}")[0]
+        assert (run["changed"], run["outcome"]) == (0, "succeeded"), self.output(name)
+        eventually(lambda: resources.await_success(name)["changed"] == 0, f"{name} to say so")
 
     def output(self, name: str) -> str:
         """What the operator's log holds of an object, for messages."""
