@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from runner import devcluster as clusters
 from tests.integration.examples.conftest import ROOT
 from tests.integration.scaffold import olm
 from tests.integration.scaffold.installed import Json, eventually
@@ -63,6 +65,13 @@ class Caches:
         """What its scale subresource says, as an autoscaler reads it."""
         found: Json = self.example.api.call("GET", f"{self.stable.path}/{name}/scale")
         return found
+
+
+@pytest.fixture(scope="module")
+def devcluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.DevCluster]:
+    """A control plane of its own: other tests count on this kind, and here it is removed with all its objects."""
+    with clusters.start(name="memcached", logs=tmp_path_factory.mktemp("devcluster-logs")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
