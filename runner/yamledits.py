@@ -16,6 +16,7 @@ from runner.errors import ConfigError
 
 _INDENT = 2
 _WIDTH = 100
+"""A line ends with the first word that passes this."""
 
 
 def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
@@ -70,15 +71,16 @@ def put(text: str, path: tuple[str, ...], value: Any, *, file: str) -> str:
     return after
 
 
-def dump(value: Any, begin: str = "") -> str:
-    """Return plain values as YAML in our form."""
-    return begin + yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+def dump(value: Any, begin: str = "", column: int = 0) -> str:
+    """Return plain values as YAML in our form; it is to be indented to `column`."""
+    width = max(_WIDTH - column, _WIDTH // 2)
+    return begin + yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=width)
 
 
 def replace(text: str, node: yaml.Node, value: Any) -> str:
     """Return `text` with the lines of a block `node` of it written anew from `value`."""
     lines = text.splitlines(keepends=True)
-    body = dump(value)
+    body = dump(value, column=node.start_mark.column)
     piece = textwrap.indent(body, " " * node.start_mark.column)
     return "".join([*lines[: node.start_mark.line], piece, *lines[_last_line(node) :]])
 

@@ -8,6 +8,7 @@ What an argument spec says and a schema cannot is told as a sentence, never drop
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,9 @@ _SIMPLE: dict[str, Json] = {
     "jsonarg": ANYTHING,
     "raw": ANYTHING,
 }
+_MARKUP = re.compile(r"\b(?:(?:C|V|O|E|RV|B|I|M|U)\((?P<plain>[^()]+)\)|L\((?P<text>[^(),]+), *(?P<link>[^()]+)\))")
+"""What texts of Ansible are set in, and no reader of a CRD sees as such
+(https://docs.ansible.com/ansible/latest/dev_guide/ansible_markup.html)."""
 _FITS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -151,6 +155,7 @@ def _choices(choices: Any) -> list[Any]:
 
 
 def _text(description: Any) -> str:
-    """One text of a description, which is a text or a list of paragraphs."""
+    """One text, without markup, of a description, which is a text or a list of paragraphs."""
     paragraphs = description if isinstance(description, list) else [description]
-    return "\n".join(str(paragraph).strip() for paragraph in paragraphs if paragraph)
+    whole = "\n".join(str(paragraph).strip() for paragraph in paragraphs if paragraph)
+    return _MARKUP.sub(lambda found: found["plain"] or f"{found['text']} ({found['link']})", whole)

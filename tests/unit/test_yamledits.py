@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import ConfigError
-from runner.yamledits import insert, put
+from runner.yamledits import insert, put, replace
 
 ITEM = "- new: 1\n  more: [2]\n"
 RESOURCES = ("resources",)
@@ -117,3 +117,15 @@ def test_a_value_is_put_at_the_end_of_its_mapping_and_what_stands_there_stays(te
 def test_a_value_that_has_no_place_is_to_be_put_by_hand(text: str) -> None:
     with pytest.raises(ConfigError, match="f: cannot be extended; add this by hand"):
         put(text, ("a", "c", "d"), 2, file="f")
+
+
+@pytest.mark.parametrize("depth", [0, 7, 14])
+def test_lines_that_are_written_anew_are_no_longer_where_they_stand_deeper(depth: int) -> None:
+    text = "".join(f"{'  ' * level}level{level}:\n" for level in range(depth + 1)) + "  " * (depth + 1) + "a: 1\n"
+    node = yaml.compose(text)
+    for _ in range(depth + 1):
+        assert isinstance(node, yaml.MappingNode)
+        node = node.value[0][1]
+    assert isinstance(node, yaml.MappingNode)
+    after = replace(text, node, {"a": "a text of many words, which " * 20})
+    assert max(map(len, after.splitlines())) <= 110

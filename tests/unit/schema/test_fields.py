@@ -28,6 +28,13 @@ def properties(options: str, *, snake_case_parameters: bool = True) -> tuple[dic
         ("{choices: {a: one, b: two}}", {"type": "string", "enum": ["a", "b"]}),
         ("{no_log: true}", {"type": "string", "format": "password"}),
         ("{description: [One., Two.]}", {"description": "One.\nTwo.", "type": "string"}),
+        (
+            "{description: 'V(@) for O(zone) (optional); RV(x), L(more, https://a.example/b), HTTP(S), C()'}",
+            {
+                "description": "@ for zone (optional); x, more (https://a.example/b), HTTP(S), C()",
+                "type": "string",
+            },
+        ),
         ("{type: list}", {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": True}}),
         (
             "{type: list, elements: str, choices: [a], default: [a]}",

@@ -1,0 +1,187 @@
+"""The example `external`: a Record is what a DNS service outside of the cluster says, through edits and outages."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.examples.conftest import EXAMPLES, Example, Install, Resources
+from tests.integration.examples.dns_service import Service, running
+from tests.integration.scaffold.installed import eventually
+
+# Many runs of Ansible a test: on a machine with much to do they take their time.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("scaffold")]
+
+PERIOD = "ansible.sdk.operatorframework.io/reconcile-period"
+SPEC = {"zone": "example.org", "host": "www", "values": ["192.0.2.1"], "tokenSecret": {"name": "dns-token"}}
+WWW = "example.org/www/A"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with running(EXAMPLES / "external/server/dns_server.py", tmp_path / "dns") as service:
+        yield service
+
+
+@pytest.fixture
+def example(install: Install, service: Service) -> Example:
+    """The operator, told where the service is as its page says it."""
+    example = install("external")
+    at, deployment = f"--namespace={example.home}", "deployment/external-operator-controller-manager"
+    example.sh("kubectl", "set", "env", at, deployment, f"DNS_SERVER={service.url}")
+    example.sh("kubectl", "rollout", "status", at, deployment, "--timeout=120s")
+    example.start()
+    return example
+
+
+@pytest.fixture
+def records(example: Example, service: Service, namespace: str) -> Resources:
+    give_token(example, namespace, service.token)
+    return example.resources("Record", namespace)
+
+
+def give_token(example: Example, namespace: str, token: str) -> None:
+    secrets = example.objects("v1", "secrets", namespace)
+    data = {"token": base64.b64encode(token.encode()).decode()}
+    if secrets.get("dns-token"):
+        secrets.merge("dns-token", {"data": data})
+    else:
+        secrets.create({"metadata": {"name": "dns-token"}, "data": data})
+
+
+def retries(example: Example, name: str) -> list[float]:
+    """The waits after each failure of an object, in seconds."""
+    assert example.operator is not None
+    lines = example.operator.lines(msg="Object is tried again")
+    return [line["seconds"] for line in lines if line.get("name") == name]
+
+
+def test_a_record_is_made_changed_put_right_and_removed_at_the_service(
+    example: Example, service: Service, records: Resources, namespace: str
+) -> None:
+    made = records.make("www", SPEC)
+    records.await_success("www")
+    owner = f"{namespace}/www/{made['metadata']['uid']}"
+    assert service.ask("GET", WWW) == {"values": ["192.0.2.1"], "ttl": 300, "owner": owner}
+    seen = example.sh("kubectl", "get", "record", "www", f"--namespace={namespace}", "--no-headers").split()
+    assert seen[:-1] == ["www", "www.example.org", "A", '["192.0.2.1"]', "True"]
+
+    before = len(service.requests())
+    example.settles(records, "www")
+    assert {each["method"] for each in service.requests()[before:]} == {"GET"}
+
+    # The period of one object counts from its next run on.
+    often = {"metadata": {"annotations": {PERIOD: "1s"}}}
+    records.merge("www", {**often, "spec": {"values": ["192.0.2.1", "192.0.2.2"], "ttl": 60}})
+    records.await_success("www")
+    assert service.ask("GET", WWW) == {"values": ["192.0.2.1", "192.0.2.2"], "ttl": 60, "owner": owner}
+
+    service.ask("PUT", WWW, {"values": ["203.0.113.9"], "ttl": 60, "owner": owner})
+    eventually(lambda: service.values(WWW) == ["192.0.2.1", "192.0.2.2"], "the edit at the service to be undone")
+    service.ask("DELETE", WWW)
+    eventually(lambda: service.values(WWW), "what was removed at the service to come back")
+
+    records.delete("www")
+    records.await_gone("www")
+    assert service.ask("GET", WWW) is None
+
+    records.make("www", SPEC)
+    records.await_success("www")
+    example.remove()
+    assert service.ask("GET", WWW) is None
+
+
+def test_a_service_that_is_down_is_waited_for_and_loses_track_of_nothing(
+    example: Example, service: Service, records: Resources
+) -> None:
+    records.make("www", SPEC)
+    records.await_success("www")
+    service.stop()
+    records.change("www", values=["192.0.2.7"])
+    records.await_condition("www", "Failure", saying=f"The DNS service at {service.url} cannot be reached")
+    waits = eventually(lambda: retries(example, "www")[2:] and retries(example, "www")[:3], "three retries")
+    assert waits is not None
+    assert waits == sorted(waits)
+    assert waits[0] < waits[2]
+    service.start()
+    records.await_success("www")
+    assert service.values(WWW) == ["192.0.2.7"]
+
+    service.stop()
+    records.delete("www")
+    records.await_condition("www", "Failure", saying="cannot be reached")
+    assert records.get("www")["metadata"]["finalizers"] == ["dns.example.com/finalizer"]
+    service.start()
+    records.await_gone("www")
+    assert service.ask("GET", WWW) is None
+
+    records.make("www", SPEC, annotations={PERIOD: "off"})
+    records.await_success("www")
+    service.ask("DELETE", WWW)
+    before = len(service.requests())
+    records.delete("www")
+    records.await_gone("www")
+    assert {each["method"] for each in service.requests()[before:]} == {"GET"}
+    example.remove()
+
+
+def test_what_the_service_refuses_is_told_and_mended_where_it_was_caused(
+    example: Example, service: Service, records: Resources, namespace: str
+) -> None:
+    records.make("www", SPEC)
+    records.await_success("www")
+
+    records.make("same", {**SPEC, "values": ["192.0.2.66"]})
+    records.await_condition("same", "Failure", saying=f"www.example.org (A) belongs to {namespace}/www/")
+    records.delete("same")
+    records.await_gone("same")
+    assert service.values(WWW) == ["192.0.2.1"]
+
+    records.make("api", {**SPEC, "host": "api", "values": ["my-host"]})
+    records.await_condition("api", "Stalled", saying="The DNS service refuses the record: my-host is no address that A")
+    records.change("api", values=["192.0.2.3"])
+    records.await_success("api")
+    assert service.values("example.org/api/A") == ["192.0.2.3"]
+
+    service.change_token("the second token")
+    records.change("www", ttl=60)
+    records.await_condition("www", "Failure", saying=f"refuses the token in the Secret {namespace}/dns-token")
+    give_token(example, namespace, service.token)
+    records.await_success("www")
+    assert (service.ask("GET", WWW) or {})["ttl"] == 60
+
+    records.make("mail", {**SPEC, "host": "mail", "tokenSecret": {"name": "dns-token", "key": "other"}})
+    records.await_condition("mail", "Failure", saying=f"no Secret {namespace}/dns-token with the key other")
+    other = base64.b64encode(service.token.encode()).decode()
+    example.objects("v1", "secrets", namespace).merge("dns-token", {"data": {"other": other}})
+    records.await_success("mail")
+    told = json.dumps([records.get("www"), records.get("mail")]) + example.output("all")
+    assert not [secret for secret in ("the first token", "the second token") if secret in told]
+    example.remove()
+    assert [service.ask("GET", f"example.org/{host}/A") for host in ("www", "api", "mail")] == [None] * 3
+
+
+def test_a_record_that_could_never_be_is_refused_with_a_sentence(install: Install, namespace: str) -> None:
+    example = install("external")
+    record = {"apiVersion": "dns.example.com/v1alpha1", "kind": "Record", "metadata": {"name": "one"}, "spec": SPEC}
+    file = example.scratch / "record.json"
+    apply = ("kubectl", "apply", f"--namespace={namespace}", f"--filename={file}")
+
+    def told(**wrong: Any) -> str:
+        file.write_text(json.dumps({**record, "spec": {**SPEC, **wrong}}))
+        return example.sh(*apply, "--validate=strict", check=False)
+
+    assert "values must name at least one" in told(values=[])
+    assert "a CNAME stands for exactly one name" in told(type="CNAME", values=["a.example.net", "b.example.net"])
+    assert "ttl must be between 30 and 86400 seconds" in told(ttl=5)
+    assert "host must be a name in lower case within the zone, or @ for the zone itself" in told(host="WWW")
+    assert "zone must be a name in lower case, without a dot at its end" in told(zone="example.org.")
+    assert 'unknown field "spec.colour"' in told(colour="red")
+    assert "created" in told()
+    assert "zone, host and type stay as they are; make another Record, and delete this one" in told(host="api")
+    example.sh("make", "undeploy", "TIMEOUT=120s")
