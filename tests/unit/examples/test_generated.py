@@ -16,7 +16,12 @@ OWN = (
     *("config/samples/*_*.yaml", "config/crd/bases/*"),
 )
 """What every example says itself: what it is, what runs, which fields its kinds have, and what they are to come to."""
-OWN_OF: dict[str, dict[str, str]] = {}
+OWN_OF: dict[str, dict[str, str]] = {
+    "mysql": {
+        "molecule/default/converge.yml": "its samples need each other: all are applied before any is waited for",
+        "molecule/default/cleanup.yml": "and all are deleted before any is waited for",
+    },
+}
 """What one example says itself beside that: for each folder, paths and why they differ from what is generated."""
 
 
