@@ -1,7 +1,8 @@
 """The story of an object's runs, as events: why one started, its phases, what came of it. Decides; `events` writes.
 
-A role names a phase by a task whose name begins with `phase: `, usually a `debug`: the phase begins when that task has
-run, and ends when the next one begins, or with the run. Notes hold none of a run's secrets.
+A role names a phase by a task whose name begins with `Phase: `, usually a `debug`: the phase begins when that task has
+run, and ends when the next one begins, or with the run. A phase in which a task failed has failed, also where a block
+rescued it. Notes hold none of a run's secrets.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from runner.workqueue import Reason, Request
 
 _PHASE = "phase:"
 _MARKED = "runner_on_ok"
+_FAILED = "runner_on_failed"
 _ENDINGS = {Outcome.SUCCEEDED: "Succeeded", Outcome.TIMED_OUT: "TimedOut", Outcome.CANCELED: "Canceled"}
 _MOST_DETAILS = 5
 
@@ -57,6 +59,8 @@ class RunStory:
         self._masked = job.secrets.masker.text
         self._what = "Finalizer" if finalizing else "Run"
         self._phase = ""
+        self._has_failed = False
+        """Whether a task of the phase has."""
 
     def started(self, request: Request) -> None:
         """Say why the run takes place."""
@@ -72,9 +76,10 @@ class RunStory:
 
     def event(self, event: Event) -> None:
         """Take in one event of ansible-runner."""
-        if event.get("event") != _MARKED:
-            return
-        task = str((event.get("event_data") or {}).get("task") or "")
+        kind, data = event.get("event"), event.get("event_data") or {}
+        if kind == _FAILED and not data.get("ignore_errors"):
+            self._has_failed = True
+        task = str(data.get("task") or "") if kind == _MARKED else ""
         if task.lower().startswith(_PHASE):
             self._end_phase("ended")
             self._phase = task[len(_PHASE) :].strip()
@@ -96,6 +101,9 @@ class RunStory:
         self._tell("Normal" if well else "Warning", ending, status.first_failure(result) + more)
 
     def _end_phase(self, how: str, *, well: bool = True) -> None:
+        if self._has_failed and well:
+            how, well = "failed", False
+        self._has_failed = False
         if self._phase:
             self._tell_phase("Normal" if well else "Warning", "PhaseEnded", f"Phase {self._phase} {how}")
             self._phase = ""

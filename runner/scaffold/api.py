@@ -39,14 +39,18 @@ class Wanted:
     role: bool = False
     playbook: bool = False
     finalizer: bool = False
+    watched: bool = True
+    """Whether the operator runs something for its objects; else roles read them."""
 
 
 def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
     """Add to a project what a kind needs; return sentences for the user. Raises ConfigError."""
     resource, others = _resource(before, wanted)
+    needless = [flag for flag, is_given in _running(wanted).items() if is_given and not wanted.watched]
     names.refuse(
         [
             *names.problems_of(resource),
+            *(f"{flag}: nothing is run for a kind with --watch=false; leave one of them out" for flag in needless),
             *(f"--short-name {name}: {why}" for name in wanted.short_names if (why := names.plural_problem(name))),
         ]
     )
@@ -104,14 +108,19 @@ def _values(before: Project, resource: Resource, wanted: Wanted) -> dict[str, st
 def _add_kind(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> list[str]:
     _refuse_watched(changes, values)
     _create(changes, "api", values)
+    _create(changes, "watched" if wanted.watched else "unwatched", values)
     crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
-    _extend_crd(changes, PurePosixPath("config/crd", crd), values, storage=True)
+    _extend_crd(changes, PurePosixPath("config/crd", crd), values, storage=True, watched=wanted.watched)
     _add_to_list(changes, "config/crd/kustomization.yaml", "resources", f"- {crd}\n")
     for people in ("admin", "editor", "viewer"):
         file = f"- {values['stem']}_{people}_role.yaml\n"
         _add_to_list(changes, "config/rbac/kustomization.yaml", "resources", file)
-    for rule in ("rule_resources", "rule_status", "rule_finalizers"):
+    for rule in ("rule_resources", "rule_status", "rule_finalizers") if wanted.watched else ("rule_read",):
         _add_to_list(changes, "config/rbac/role.yaml", "rules", templates.snippet(f"{rule}.yaml", values))
+    return _add_watch(changes, wanted, values) if wanted.watched else []
+
+
+def _add_watch(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> list[str]:
     content, notes = _add_content(changes, wanted, values)
     entry = templates.snippet("watch.yaml", {**values, "content": content})
     if wanted.finalizer:
@@ -140,9 +149,8 @@ def _add_content(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) 
 def _add_version(
     changes: ChangeSet, resource: Resource, others: list[Resource], wanted: Wanted, values: Mapping[str, str]
 ) -> list[str]:
-    given = {"--generate-role": wanted.role, "--generate-playbook": wanted.playbook, "--finalizer": wanted.finalizer}
-    if any(given.values()) or wanted.short_names:
-        flags = [flag for flag, is_given in {**given, "--short-name": wanted.short_names}.items() if is_given]
+    given = {**_running(wanted), "--short-name": bool(wanted.short_names), "--watch=false": not wanted.watched}
+    if flags := [flag for flag, is_given in given.items() if is_given]:
         known = f"{resource.kind} is there already, as {others[0].version}, with what runs for it"
         raise ConfigError(f"{', '.join(flags)}: {known}; leave this out to add a version")
     sample = f"{values['sample']}.yaml"
@@ -150,8 +158,8 @@ def _add_version(
         if path.name == sample:
             changes.create(path, text)
     crd = PurePosixPath(f"config/crd/bases/{values['api_group']}_{values['plural']}.yaml")
-    _extend_crd(changes, crd, values, storage=False)
     watched = _watched_versions(changes, resource)
+    _extend_crd(changes, crd, values, storage=False, watched=bool(watched))
     seen, stored = " and ".join(watched) or "no version", others[0].version
     return [
         f"watches.yaml still watches {seen}: every object of the kind is seen there, whatever version wrote it",
@@ -159,8 +167,20 @@ def _add_version(
     ]
 
 
-def _extend_crd(changes: ChangeSet, path: PurePosixPath, values: Mapping[str, str], *, storage: bool) -> None:
-    piece = templates.snippet("crd_version.yaml", {**values, "storage": str(storage).lower()})
+def _running(wanted: Wanted) -> dict[str, bool]:
+    """Return which flags ask for something to be run."""
+    return {
+        "--generate-role": wanted.role,
+        "--generate-playbook": wanted.playbook,
+        "--finalizer": wanted.finalizer,
+    }
+
+
+def _extend_crd(
+    changes: ChangeSet, path: PurePosixPath, values: Mapping[str, str], *, storage: bool, watched: bool
+) -> None:
+    name = "crd_version.yaml" if watched else "crd_version_unwatched.yaml"
+    piece = templates.snippet(name, {**values, "storage": str(storage).lower()})
     changes.edit(path, lambda text: insert(text, ("spec", "versions"), piece, file=str(path)))
 
 

@@ -76,6 +76,7 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
     _add_switch(parser, "generate-role", "write a role for it; the default, unless there is one")
     _add_switch(parser, "generate-playbook", "write a playbook for it, which runs instead of the role")
     _add_switch(parser, "finalizer", "write a role that runs when an object is deleted")
+    _add_switch(parser, "watch", "run something for its objects [true]; false: roles of other kinds read them")
 
 
 def _add_switch(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
@@ -130,6 +131,7 @@ def _wanted(arguments: argparse.Namespace) -> api.Wanted:
         role=arguments.generate_role == "true",
         playbook=arguments.generate_playbook == "true",
         finalizer=arguments.finalizer == "true",
+        watched=arguments.watch != "false",
     )
 
 

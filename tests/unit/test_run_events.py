@@ -123,6 +123,28 @@ def test_a_phase_that_fails_ends_with_a_warning_before_the_run(told: Told) -> No
     assert told.all[2].reason == "RunFailed"
 
 
+def test_a_phase_whose_failure_was_rescued_has_failed_and_the_next_one_has_not(told: Told) -> None:
+    told.task("Before any phase", "runner_on_failed")
+    for phase in ("Upload", "Undo", "Tidy"):
+        told.task(f"Phase: {phase}")
+        if phase == "Upload":
+            told.task("Copy", "runner_on_failed")
+    told.story.event({"event": "runner_on_failed", "event_data": {"task": "Probe", "ignore_errors": True}})
+    told.story.ended(SUCCESS)
+    assert [line for line in told.lines if "PhaseEnded" in line] == [
+        "Warning PhaseEnded: Phase Upload failed",
+        "Normal PhaseEnded: Phase Undo ended",
+        "Normal PhaseEnded: Phase Tidy ended",
+    ]
+
+
+def test_the_last_phase_has_failed_where_the_run_goes_on_to_succeed(told: Told) -> None:
+    told.task("Phase: Upload")
+    told.task("Copy", "runner_on_failed")
+    told.story.ended(SUCCESS)
+    assert told.lines[1] == "Warning PhaseEnded: Phase Upload failed"
+
+
 @pytest.mark.parametrize("event", ["runner_on_skipped", "playbook_on_task_start", "runner_on_failed"])
 def test_a_phase_whose_task_did_not_run_is_none(told: Told, event: str) -> None:
     told.task("phase: Upgrade", event)

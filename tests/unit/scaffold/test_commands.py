@@ -195,6 +195,20 @@ def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -
     assert (second.plural, second.namespaced, second.version) == (first.plural, first.namespaced, "v1")
 
 
+def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    watches, roles = (folder / "watches.yaml").read_text(), sorted(folder.glob("roles/*"))
+    code, out, _ = begun("create api --group cache --kind Plan --watch=false")
+    assert (code, "Next:" in out) == (0, False)
+    assert ((folder / "watches.yaml").read_text(), sorted(folder.glob("roles/*"))) == (watches, roles)
+    [*_, rule] = parsed(folder / "config/rbac/role.yaml")["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["plans"], ["get", "list", "watch"])
+    assert begun("create api --group cache --version v1 --kind Plan")[0] == 0
+    for version in parsed(folder / "config/crd/bases/cache.example.com_plans.yaml")["spec"]["versions"]:
+        assert "status" not in version["schema"]["openAPIV3Schema"]["properties"]
+    assert "Successful" not in (folder / "molecule/default/tasks/plan_test.yml").read_text()
+
+
 def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Backup --finalizer")[0] == 0
     assert begun("create api --group my-db --kind Backup --finalizer")[0] == 0
@@ -221,6 +235,8 @@ def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: T
         ),
         ("create api --group cache --kind Watched", "watches.yaml: cache.example.com, Kind=Watched is watched already"),
         ("create api --group cache --kind Taken --generate-role", "roles/taken/tasks/main.yml: exists already"),
+        ("create api --group cache --version v2 --kind Memcached --watch=false", "--watch=false: Memcached is there"),
+        ("create api --group cache --kind Kind --watch=false --finalizer", "--finalizer: nothing is run for a kind"),
         ("create api --group cache --kind Kind --finalizer=maybe", "invalid choice: 'maybe'"),
         ("init --domain example.com", "this folder is a project already"),
     ],
