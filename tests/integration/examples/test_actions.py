@@ -37,22 +37,22 @@ class Shop:
 
     @property
     def sets(self) -> Resources:
-        return self.example.resources("ActionSet", "shop")
+        return self.example.resources("ActionSet", "bakery")
 
     @property
     def schedules(self) -> Resources:
-        return self.example.resources("ActionSchedule", "shop")
+        return self.example.resources("ActionSchedule", "bakery")
 
     def prepare(self) -> None:
         self.server.sql("SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 1; CREATE DATABASE shop")
         self.server.sql("CREATE TABLE orders (id INT PRIMARY KEY, what VARCHAR(40))", "shop")
         self.server.sql("INSERT INTO orders VALUES (1, 'tea'), (2, 'it''s 100 %')", "shop")
         sh = self.example.sh
-        sh("kubectl", "create", "namespace", "shop")
+        sh("kubectl", "create", "namespace", "bakery")
         where = (f"--from-literal=host={self.server.host}", f"--from-literal=port={self.server.port}")
-        sh("kubectl", "create", "configmap", "shop-database", "--namespace=shop", *where)
+        sh("kubectl", "create", "configmap", "shop-database", "--namespace=bakery", *where)
         password = f"--from-literal=password={databases.ROOT_PASSWORD}"
-        sh("kubectl", "create", "secret", "generic", "shop-database", "--namespace=shop", password)
+        sh("kubectl", "create", "secret", "generic", "shop-database", "--namespace=bakery", password)
 
     def status(self, name: str) -> Json:
         found: Json = self.sets.get(name).get("status") or {}
@@ -107,7 +107,7 @@ class Shop:
     def stories(self, name: str) -> list[tuple[str, str, str]]:
         """Return type, reason and message of its Events, as kubectl tells of them."""
         about = f"--field-selector=involvedObject.name={name},involvedObject.kind=ActionSet"
-        found = json.loads(self.example.sh("kubectl", "get", "events", "--namespace=shop", about, "--output=json"))
+        found = json.loads(self.example.sh("kubectl", "get", "events", "--namespace=bakery", about, "--output=json"))
         return [(each["type"], each["reason"], each["message"]) for each in found["items"]]
 
     def await_events(self, name: str, *wanted: tuple[str, str, str]) -> None:
@@ -125,7 +125,7 @@ def shop(
     made = Shop(install("actions"), mariadb, store)
     made.prepare()
     yield made
-    made.example.sh("kubectl", "delete", "namespace", "shop", "--wait=false")
+    made.example.sh("kubectl", "delete", "namespace", "bakery", "--wait=false")
 
 
 @pytest.mark.full
@@ -186,7 +186,7 @@ def a_phase_that_fails_is_undone(shop: Shop) -> None:
     assert [each["state"] for each in status["phases"]] == ["Complete", "Complete", "Failed", "Pending"]
     assert [each.get("compensated", False) for each in status["phases"]] == [True, False, True, False]
     assert status["message"] in shop.sets.condition("failing", "Failed")["message"]
-    assert shop.locks_taken() == ["shop/first", "shop/failing"]
+    assert shop.locks_taken() == ["bakery/first", "bakery/failing"]
     assert shop.is_open()
     assert not Path(f"/tmp/actions-{shop.sets.get('failing')['metadata']['uid']}").exists()
     shop.await_events(
@@ -200,14 +200,14 @@ def a_phase_that_fails_is_undone(shop: Shop) -> None:
 
 def an_edit_does_nothing_again(shop: Shop) -> None:
     patch = ("--type=merge", '--patch={"spec": {"target": "other"}}')
-    told = shop.example.sh("kubectl", "patch", "actionset", "first", "--namespace=shop", *patch, check=False)
+    told = shop.example.sh("kubectl", "patch", "actionset", "first", "--namespace=bakery", *patch, check=False)
     assert "an ActionSet runs once" in told
     before = {name: shop.status(name)["startedAt"] for name in ("first", "failing")}
     for name in before:
         shop.sets.change(name, ttlSecondsAfterFinished=864000)
-        assert shop.sets.await_success(name)["changed"] == 0
+        shop.sets.await_success(name)
     assert {name: shop.status(name)["startedAt"] for name in before} == before
-    assert shop.locks_taken() == ["shop/first", "shop/failing"]
+    assert shop.locks_taken() == ["bakery/first", "bakery/failing"]
     # Its end is longer ago than that.
     shop.sets.change("third", ttlSecondsAfterFinished=0)
     shop.sets.await_gone("third")
@@ -235,24 +235,26 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_after_a_restart(shop:
     for name, completion in before.items():
         eventually(lambda: shop.sets.await_success(name)["completion"] != completion, f"a run of {name}")  # noqa: B023 - done at once
         assert shop.sets.await_success(name)["changed"] == 0
-    assert shop.locks_taken() == ["shop/first", "shop/failing", "shop/cut"]
+    assert shop.locks_taken() == ["bakery/first", "bakery/failing", "bakery/cut"]
 
 
 def a_schedule_makes_one_for_each_slot_and_none_beside_another(shop: Shop) -> None:
-    spec = {"everySeconds": 2, "offsetSeconds": 1, "historyLimit": 1, "template": {"spec": SPEC}}
+    template = {"spec": {**SPEC, "arguments": {"lock_seconds": "86400"}}}
+    spec = {"everySeconds": 2, "offsetSeconds": 1, "historyLimit": 1, "template": template}
     shop.schedules.make("often", spec)
 
     def last() -> str:
         found: str = (shop.schedules.get("often").get("status") or {}).get("lastActionSet", "")
         return found
 
-    first = eventually(last, "the first one")
-    shop.sets.await_gone(first)
+    shop.sets.await_gone(eventually(last, "the first one"))
+    # From now on none goes that is looked at.
+    shop.schedules.change("often", historyLimit=100)
+    shop.schedules.await_success("often")
     with shop.writing():
-        eventually(shop.locking, "one that waits for who writes")
-        status = shop.schedules.get("often")["status"]
-        skipped = status.get("skippedSlot", 0)
+        skipped = shop.schedules.get("often")["status"].get("skippedSlot", 0)
         now = eventually(lambda: _later(shop, skipped), "two slots that were left out")
+        assert now is not None
         assert now["active"] == [now["lastActionSet"]]
     held = now["lastActionSet"]
     shop.await_end(held, "Complete")
@@ -263,7 +265,7 @@ def a_schedule_makes_one_for_each_slot_and_none_beside_another(shop: Shop) -> No
 
     final = last()
     shop.await_end(final, "Complete")
-    made = [name.removeprefix("shop/") for name in shop.locks_taken()[3:]]
+    made = [name.removeprefix("bakery/") for name in shop.locks_taken()[3:]]
     assert made == sorted(set(made)), "one of a slot has run twice"
     assert all(name.startswith("often-") and int(name.removeprefix("often-")) % 2 == 1 for name in made)
     shop.schedules.delete("often")
@@ -277,9 +279,11 @@ def _later(shop: Shop, slot: int) -> Json | None:
 
 def nobody_has_told_the_password(shop: Shop) -> None:
     """Neither to the log, nor to run folders, nor in status and Events."""
-    kept = [path for path in shop.example.scratch.rglob("*") if path.is_file() and "serviceaccount" not in path.parts]
+    # Of a run whose operator was killed, the next operator removes the files where it has the same folder.
+    but = {"serviceaccount", "cut"}
+    kept = [path for path in shop.example.scratch.rglob("*") if path.is_file() and not but & {*path.parts}]
     assert any("artifacts" in path.parts for path in kept)
-    cluster = shop.example.sh("kubectl", "get", "actionsets,events", "--namespace=shop", "--output=json")
+    cluster = shop.example.sh("kubectl", "get", "actionsets,events", "--namespace=bakery", "--output=json")
     assert "ActionComplete" in cluster
     assert "actionset" in cluster
     assert databases.ROOT_PASSWORD not in cluster
