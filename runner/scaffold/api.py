@@ -56,7 +56,8 @@ def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
     )
     if any(other.version == resource.version for other in others):
         raise ConfigError(f"{resource.api_group}/{resource.version}, Kind={resource.kind}: this project has it already")
-    values = _values(before, resource, wanted)
+    watched = bool(_watched_versions(changes, resource)) if others else wanted.watched
+    values = _values(before, resource, wanted, watched=watched)
     notes = _add_version(changes, resource, others, wanted, values) if others else _add_kind(changes, wanted, values)
     _add_to_list(changes, "config/samples/kustomization.yaml", "resources", f"- {values['sample']}.yaml\n")
     changes.edit(project.FILE, lambda _: before.having(resource).text())
@@ -82,7 +83,7 @@ def _resource(before: Project, wanted: Wanted) -> tuple[Resource, list[Resource]
     return replace(resource, plural=first.plural, namespaced=first.namespaced), others
 
 
-def _values(before: Project, resource: Resource, wanted: Wanted) -> dict[str, str]:
+def _values(before: Project, resource: Resource, wanted: Wanted, *, watched: bool) -> dict[str, str]:
     """What the templates' names stand for."""
     # A kind of the same name in another group has taken the plain file names.
     taken = any(each.kind == resource.kind and not each.is_kind_of(resource) for each in before.resources)
@@ -101,14 +102,16 @@ def _values(before: Project, resource: Resource, wanted: Wanted) -> dict[str, st
         "stem": stem,
         "role": stem,
         "name": stem.replace("_", "-"),
-        "sample": f"{resource.group}_{resource.version}_{resource.singular}",
+        # Molecule applies those with two underscores, and waits until they have been run.
+        "sample": f"{resource.group}_{resource.version}{'_' if watched else '-'}{resource.singular}",
     }
 
 
 def _add_kind(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> list[str]:
     _refuse_watched(changes, values)
     _create(changes, "api", values)
-    _create(changes, "watched" if wanted.watched else "unwatched", values)
+    if wanted.watched:
+        _create(changes, "watched", values)
     crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
     _extend_crd(changes, PurePosixPath("config/crd", crd), values, storage=True, watched=wanted.watched)
     _add_to_list(changes, "config/crd/kustomization.yaml", "resources", f"- {crd}\n")

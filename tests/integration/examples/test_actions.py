@@ -147,7 +147,7 @@ def an_action_waits_for_its_blueprint_and_stores_what_restores(shop: Shop) -> st
     shop.sets.make("first", SPEC)
     shop.sets.await_condition("first", "Failure", saying="There is no Blueprint blueprint-sample")
     assert shop.locks_taken() == []
-    shop.example.sh("kubectl", "apply", "--filename=config/samples/actions_v1alpha1_blueprint.yaml")
+    shop.example.sh("kubectl", "apply", "--filename=config/samples/actions_v1alpha1-blueprint.yaml")
 
     status = shop.await_end("first", "Complete")
     assert status["progress"] == "4/4"

@@ -206,7 +206,11 @@ def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, beg
     assert begun("create api --group cache --version v1 --kind Plan")[0] == 0
     for version in parsed(folder / "config/crd/bases/cache.example.com_plans.yaml")["spec"]["versions"]:
         assert "status" not in version["schema"]["openAPIV3Schema"]["properties"]
-    assert "Successful" not in (folder / "molecule/default/tasks/plan_test.yml").read_text()
+    # Molecule waits for runs of `*_*_*.yaml`.
+    assert [path.name for path in (folder / "config/samples").glob("*_*_*.yaml")] == ["cache_v1alpha1_memcached.yaml"]
+    listed = parsed(folder / "config/samples/kustomization.yaml")["resources"]
+    assert listed[1:] == ["cache_v1alpha1-plan.yaml", "cache_v1-plan.yaml"]
+    assert all((folder / "config/samples" / name).is_file() for name in listed)
 
 
 def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: Type) -> None:
