@@ -10,7 +10,7 @@ IMG ?= example.com/memcached-operator:v0.0.1
 ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
 DIST ?= dist
 
-.PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long faults bench demo run build docs reference lock clean
+.PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long test-examples faults bench demo run build docs reference lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test-full: test-programs ## What takes long, and the version matrix: ansible-cor
 
 test-long: test-programs ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else
 	$(BIN)/pytest -m long -n 1 tests
+
+test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario
+	$(BIN)/pytest -m long -n $(WORKERS) tests/integration/examples
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md
 	$(BIN)/python -m tests.faults

@@ -17,7 +17,7 @@ from tests.integration.scaffold.installed import Json, eventually
 if TYPE_CHECKING:
     from tests.integration.examples.conftest import Example, Install
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("examples-memcached")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("examples-memcached")]
 
 SCALED = "memcached-sample"
 """The one that the autoscaler of config/samples scales."""

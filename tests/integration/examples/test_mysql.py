@@ -18,7 +18,7 @@ from tests.integration.examples.conftest import Example, Install, Resources
 from tests.integration.scaffold.installed import Json, eventually
 from tests.mariadb import ROOT_PASSWORD, Server
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.long
 
 CLUSTER = {"clusterRef": {"name": "main"}}
 OFTEN = {"ansible.sdk.operatorframework.io/reconcile-period": "5s"}

@@ -13,7 +13,7 @@ from tests.integration.scaffold.installed import Json, eventually
 if TYPE_CHECKING:
     from tests.integration.examples.conftest import Example, Install
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("examples-restarter")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("examples-restarter")]
 
 NAMES = ("web", "worker")
 BOTH = {"secret": {"name": "db", "fields": ["password"]}, "deployments": list(NAMES)}

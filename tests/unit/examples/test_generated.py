@@ -17,6 +17,7 @@ OWN = (
 )
 """What every example says itself: what it is, what runs, which fields its kinds have, and what they are to come to."""
 OWN_OF: dict[str, dict[str, str]] = {
+    "actions": {"molecule/default/molecule.yml": "its schedule asks for its runs itself, which no period repeats"},
     "mysql": {
         "molecule/default/converge.yml": "its samples need each other: all are applied before any is waited for",
         "molecule/default/cleanup.yml": "and all are deleted before any is waited for",
