@@ -79,7 +79,8 @@ class Server:
     def _listens(self, port: int) -> bool:
         """Start it on this port; False when it ended, as where somebody else has the port."""
         command = [find("mariadbd"), "--no-defaults", f"--datadir={self._data}", f"--user={getpass.getuser()}"]
-        where = [f"--bind-address={self.host}", f"--port={port}", f"--socket={self._data}/socket"]
+        # Its socket is in its data, whose whole name may be too long for a socket.
+        where = [f"--bind-address={self.host}", f"--port={port}", "--socket=socket"]
         small = [
             "--innodb-buffer-pool-size=16M",
             "--key-buffer-size=1M",
