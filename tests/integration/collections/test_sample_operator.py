@@ -85,6 +85,8 @@ def test_where_pods_are_missing_the_role_tells_of_the_others_and_asks_to_look_ag
     namespace = memcached["namespace"]
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods", "namespace": namespace}}
     kubectl.apply({**quota, "spec": {"hard": {"pods": "1"}}})
+    # Nothing is refused before the quota's controller has seen it.
+    kubectl("wait", "quota/pods", "-n", namespace, "--for=jsonpath={.status.hard.pods}=1", "--timeout=120s")
     variables = {
         "size": 2,
         "ansible_operator_meta": {"name": "cache", "namespace": namespace},

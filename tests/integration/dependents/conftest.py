@@ -162,7 +162,8 @@ class Operator:
 
     async def wakes(self, *names: str) -> None:
         """Wait until exactly these were woken, in any order."""
-        await until(lambda: len(self.woken) >= len(names), f"{names}; woken: {self.woken}", 10)
+        # After the API server was away, two waits of a watch may follow each other, ten seconds each.
+        await until(lambda: len(self.woken) >= len(names), f"{names}; woken: {self.woken}", 60)
         assert sorted(name for name, _ in self.woken) == sorted(names), self.woken
 
     async def sleeps(self, gvk: GVK = CONFIG_MAP) -> None:

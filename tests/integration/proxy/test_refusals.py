@@ -30,6 +30,8 @@ def narrow(standing: Standing, devcluster: DevCluster, namespace: str) -> RunIde
         "create role narrow --verb=get,create --resource=configmaps,pods",
         f"create rolebinding narrow --role=narrow --serviceaccount={namespace}:narrow",
         "create quota no-more --hard=configmaps=1",
+        # Nothing is refused before the quota's controller has seen it.
+        "wait quota/no-more --for=jsonpath={.status.hard.configmaps}=1 --timeout=120s",
         f"label namespace {namespace} pod-security.kubernetes.io/enforce=restricted",
     ):
         subprocess.run([*command, *words.split()], check=True, capture_output=True)

@@ -110,7 +110,7 @@ class Referring:
 
     async def wakes(self, *expected: tuple[str, str]) -> None:
         """Wait for exactly these: name of the object, and what happened."""
-        await until(lambda: len(self.woken) >= len(expected), f"{expected}; woken: {self.woken}", 15)
+        await until(lambda: len(self.woken) >= len(expected), f"{expected}; woken: {self.woken}", 60)
         found = sorted((name, why) for name, why in self.woken)
         assert [name for name, _ in found] == sorted(name for name, _ in expected), found
         for (_, why), (_, said) in zip(found, sorted(expected), strict=True):

@@ -96,6 +96,17 @@ async def test_another_namespace_is_followed_where_rights_allow_it_and_told_with
 ) -> None:
     await allow("list", "watch")
     await hand.create(secret("near"))
+    asked = {"namespace": hand.namespace, "verb": "watch", "resource": "secrets"}
+    review = {"spec": {"user": user, "resourceAttributes": asked}}
+
+    async def is_allowed() -> bool:
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool((await hand.client.request("POST", path, body=review))["status"]["allowed"])
+
+    # The API server itself learns of a right a little later.
+    async with asyncio.timeout(30):
+        while not await is_allowed():
+            await asyncio.sleep(0.02)
     async with refer(by_path(SECRET), user=user) as it:
         it.names("one", ["near", {"name": "far", "namespace": "kube-system"}])
         async with asyncio.timeout(4):

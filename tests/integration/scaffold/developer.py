@@ -50,7 +50,9 @@ def of_a_developer(folder: Path) -> Iterator[Project]:
         key: value for key, value in os.environ.items() if not key.startswith(("KUBECONFIG", "K8S_", "ANSIBLE_"))
     }
     environ |= {"PATH": os.pathsep.join([str(BIN), os.environ["PATH"], "/usr/sbin"]), "NO_COLOR": "1", "COLUMNS": "200"}
-    made = Project(folder, environ | {"MOLECULE_EPHEMERAL_DIRECTORY": f"{folder}-molecule"})
+    # Clusters are called after the project: another test may have one of the same name at the same time.
+    own = {"MOLECULE_EPHEMERAL_DIRECTORY": f"{folder}-molecule", "XDG_STATE_HOME": str(folder.parent / "state")}
+    made = Project(folder, environ | own)
     try:
         yield made
     finally:
