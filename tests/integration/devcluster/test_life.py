@@ -41,8 +41,8 @@ def own() -> Iterator[DevCluster]:
         yield cluster
 
 
-def _get(cluster: DevCluster, what: str) -> subprocess.CompletedProcess[str]:
-    command = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", "--request-timeout=2s", "get", what]
+def _get(cluster: DevCluster, what: str, within: str = "30s") -> subprocess.CompletedProcess[str]:
+    command = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", f"--request-timeout={within}", "get", what]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -91,7 +91,7 @@ def test_the_api_server_comes_back_on_the_same_port_with_its_data(own: DevCluste
 
 def test_a_paused_component_answers_nothing_until_it_goes_on(own: DevCluster) -> None:
     own.pause(APISERVER)
-    assert _get(own, "namespaces").returncode != 0
+    assert _get(own, "namespaces", "2s").returncode != 0
     own.resume(APISERVER)
     assert _get(own, "namespaces").returncode == 0
 
@@ -101,7 +101,7 @@ def test_a_component_that_dies_by_itself_is_started_again(own: DevCluster, event
     assert before is not None
     os.kill(before, signal.SIGKILL)
     eventually(lambda: own.pid(ETCD) not in {None, before})
-    eventually(lambda: _get(own, "namespaces").returncode == 0)
+    eventually(lambda: _get(own, "namespaces", "2s").returncode == 0)
 
 
 def test_a_paused_cluster_can_be_stopped(processes_in: ProcessesIn) -> None:

@@ -33,7 +33,7 @@ def test_the_cluster_of_the_environment_is_used_and_cleaned(devcluster: DevClust
     assert first != second
     for namespace in (first, second):
         command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
-        subprocess.run([*command, "wait", f"namespace/{namespace}", "--for=delete", "--timeout=30s"], check=True)
+        subprocess.run([*command, "wait", f"namespace/{namespace}", "--for=delete", "--timeout=120s"], check=True)
 
 
 def test_a_pytest_that_needs_no_cluster_starts_none_and_loads_little() -> None:

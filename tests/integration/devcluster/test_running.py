@@ -56,7 +56,7 @@ def test_a_namespace_gets_its_service_account_and_authority(kubectl: Kubectl, ev
 
 
 def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     kubectl("create", "serviceaccount", "robot")
     token = kubectl("create", "token", "robot").stdout.strip()
@@ -78,7 +78,8 @@ def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
     refused = subprocess.run([*as_robot, "get", "pods"], capture_output=True, text=True, check=False)
     assert "Forbidden" in refused.stderr
     kubectl("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={namespace}:robot")
-    subprocess.run([*as_robot, "get", "pods"], capture_output=True, check=True)
+    # The authorizer learns of rights a moment after they were given.
+    eventually(lambda: subprocess.run([*as_robot, "get", "pods"], capture_output=True, check=False).returncode == 0)
 
 
 def test_who_has_no_credentials_is_refused(devcluster: DevCluster) -> None:
@@ -171,7 +172,7 @@ def test_a_port_answers_without_having_a_target(devcluster: DevCluster, namespac
 
 
 def test_a_pods_port_leads_where_it_is_told(
-    devcluster: DevCluster, namespace: str, pod: str, kubectl: Kubectl, eventually: Eventually
+    devcluster: DevCluster, namespace: str, pod: str, eventually: Eventually
 ) -> None:
     def echo(listener: socket.socket) -> None:
         connection, _ = listener.accept()
@@ -182,13 +183,17 @@ def test_a_pods_port_leads_where_it_is_told(
         target = threading.Thread(target=echo, args=(listener,), daemon=True)
         target.start()
         devcluster.set_pod_port(namespace, pod, 11211, listener.getsockname()[1])
-        eventually(lambda: kubectl("get", "portforwards.kwok.x-k8s.io", pod, check=False).returncode == 0)
-        with (
-            _forwarded(devcluster, namespace, pod, 11211) as port,
-            socket.create_connection(("127.0.0.1", port), timeout=10) as client,
-        ):
-            client.sendall(b"hello")
-            assert client.recv(100) == b"HELLO"
+
+        def is_answered() -> bool:
+            """Until kwok has learnt of it, it answers itself, as soon as it has read an empty line."""
+            with (
+                _forwarded(devcluster, namespace, pod, 11211) as port,
+                socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+            ):
+                client.sendall(b"hello\n\n")
+                return client.recv(100) == b"HELLO\n\n"
+
+        eventually(is_answered)
         target.join(10)
 
 

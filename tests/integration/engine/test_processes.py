@@ -57,7 +57,8 @@ def lingering(runs: Runs, marks: Path) -> Any:
 
 
 def started(marks: Path) -> bool:
-    return {"daemon", "nameless", "hanging"} <= {path.name for path in marks.iterdir()}
+    written = {path.name for path in marks.iterdir() if path.name == "hanging" or path.read_text().endswith("\n")}
+    return {"daemon", "nameless", "hanging"} <= written
 
 
 def alive(marks: Path) -> list[int]:
@@ -79,7 +80,7 @@ async def test_a_run_that_takes_too_long_is_ended_with_everything_it_started(
     own_zombies: Callable[[], list[int]],
 ) -> None:
     playbook = lingering(runs, marks)
-    run = asyncio.create_task(runs.run(playbook, deadline=12.5))
+    run = asyncio.create_task(runs.run(playbook, deadline=32.5))
     await until(lambda: started(marks))
     daemons = alive(marks)
 
@@ -88,7 +89,7 @@ async def test_a_run_that_takes_too_long_is_ended_with_everything_it_started(
     assert len(daemons) == 2
     assert ran.result.outcome is Outcome.TIMED_OUT
     assert ran.result.message == (
-        f"the run took longer than 12.5s and was ended during task 'hanging' ({playbook.path}:12)"
+        f"the run took longer than 32.5s and was ended during task 'hanging' ({playbook.path}:12)"
     )
     assert alive(marks) == []
     assert processes_of(runs.root) == []
@@ -203,13 +204,17 @@ async def test_closing_waits_for_runs_then_ends_them_and_starts_no_more(
     hanging = asyncio.create_task(runs.run(lingering(runs, marks)))
     short = asyncio.create_task(
         runs.run(
-            runs.playbook("- {hosts: localhost, tasks: [{pause: {seconds: 2}}], gather_facts: false}", "short.yml"),
+            runs.playbook(
+                f"- {{hosts: localhost, tasks: [{{command: touch {tmp_path}/short}}, {{pause: {{seconds: 2}}}}],"
+                " gather_facts: false}",
+                "short.yml",
+            ),
             run_dir=runs.run_dir.with_name("other"),
         ),
     )
-    await until(lambda: started(marks))
+    await until(lambda: started(marks) and (tmp_path / "short").exists())
 
-    await runs.engine.close(4)
+    await runs.engine.close(8)
 
     assert (await short).result.outcome is Outcome.SUCCEEDED
     assert (await hanging).result.outcome is Outcome.CANCELED
@@ -268,7 +273,7 @@ async def test_nothing_outlives_an_operator_that_is_killed(
     operator.kill()
     operator.wait()
 
-    await until(lambda: not alive(marks) and not processes_of(root), within=15)
+    await until(lambda: not alive(marks) and not processes_of(root), within=60)
     assert len(daemons) == 2
     await until(lambda: not list(root.rglob("kubeconfig")), within=5)
 

@@ -23,7 +23,7 @@ def test_each_failed_tasks_message_stands_in_the_failure_condition(project: Proj
           loop: [bread, milk]
         """,
     )
-    project.watch("thing")
+    project.watch("thing", retry={"delay": "1h", "maxDelay": "1h"})
     operator = project.start()
     things.create("one", {})
     failure = things.await_condition("one", "Failure")

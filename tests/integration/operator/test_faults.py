@@ -149,7 +149,9 @@ def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_
     assert len((project.folder / "notes").read_text().splitlines()) == 1
 
 
-def test_a_storm_of_conflicts_delays_nothing_and_loses_no_condition_of_others(project: Project, things: Things) -> None:
+def test_a_storm_of_conflicts_delays_nothing_and_loses_no_condition_of_others(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
     project.role("thing", COUNT)
     project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "thing"})
     project.start(environment={"NOTES": str(project.folder / "notes")})
@@ -172,6 +174,7 @@ def test_a_storm_of_conflicts_delays_nothing_and_loses_no_condition_of_others(pr
     try:
         things.merge("one", {"spec": {"size": 2}})
         things.await_success("one")
+        eventually(lambda: written > 50, "the storm to have blown for some time")
         things.merge("one", {"spec": {"size": 3}})
         things.await_success("one")
     finally:

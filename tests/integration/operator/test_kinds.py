@@ -270,6 +270,7 @@ def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(proje
     off = {"ansible.sdk.operatorframework.io/reconcile-period": "0s"}
     things.create("never", {}, annotations=off)
     operator.await_line("Run ended", name="often", reason="periodic resync")
+    operator.await_line("Run ended", name="never")
     before = things.get("often") or {}
     runs = len(operator.runs("often"))
     operator.await_line("Run started", name="often", reason="periodic resync")

@@ -96,7 +96,7 @@ def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_
     assert a.runs("one")[0]["outcome"] == "succeeded"
     taken = b.await_line("Acquired")
     released = a.lines(msg="Released")[0]
-    assert when(taken) - when(released) < 1
+    assert when(taken) - when(released) < LEASE / 2, "by the release, not since the Lease was over"
     assert when(a.runs("one")[0]) <= when(released)
     things.await_success("one")
     assert lease(api, namespace)["leaseTransitions"] == 1
@@ -121,7 +121,8 @@ def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
     a.kill()
     killed = time.time()
     things.merge("one", {"spec": {"size": 2}})
-    assert when(b.await_line("Acquired")) - killed < LEASE + 1
+    # It looks twice a second: once to see the last renewal, once to see that it is over; the rest is a slow machine's.
+    assert when(b.await_line("Acquired")) - killed < LEASE + 3
     things.await_success("one")
     eventually(lambda: b.runs("one"), "the survivor's run")
     assert b.stop() == 0
@@ -161,16 +162,19 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_i
     project.allow_leases()
     project.role("thing", HOLD)
     project.watch("thing")
-    a = replica(project, "a", "--leader-elect")
+    # Long enough between what it gives up and what the kernel ends that a slow machine ends the run in time.
+    lasts, renewed = 15.0, 6.0
+    times = (f"--leader-elect-lease-duration={lasts}s", f"--leader-elect-renew-deadline={renewed}s")
+    a = replica(project, "a", "--leader-elect", *times)
     things.create("one", {"size": 1})
     notes = project.folder / "notes"
     eventually(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
     devcluster.stop_apiserver()
     stopped = time.time()
     lost = a.await_line("Lost")
-    assert when(lost) - stopped <= RENEW + 0.5
+    assert when(lost) - stopped <= renewed + 2
     ended = a.await_line("Ended, since another replica may take the object", name="one")
-    assert when(ended) - stopped <= LEASE + 0.5
+    assert when(ended) - stopped <= lasts
     assert "end" not in notes.read_text()
     (project.folder / "notes.go").touch()
     devcluster.start_apiserver()

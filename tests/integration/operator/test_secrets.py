@@ -6,6 +6,7 @@ import base64
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -73,7 +74,12 @@ def shown(texts: dict[str, str], *values: str) -> list[str]:
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    return {str(path): path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()}
+    found = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a run that goes on replaces files, and removes some
+            if path.is_file():
+                found[str(path)] = path.read_text(errors="replace")
+    return found
 
 
 def stdout_of(folder: Path, name: str) -> str:

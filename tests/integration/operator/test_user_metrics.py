@@ -29,7 +29,8 @@ def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its
           when: spoil is defined
         """,
     )
-    project.watch("thing")
+    # No further run of the bad one begins between the two counts.
+    project.watch("thing", retry={"delay": "1h", "maxDelay": "1h"})
     operator = project.start()
     things.create("one", {})
     things.create("bad", {"spoil": True})

@@ -117,6 +117,8 @@ def test_a_chart_is_installed_and_upgraded_from_a_served_index_and_its_crds_with
     assert "all namespaces" in told
     assert fields(sh) == ["size"]
     assert can(sh, "depot-a")
+    ready = "--for=jsonpath={.status.readyReplicas}=2"
+    sh("kubectl", "wait", ready, "deployment", "--all", "--namespace=depot-system", "--timeout=60s")
     get = ("kubectl", "get", "deployment", "--namespace=depot-system", "--output=json")
     (deployment,) = json.loads(sh(*get))["items"]
     container = deployment["spec"]["template"]["spec"]["containers"][0]

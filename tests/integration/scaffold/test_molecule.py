@@ -15,6 +15,7 @@ from runner import devcluster as clusters
 from tests.integration.scaffold.developer import BIN, STEPS, Project, of_a_developer
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.timeout(900)  # some dozens of Ansible's starts: with much else to do they take their time
 TASKS = "roles/basket/tasks/main.yml"
 MAKE = """\
 ---

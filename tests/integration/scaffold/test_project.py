@@ -15,6 +15,7 @@ import yaml
 
 from runner import devcluster as clusters
 from tests.integration.scaffold.conftest import BIN, Sh
+from tests.integration.scaffold.installed import eventually
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
@@ -98,7 +99,8 @@ def test_the_authorizer_grants_what_the_roles_for_people_say(
     def may(verb: str, resource: str) -> str:
         return sh("kubectl", "auth", "can-i", verb, resource, f"--as={role}", check=False).splitlines()[-1]
 
-    assert {verb: may(verb, "baskets.shop.example.org") for verb in allowed} == dict.fromkeys(allowed, "yes")
+    # The authorizer learns of rights a moment after they were given.
+    eventually(lambda: all(may(verb, "baskets.shop.example.org") == "yes" for verb in allowed), f"{allowed}")
     assert {verb: may(verb, "baskets.shop.example.org") for verb in denied} == dict.fromkeys(denied, "no")
     assert may("get", "secrets") == "no"
     assert may("get", "secrets.shop.example.org") == "no"
