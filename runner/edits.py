@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,6 +116,9 @@ class Edited:
     async def __aenter__(self) -> Self:
         """Look from now on: whatever differs from the watches in force is an edit already."""
         self._handler = _Handler(asyncio.get_running_loop(), self._stirred)
+        # watchdog may find a folder in a new folder twice, by an event and by looking: the second watch replaces the
+        # first, which is no news for anybody's log.
+        warnings.filterwarnings("ignore", "Callback with id .* already exists for watch", RuntimeWarning)
         self._observer.start()
         await asyncio.to_thread(self._observe)
         self._files = await asyncio.to_thread(self._take)
