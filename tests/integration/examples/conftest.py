@@ -85,43 +85,43 @@ class Resources(Objects):
         self.merge(name, {"spec": spec})
 
     def condition(self, name: str, of: str) -> Json:
-        conditions = (self.get(name).get("status") or {}).get("conditions") or ()
-        return next((each for each in conditions if each["type"] == of), {})
+        return _conditions(self.get(name)).get(of, {})
 
     def await_condition(self, name: str, of: str, status: str = "True", saying: str = "") -> Json:
         """Wait for a condition about the object's present generation whose message holds a text."""
 
-        def holds() -> Json | None:
-            found = self.condition(name, of)
-            current = found.get("observedGeneration") == self.get(name).get("metadata", {}).get("generation")
+        def holds(obj: Json) -> Json | None:
+            found = _conditions(obj).get(of, {})
+            current = found.get("observedGeneration") == obj.get("metadata", {}).get("generation")
             return found if current and found.get("status") == status and saying in found.get("message", "") else None
 
-        try:
-            found = eventually(holds, f"{of}={status} {saying!r}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{json.dumps(self.get(name), indent=1)}") from None
-        assert found is not None
-        return found
+        return self._awaited(name, holds, f"{of}={status} {saying!r}")
 
     def await_success(self, name: str) -> Json:
         """Wait until a run of the present generation has succeeded, and none goes on; returns its `ansibleResult`."""
 
-        def holds() -> Json | None:
-            found = self.get(name)
-            conditions = {each["type"]: each for each in found.get("status", {}).get("conditions") or ()}
-            # Of one reading: between two, another run may begin.
+        def holds(obj: Json) -> Json | None:
+            conditions = _conditions(obj)
             told = [conditions.get("Successful", {}), conditions.get("Running", {})]
-            current = {each.get("observedGeneration") for each in told} == {found.get("metadata", {}).get("generation")}
+            current = {each.get("observedGeneration") for each in told} == {obj.get("metadata", {}).get("generation")}
             succeeded = current and {each.get("status") for each in told} == {"True"}
             result: Json | None = told[1].get("ansibleResult") if succeeded else None
             return result
 
+        return self._awaited(name, holds, f"a run of {name} to succeed")
+
+    def _awaited(self, name: str, holds: Callable[[Json], Json | None], what: str) -> Json:
+        """Wait for what is found in one reading of the object: between two, another run may begin."""
         try:
-            found = eventually(holds, f"a run of {name} to succeed")
+            found = eventually(lambda: holds(self.get(name)), what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{json.dumps(self.get(name), indent=1)}") from None
         assert found is not None
         return found
+
+
+def _conditions(obj: Json) -> dict[str, Json]:
+    return {each["type"]: each for each in (obj.get("status") or {}).get("conditions") or ()}
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Example:
 
     def resources(self, kind: str, namespace: str = "", version: str = "") -> Resources:
         """Return the access to one of the example's own kinds, as its CRD describes it."""
-        for path in (self.folder / "config/crd/bases").glob("*.yaml"):
+        for path in self._definitions():
             spec = yaml.safe_load(path.read_text())["spec"]
             if spec["names"]["kind"] == kind:
                 stored = next(each["name"] for each in spec["versions"] if each["storage"])
