@@ -26,9 +26,9 @@ from tests import mariadb as databases
 from tests.integration.operator.conftest import Api
 from tests.integration.scaffold import installed
 from tests.integration.scaffold.conftest import Sh, shell
+from tests.integration.scaffold.developer import ROOT, copy_sample
 from tests.integration.scaffold.installed import Json, eventually
 
-ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 MERGE = "application/merge-patch+json"
 
@@ -268,17 +268,10 @@ def install(checkout: Install) -> Install:
 
 def copy(name: str, into: Path) -> Path:
     """Copy an example into a folder of its project's name."""
-    origin = ROOT if name == "memcached" else EXAMPLES / name
-    project: str = yaml.safe_load((origin / "PROJECT").read_text())["projectName"]
-    folder = into / project
-    if origin != ROOT:
-        shutil.copytree(origin, folder)
-        return folder
-    folder.mkdir()
-    for part in ("roles", "playbooks", "config", "molecule"):
-        shutil.copytree(ROOT / part, folder / part)
-    for part in ("PROJECT", "watches.yaml", "requirements.yml"):
-        shutil.copy(ROOT / part, folder)
+    if name != "memcached":
+        project: str = yaml.safe_load((EXAMPLES / name / "PROJECT").read_text())["projectName"]
+        return Path(shutil.copytree(EXAMPLES / name, into / project))
+    folder = copy_sample(into)
     # The repository's own Makefile has more to do; this is the part of it that is the sample's.
     (folder / "Makefile").write_text("IMG ?= example.com/memcached-operator:v0.0.1\ninclude config/deploy.mk\n")
     return folder

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from runner import devcluster as clusters
-from tests.integration.examples.conftest import ROOT
 from tests.integration.scaffold import olm
+from tests.integration.scaffold.developer import ROOT
 from tests.integration.scaffold.installed import Json, eventually
 
 if TYPE_CHECKING:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 STEPS = ("syntax", "create", "prepare", "converge", "idempotence", "verify", "cleanup", "destroy")
 """What `molecule test` does."""
@@ -41,6 +43,17 @@ class Project:
         lines = [line.removeprefix(f"{scenario} > ").partition(": ") for line in details.splitlines() if " > " in line]
         assert bool(done.returncode) == bool(outcome), done.stdout
         return {action: "Successful" in result for action, _, result in lines}
+
+
+def copy_sample(into: Path) -> Path:
+    """Copy what of this repository is the sample operator's into a folder of its project's name."""
+    folder = into / "memcached-operator"
+    folder.mkdir()
+    for part in ("roles", "playbooks", "config", "molecule"):
+        shutil.copytree(ROOT / part, folder / part)
+    for part in ("PROJECT", "watches.yaml", "requirements.yml"):
+        shutil.copy(ROOT / part, folder)
+    return folder
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from runner import devcluster as clusters
-from tests.integration.scaffold.developer import BIN, STEPS, Project, of_a_developer
+from tests.integration.scaffold.developer import BIN, STEPS, Project, copy_sample, of_a_developer
 
-ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.timeout(900)  # some dozens of Ansible's starts: with much else to do they take their time
 TASKS = "roles/basket/tasks/main.yml"
 MAKE = """\
@@ -52,12 +50,7 @@ def write(project: Project, tasks: str) -> None:
 @pytest.fixture
 def sample(tmp_path: Path) -> Iterator[Project]:
     """This repository's own project."""
-    folder = tmp_path / "memcached-operator"
-    folder.mkdir()
-    shutil.copy(ROOT / "watches.yaml", folder)
-    for part in ("roles", "playbooks", "config", "molecule"):
-        shutil.copytree(ROOT / part, folder / part)
-    with of_a_developer(folder) as project:
+    with of_a_developer(copy_sample(tmp_path)) as project:
         yield project
 
 
