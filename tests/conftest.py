@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,27 @@ for name, examples in (("repeatable", 30), ("full", 500)):
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("repeatable")
+
+# What pytest makes of a test's file is kept for the next process also where PYTHONDONTWRITEBYTECODE is set: to make it
+# costs seconds in each worker. Only while tests are collected: what they import and start themselves is their own.
+_no_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+
+
+def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = _no_bytecode
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Keep tests of a group in one worker, so that what they share is made once.
+
+    pytest-xdist 3.8 tells the scheduler of groups by the field that held a test's name before pytest 9.2
+    (https://github.com/pytest-dev/pytest-xdist/issues/1386).
+    """
+    yield
+    for item in items:
+        if named := vars(item).get("_nodeid"):
+            item._id = type(item.id).parse(named)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
