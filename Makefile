@@ -4,13 +4,16 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 CASE ?= spine
+# Processes that test at once.
 WORKERS ?= 2
 # The sample operator's image, and what deploys it; see config/deploy.mk.
 IMG ?= example.com/memcached-operator:v0.0.1
 ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
 DIST ?= dist
+# What `make check` does, side by side, the longest first.
+CHECKS := check-types check-ansible check-layers check-lint check-format check-yaml
 
-.PHONY: help setup fmt check test test-unit test-programs test-integration test-full test-long test-examples faults bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-long test-examples faults bench demo run build docs reference lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,13 +29,27 @@ fmt: $(VENV)/.made-from ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What each says is told whole, where make can do that (4.0), and all that is wrong at once.
 check: $(VENV)/.made-from ## Format, lint, types and layers; writes nothing
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(CHECKS)
+
+check-types:
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/yamllint --strict .
+
+check-ansible:
 	$(BIN)/ansible-lint --offline
+
+check-layers:
+	$(BIN)/lint-imports
+
+check-lint:
+	$(BIN)/ruff check .
+
+check-format:
+	$(BIN)/ruff format --check .
+
+check-yaml:
+	$(BIN)/yamllint --strict .
 
 test: test-unit test-integration ## Unit tests, then the tests on a real control plane with real Ansible
 
@@ -43,14 +60,14 @@ test-programs: setup
 	@$(BIN)/python -m tests.programs
 
 test-integration: test-programs
-	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup tests/integration tests/e2e
+	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup tests/e2e tests/integration
 
 test-full: test-programs ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
 	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
 	$(BIN)/pytest -m "hypothesis and not full and not long" -n $(WORKERS) --hypothesis-profile=full tests/unit
-	hack/matrix 2.18 2.19 2.20 2.21
+	WORKERS=$(WORKERS) hack/matrix 2.18 2.19 2.20 2.21
 
 test-long: test-programs ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else
 	$(BIN)/pytest -m long -n 1 tests
