@@ -39,6 +39,12 @@ ON_RESOURCES = (
     ),
     Annotation(_OURS + "paused", '`"true"`', NEW, "the object is not run, nor finalized, until it is taken off"),
     Annotation(
+        _OURS + "run-requested",
+        "text, as the time",
+        NEW,
+        "each new value starts a run, skipped by nothing ([runs.md](runs.md#a-run-on-request))",
+    ),
+    Annotation(
         _OURS + "last-run",
         "written by the operator",
         NEW,

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 PAUSED = "ansible.sdk.operatorframework.io/paused"
 """Annotation: `"true"` on an object keeps it from being run, finalized included."""
 
+RUN_REQUESTED = "ansible.sdk.operatorframework.io/run-requested"
+"""Annotation: whenever it gets another value, whatever that is, the object is run."""
+
 LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
 """Annotation: our record of a run that succeeded. A change of it is nobody's."""
 
@@ -99,6 +102,11 @@ def created_at(obj: Mapping[str, Any]) -> float:
 def is_paused(obj: Mapping[str, Any]) -> bool:
     """Whether somebody asked for the object to be left as it is."""
     return str(annotations_of(obj).get(PAUSED, "")).lower() == "true"
+
+
+def run_requested(obj: Mapping[str, Any]) -> str:
+    """Read what somebody has written to have the object run; empty where nobody has."""
+    return str(annotations_of(obj).get(RUN_REQUESTED, ""))
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:

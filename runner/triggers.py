@@ -2,7 +2,7 @@
 
 Contract: creation; a change of `metadata.generation`; any change of a kind that has no generation; deletion where our
 finalizer stands on the object; a change of annotations where the watch asks for it. Changes of labels or status alone
-start none, but for the annotation that pauses an object. Each object of the first list runs once.
+start none, but for the annotations that pause an object or ask for a run. Each object of the first list runs once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def decide(watch: Watch, change: Change, *, terminal: bool) -> Reason | None:
         return Reason.PRESENT if change.initial else Reason.CREATED
     if _content_changed(old, new) or old.paused != new.paused:
         return Reason.CHANGED
-    if old.annotations_digest != new.annotations_digest and (terminal or watch.watch_annotations_changes):
-        return Reason.CHANGED
-    return None
+    if _is_asked_for(old, new):
+        return Reason.ASKED
+    counts = terminal or watch.watch_annotations_changes
+    return Reason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
 
 
 def _deletion(watch: Watch, old: Summary | None, new: Summary) -> Reason | None:
@@ -38,7 +39,13 @@ def _deletion(watch: Watch, old: Summary | None, new: Summary) -> Reason | None:
         return None
     if old is None or old.uid != new.uid or not old.deleting:
         return Reason.DELETED
-    return Reason.DELETED if old.paused != new.paused or _content_changed(old, new) else None
+    news = old.paused != new.paused or _content_changed(old, new) or _is_asked_for(old, new)
+    return Reason.DELETED if news else None
+
+
+def _is_asked_for(old: Summary, new: Summary) -> bool:
+    """Whether somebody has written down that a run is wanted; to take that off asks for none."""
+    return new.run_requested not in {"", old.run_requested}
 
 
 def _content_changed(old: Summary, new: Summary) -> bool:

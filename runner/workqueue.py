@@ -30,6 +30,7 @@ class Reason(Enum):
 
     CHANGED = "changed"
     CREATED = "created"
+    ASKED = "asked for"
     DELETED = "deleted"
     DEPENDENT = "dependent changed"
     REFERENCE = "reference changed"
@@ -42,18 +43,19 @@ class Reason(Enum):
 
     @property
     def starts_over(self) -> bool:
-        """Whether somebody changed the object, what it names or what it runs: earlier failures count no more."""
-        return self in {Reason.CHANGED, Reason.CREATED, Reason.DELETED, Reason.REFERENCE, Reason.EDITED}
+        """Whether somebody touched the object, what it names or what it runs: earlier failures count no more."""
+        return self in {Reason.REFERENCE, Reason.EDITED} or not self.is_background
 
     @property
     def is_background(self) -> bool:
         """Whether nobody waits for it who has just done something to the object itself."""
-        return not self.starts_over or self in {Reason.REFERENCE, Reason.EDITED}
+        return self not in {Reason.CHANGED, Reason.CREATED, Reason.ASKED, Reason.DELETED}
 
 
 HANDICAP: dict[Reason, float] = {
     Reason.CHANGED: 0.0,
     Reason.CREATED: 0.0,
+    Reason.ASKED: 0.0,
     Reason.DELETED: 1.0,
     Reason.DEPENDENT: 5.0,
     Reason.REFERENCE: 10.0,

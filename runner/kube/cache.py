@@ -32,6 +32,7 @@ from runner.objects import (
     is_paused,
     key_of,
     metadata,
+    run_requested,
     uid_of,
 )
 
@@ -54,6 +55,8 @@ class Summary:
     """Of all but `managedFields` and `resourceVersion`, for kinds without a generation; empty for others."""
     created: float = 0.0
     """Seconds since the epoch."""
+    run_requested: str = ""
+    """What was written to have it run; empty where nothing was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         annotations_digest=_digest(annotations) if annotations else b"",
         content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
         created=created_at(obj),
+        run_requested=run_requested(obj),
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.
     return summary, bytes(memoryview(orjson.dumps(kept)))

@@ -35,7 +35,7 @@ Virtually = Callable[[Coroutine[object, object, Any]], Any]
 LONGEST = 20.0
 """Seconds that a run takes at most."""
 LONGEST_RETRY = 30.0
-PERSON = (Reason.CHANGED, Reason.CREATED, Reason.DELETED)
+PERSON = (Reason.CHANGED, Reason.CREATED, Reason.ASKED, Reason.DELETED)
 BACKGROUND = tuple(reason for reason in Reason if reason not in PERSON)
 LAST_HANDICAP = max(HANDICAP.values())
 FIRST_HANDICAP = min(HANDICAP[reason] for reason in BACKGROUND)

@@ -74,6 +74,20 @@ def test_pausing_an_object_and_letting_it_go_on_are_looked_at_at_once(finalized:
     assert _decide(finalized, deleting, replace(deleting, paused=paused)) is Reason.DELETED
 
 
+def test_each_new_request_starts_a_run_and_its_withdrawal_none(finalized: Watch) -> None:
+    asked, again = replace(SEEN, run_requested="1"), replace(SEEN, run_requested="2")
+    assert _decide(finalized, SEEN, asked) is Reason.ASKED
+    assert _decide(finalized, asked, again) is Reason.ASKED
+    assert _decide(finalized, asked, replace(asked, resource_version="2")) is None
+    assert _decide(finalized, asked, SEEN) is None
+    assert _decide(finalized, asked, replace(again, generation=2)) is Reason.CHANGED
+
+
+def test_a_finalizer_that_waits_is_asked_for_too(finalized: Watch) -> None:
+    deleting = replace(SEEN, deleting=True, finalizers=(NAME,))
+    assert _decide(finalized, deleting, replace(deleting, run_requested="1")) is Reason.DELETED
+
+
 def test_an_annotation_that_was_wrong_can_be_put_right(make_watch: MakeWatch) -> None:
     annotated = replace(SEEN, annotations_digest=b"b")
     assert _decide(make_watch(), SEEN, annotated, terminal=True) is Reason.CHANGED

@@ -143,3 +143,17 @@ def test_a_paused_object_is_left_as_it_is_until_it_is_let_go(
     things.merge("one", {"metadata": {"annotations": {annotation: None}}})
     things.await_gone("one")
     assert len(operator.runs("one")) == 2
+
+
+def test_an_object_is_run_whenever_somebody_asks_for_it(project: Project, things: Things) -> None:
+    project.role("thing", "- name: Refuse\n  operator_sdk.util.fail_terminal: {msg: no}\n  when: size == 1\n")
+    project.watch("thing", reconcilePeriod="off", skipUnchanged=True)
+    operator = project.start()
+    things.create("done", {"size": 2})
+    things.create("refused", {"size": 1})
+    things.await_success("done")
+    things.await_condition("refused", "Failure")
+    for name in ("done", "refused"):
+        things.merge(name, {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/run-requested": "now"}}})
+        operator.await_line("Run ended", name=name, reason="asked for")
+        assert [run["reason"] for run in operator.runs(name)] == ["created", "asked for"]

@@ -16,14 +16,6 @@ OWN = (
     *("config/samples/*_*.yaml", "config/crd/bases/*"),
 )
 """What every example says itself: what it is, what runs, which fields its kinds have, and what they are to come to."""
-OWN_OF: dict[str, dict[str, str]] = {
-    "actions": {"molecule/default/molecule.yml": "its schedule asks for its runs itself, which no period repeats"},
-    "mysql": {
-        "molecule/default/converge.yml": "its samples need each other: all are applied before any is waited for",
-        "molecule/default/cleanup.yml": "and all are deleted before any is waited for",
-    },
-}
-"""What one example says itself beside that: for each folder, paths and why they differ from what is generated."""
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
@@ -43,7 +35,6 @@ def test_each_folder_and_each_page_of_an_example_is_looked_at() -> None:
     folders = [path.name for path in (ROOT / "examples").glob("*") if path.is_dir()]
     pages = [path.stem for path in (ROOT / "docs/examples").glob("*.md")]
     assert {*folders, *pages} - {"memcached"} == {*EXAMPLES}
-    assert OWN_OF.keys() <= {*EXAMPLES}
 
 
 def test_an_example_has_every_generated_file(example: Path, generated: dict[str, str]) -> None:
@@ -51,18 +42,11 @@ def test_an_example_has_every_generated_file(example: Path, generated: dict[str,
 
 
 def test_an_example_has_every_generated_line_in_its_order(example: Path, generated: dict[str, str]) -> None:
-    assert missing_lines(example, generated, (*OWN, *OWN_OF.get(example.name, {}))) == []
+    assert missing_lines(example, generated, OWN) == []
 
 
 def test_config_and_molecule_of_an_example_hold_nothing_foreign(example: Path, generated: dict[str, str]) -> None:
-    assert foreign_files(example, generated, (*OWN, *OWN_OF.get(example.name, {}))) == []
-
-
-def test_what_an_example_is_said_to_say_itself_it_does(example: Path, generated: dict[str, str]) -> None:
-    told = OWN_OF.get(example.name, {})
-    for path in told:
-        others = (*OWN, *(each for each in told if each != path))
-        assert missing_lines(example, generated, others) + foreign_files(example, generated, others) != [], path
+    assert foreign_files(example, generated, OWN) == []
 
 
 @pytest.fixture(scope="module")
