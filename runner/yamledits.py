@@ -65,7 +65,7 @@ def put(text: str, path: tuple[str, ...], value: Any, *, file: str) -> str:
     piece = dump({path[depth]: value})
     after = ""
     if isinstance(node, yaml.MappingNode) and node.value and not node.flow_style:
-        after = _after(text, _last_line(node), textwrap.indent(piece, " " * node.start_mark.column))
+        after = _after(text, last_line(node), textwrap.indent(piece, " " * node.start_mark.column))
     if not after or _parsed(after) != _having(before, path[: depth + 1], value):
         raise ConfigError(f"{file}: cannot be extended; add this by hand to {'.'.join(path[:depth])}:\n{piece}")
     return after
@@ -82,7 +82,7 @@ def replace(text: str, node: yaml.Node, value: Any) -> str:
     lines = text.splitlines(keepends=True)
     body = dump(value, column=node.start_mark.column)
     piece = textwrap.indent(body, " " * node.start_mark.column)
-    return "".join([*lines[: node.start_mark.line], piece, *lines[_last_line(node) :]])
+    return "".join([*lines[: node.start_mark.line], piece, *lines[last_line(node) :]])
 
 
 class Dumper(yaml.SafeDumper):
@@ -97,7 +97,7 @@ def _inserted(text: str, root: yaml.Node | None, path: tuple[str, ...], item: st
     key, node = _find(root, path)
     by_hand = " to ".join(["add this by hand", *filter(None, [".".join(path)])]) + f":\n{item}"
     if isinstance(node, yaml.SequenceNode) and node.value and not node.flow_style:
-        return _after(text, _last_line(node), textwrap.indent(item, " " * node.start_mark.column))
+        return _after(text, last_line(node), textwrap.indent(item, " " * node.start_mark.column))
     if isinstance(node, yaml.SequenceNode) and node.value:
         raise ConfigError(f"{file}:{node.start_mark.line + 1}: a list in one line is not extended; {by_hand}")
     if node is None and key is None:
@@ -151,7 +151,12 @@ def _is_empty(node: yaml.Node) -> bool:
     return null or (isinstance(node, yaml.SequenceNode) and not node.value)
 
 
-def _last_line(node: yaml.Node) -> int:
+def find(root: yaml.Node | None, path: tuple[str, ...]) -> yaml.Node | None:
+    """Return what stands at a path of mappings; None where nothing does."""
+    return _find(root, path)[1]
+
+
+def last_line(node: yaml.Node) -> int:
     """How many lines there are up to the end of a node's last value; comments behind it do not count."""
     while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]

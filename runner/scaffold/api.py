@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from runner.errors import ConfigError
-from runner.scaffold import names, project, templates
+from runner.scaffold import crd_versions, names, project, templates
 from runner.scaffold.changeset import ChangeSet
 from runner.scaffold.names import Resource
 from runner.scaffold.project import Project
@@ -59,7 +59,7 @@ def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
     watched = bool(_watched_versions(changes, resource)) if others else wanted.watched
     values = _values(before, resource, wanted, watched=watched)
     notes = _add_version(changes, resource, others, wanted, values) if others else _add_kind(changes, wanted, values)
-    _add_to_list(changes, "config/samples/kustomization.yaml", "resources", f"- {values['sample']}.yaml\n")
+    _add_to_list(changes, "config/samples/kustomization.yaml", ("resources",), f"- {values['sample']}.yaml\n")
     changes.edit(project.FILE, lambda _: before.having(resource).text())
     return notes
 
@@ -113,13 +113,14 @@ def _add_kind(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> 
     if wanted.watched:
         _create(changes, "watched", values)
     crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
-    _extend_crd(changes, PurePosixPath("config/crd", crd), values, storage=True, watched=wanted.watched)
-    _add_to_list(changes, "config/crd/kustomization.yaml", "resources", f"- {crd}\n")
+    name = "crd_version.yaml" if wanted.watched else "crd_version_unwatched.yaml"
+    _add_to_list(changes, f"config/crd/{crd}", ("spec", "versions"), templates.snippet(name, values))
+    _add_to_list(changes, "config/crd/kustomization.yaml", ("resources",), f"- {crd}\n")
     for people in ("admin", "editor", "viewer"):
         file = f"- {values['stem']}_{people}_role.yaml\n"
-        _add_to_list(changes, "config/rbac/kustomization.yaml", "resources", file)
+        _add_to_list(changes, "config/rbac/kustomization.yaml", ("resources",), file)
     for rule in ("rule_resources", "rule_status", "rule_finalizers") if wanted.watched else ("rule_read",):
-        _add_to_list(changes, "config/rbac/role.yaml", "rules", templates.snippet(f"{rule}.yaml", values))
+        _add_to_list(changes, "config/rbac/role.yaml", ("rules",), templates.snippet(f"{rule}.yaml", values))
     return _add_watch(changes, wanted, values) if wanted.watched else []
 
 
@@ -160,13 +161,14 @@ def _add_version(
     for path, text in templates.tree("api", values):
         if path.name == sample:
             changes.create(path, text)
-    crd = PurePosixPath(f"config/crd/bases/{values['api_group']}_{values['plural']}.yaml")
+    crd = f"config/crd/bases/{values['api_group']}_{values['plural']}.yaml"
+    changes.edit(PurePosixPath(crd), lambda text: crd_versions.add(text, resource.version, file=crd))
     watched = _watched_versions(changes, resource)
-    _extend_crd(changes, crd, values, storage=False, watched=bool(watched))
     seen, stored = " and ".join(watched) or "no version", others[0].version
     return [
         f"watches.yaml still watches {seen}: every object of the kind is seen there, whatever version wrote it",
-        f"objects are stored as {stored}, and {resource.version} is served beside it; only `apiVersion` differs",
+        f"objects are stored as {stored}, and {resource.version} is served beside it, with the same schema; "
+        "only `apiVersion` differs",
     ]
 
 
@@ -179,21 +181,13 @@ def _running(wanted: Wanted) -> dict[str, bool]:
     }
 
 
-def _extend_crd(
-    changes: ChangeSet, path: PurePosixPath, values: Mapping[str, str], *, storage: bool, watched: bool
-) -> None:
-    name = "crd_version.yaml" if watched else "crd_version_unwatched.yaml"
-    piece = templates.snippet(name, {**values, "storage": str(storage).lower()})
-    changes.edit(path, lambda text: insert(text, ("spec", "versions"), piece, file=str(path)))
-
-
 def _create(changes: ChangeSet, name: str, values: Mapping[str, str]) -> None:
     for path, text in templates.tree(name, values):
         changes.create(path, text)
 
 
-def _add_to_list(changes: ChangeSet, file: str, key: str, item: str) -> None:
-    changes.edit(PurePosixPath(file), lambda text: insert(text, (key,), item, file=file))
+def _add_to_list(changes: ChangeSet, file: str, path: tuple[str, ...], item: str) -> None:
+    changes.edit(PurePosixPath(file), lambda text: insert(text, path, item, file=file))
 
 
 def _refuse_watched(changes: ChangeSet, values: Mapping[str, str]) -> None:

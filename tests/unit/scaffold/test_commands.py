@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,51 @@ def test_a_new_version_extends_the_crd_and_leaves_one_version_stored(folder: Pat
         "cache_v1alpha1_memcached.yaml",
         "cache_v1_memcached.yaml",
     ]
+
+
+COLUMNS = """
+      additionalPrinterColumns:
+        # What people ask for first.
+        - {name: Size, type: integer, jsonPath: .spec.size}
+"""
+
+
+def test_a_new_version_says_what_the_stored_one_says(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
+    text = path.read_text()
+    a, b = text.index("\n      additionalPrinterColumns:"), text.index("      subresources:")
+    path.write_text(
+        text[:a] + COLUMNS + text[b:].replace("status: {}", "status: {}\n        scale: {specReplicasPath: x}")
+    )
+    assert begun("create api --group cache --version v1 --kind Memcached")[0] == 0
+    assert begun("create api --group cache --version v2 --kind Memcached")[0] == 0
+    stored, *others = parsed(path)["spec"]["versions"]
+    assert [column["name"] for column in stored["additionalPrinterColumns"]] == ["Size"]
+    assert others == [{**stored, "name": name, "storage": False} for name in ("v1", "v2")]
+    assert path.read_text().count("# What people ask for first.") == 3
+
+
+def test_a_stored_version_that_no_text_can_be_copied_of_is_written_anew(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
+    crd = parsed(path)
+    [stored] = crd["spec"]["versions"]
+    path.write_text(
+        yaml.safe_dump({**crd, "spec": {**crd["spec"], "versions": []}}).replace(
+            "versions: []", f"versions:\n  - {json.dumps(stored)}"
+        )
+    )
+    assert begun("create api --group cache --version v1 --kind Memcached")[0] == 0
+    assert parsed(path)["spec"]["versions"] == [stored, {**stored, "name": "v1", "storage": False}]
+
+
+def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, begun: Type) -> None:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
+    path.write_text(path.read_text().replace("storage: true", "storage: false"))
+    code, _, told = begun("create api --group cache --version v1 --kind Memcached")
+    assert (code, "0 versions have `storage: true`; have exactly one" in told) == (2, True)
 
 
 def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -> None:

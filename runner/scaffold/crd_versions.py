@@ -1,0 +1,64 @@
+"""Another version of a kind, as the one that is stored: schema, columns and subresources.
+
+Between versions the API server changes nothing but `apiVersion`, so what one version says of an object holds for each.
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from runner import yamledits
+from runner.errors import ConfigError
+
+
+def add(crd: str, version: str, *, file: str) -> str:
+    """Return the CRD's text with one more version at the end, with the comments that stand in the stored one.
+
+    `file` is its name, for errors. Raises ConfigError.
+    """
+    try:
+        versions = _versions(yaml.safe_load(crd))
+        nodes = yamledits.find(yaml.compose(crd, Loader=yaml.SafeLoader), ("spec", "versions"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: is no valid YAML ({error}); mend it first") from None
+    stored = [place for place, each in enumerate(versions) if each.get("storage") is True]
+    if len(stored) != 1 or not isinstance(nodes, yaml.SequenceNode):
+        raise ConfigError(f"{file}: {len(stored)} versions have `storage: true`; have exactly one")
+    own = {"name": version, "served": True, "storage": False}
+    wanted = {**versions[stored[0]], **own}
+    copied = _copied(crd, nodes, stored[0], {"name": version, "served": "true", "storage": "false"})
+    piece = copied if _parsed(copied) == [wanted] else yamledits.dump([wanted])
+    return yamledits.insert(crd, ("spec", "versions"), piece, file=file)
+
+
+def _versions(document: Any) -> list[dict[str, Any]]:
+    spec = document.get("spec") if isinstance(document, dict) else None
+    versions = spec.get("versions") if isinstance(spec, dict) else None
+    return [each if isinstance(each, dict) else {} for each in versions] if isinstance(versions, list) else []
+
+
+def _copied(text: str, nodes: yaml.SequenceNode, place: int, own: dict[str, str]) -> str:
+    """The lines of one item, with other values of some keys; what it parses to is for the caller to look at."""
+    node = nodes.value[place]
+    lines = text.splitlines(keepends=True)
+    first = node.start_mark.line
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.value in own and value.start_mark.line == value.end_mark.line:
+            line = lines[value.start_mark.line]
+            written = line[: value.start_mark.column] + own[key.value] + line[value.end_mark.column :]
+            lines[value.start_mark.line] = written
+    column = nodes.start_mark.column
+    return "".join(
+        line[column:] if not line[:column].strip() else line.lstrip()
+        for line in lines[first : yamledits.last_line(node)]
+    )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
