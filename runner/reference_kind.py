@@ -142,6 +142,10 @@ class ReferenceKind:
         found = self._narrow.get(key) or self._wide.get(self._scope(key))
         return found.watch.trouble if found is not None else self._trouble
 
+    def shown(self, key: ObjectKey) -> ObjectKey:
+        """The key that the object itself has: of a kind without namespaces, its name alone."""
+        return key if self._is_namespaced() else ObjectKey("", key.name)
+
     async def follow(self) -> None:
         """Follow for ever."""
         self._resource = await self._find()
@@ -205,7 +209,7 @@ class ReferenceKind:
         selection = Selection(fields=f"metadata.name={key.name}")
         watcher = Watcher(self._client, self._discovery, self._gvk, key.namespace, selection, WatchPolicy())
         watch = ReferenceWatch(
-            watcher, lambda: (self._shown(key),), lambda _, obj: self._saw(key, obj, whole=True), self._changed.set
+            watcher, lambda: (self.shown(key),), lambda _, obj: self._saw(key, obj, whole=True), self._changed.set
         )
         return _Open(watch, group.create_task(watch.follow()))
 
@@ -216,7 +220,7 @@ class ReferenceKind:
         return _Open(watch, group.create_task(watch.follow()))
 
     def _expected(self, scope: str) -> Iterable[ObjectKey]:
-        return [self._shown(key) for key in self._asked if self._scope(key) == scope]
+        return [self.shown(key) for key in self._asked if self._scope(key) == scope]
 
     def _saw_metadata(self, shown: ObjectKey, obj: Object | None) -> None:
         asked = (shown,) if self._is_namespaced() else tuple(self._by_name.get(shown.name, ()))
@@ -307,7 +311,3 @@ class ReferenceKind:
 
     def _scope(self, key: ObjectKey) -> str:
         return "" if self._in_all or not self._is_namespaced() else key.namespace
-
-    def _shown(self, key: ObjectKey) -> ObjectKey:
-        """The key that the object itself has."""
-        return key if self._is_namespaced() else ObjectKey("", key.name)

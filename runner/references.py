@@ -212,7 +212,7 @@ class References:
     def _say(self, news: ReferenceNews) -> None:
         target = news.target
         if self._is_ours(target.gvk, target.key):
-            told = News(target, news.asked.key, news.uid, news.what, None)
+            told = News(target, self._shown(news.asked).key, news.uid, news.what, None)
             self._guard.tell_of_reference(news.asked.gvk, told)
 
     # Within.
@@ -221,7 +221,7 @@ class References:
         """What an object names and is not known, with the trouble that it has; empty: none yet."""
         for asked in self._index.asked(target):
             if not self._kinds[asked.gvk].is_known(asked.key):
-                yield str(asked), self._kinds[asked.gvk].trouble(asked.key)
+                yield str(self._shown(asked)), self._kinds[asked.gvk].trouble(asked.key)
         for labelled in self._labelled_of(target):
             if not labelled.is_known(target.key.namespace):
                 selected = labelled.selected
@@ -231,6 +231,11 @@ class References:
         for reference in self._watches[target.gvk].references:
             if reference.selector:
                 yield self._labelled[_selected(reference)]
+
+    def _shown(self, asked: Asked) -> Asked:
+        """What is named, as people know it: what is found by its labels is known as it is."""
+        kind = self._kinds.get(asked.gvk)
+        return asked if kind is None else Asked(asked.gvk, kind.shown(asked.key))
 
     def _concerns(self, resource: ApiResource) -> bool:
         kinds = {(gvk.group, gvk.kind) for gvk in self._kinds}
