@@ -167,8 +167,7 @@ def _add_version(
     seen, stored = " and ".join(watched) or "no version", others[0].version
     return [
         f"watches.yaml still watches {seen}: every object of the kind is seen there, whatever version wrote it",
-        f"objects are stored as {stored}, and {resource.version} is served beside it, with the same schema; "
-        "only `apiVersion` differs",
+        f"objects are stored as {stored}, and {resource.version} is served beside it; both have the same schema",
     ]
 
 

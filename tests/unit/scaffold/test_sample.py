@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -56,6 +57,15 @@ def test_the_pod_is_given_longer_than_the_operator_takes_to_end(generated: dict[
         given = {name.replace("-", "_"): [value or "true"] for name, _, value in flags}
         taken = settings.from_args(Namespace(**given), {}).settings.graceful_shutdown_timeout
         assert deployments.pod(deployment)["terminationGracePeriodSeconds"] >= taken + 13
+
+
+def test_roles_may_tell_events_with_what_a_project_grants(generated: dict[str, str]) -> None:
+    module = ROOT / "runner/collections/ansible_collections/operator_sdk/util/plugins/modules/k8s_event.py"
+    needed = re.search(r"resources \[events\] verbs \[(.+)\]", module.read_text())
+    assert needed is not None
+    rules = yaml.safe_load(generated["config/rbac/role.yaml"])["rules"]
+    (granted,) = (rule["verbs"] for rule in rules if rule["resources"] == ["events"])
+    assert sorted(granted) == sorted(needed[1].split(", "))
 
 
 def test_facts_are_gathered_alike_wherever_the_operator_runs(generated: dict[str, str], tmp_path: Path) -> None:
