@@ -23,6 +23,7 @@ from runner.yamltree import Problem, Problems, Text
 
 _VAULT = "$ANSIBLE_VAULT"
 _FQCN = re.compile(r"[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_.]*")
+_K8S = {"kubernetes.core.k8s", "community.kubernetes.k8s"}
 _BUILT_IN = {"ansible.builtin", "ansible.legacy"}
 _BLOCKS = ("block", "rescue", "always")
 _OLD_META = re.compile(r"(?<![\w.])meta\.(name|namespace)\b")
@@ -149,6 +150,17 @@ class _Checks:
                     self._tasks(source, value)
                 elif isinstance(key, yaml.ScalarNode) and _FQCN.fullmatch(key.value):
                     self._collection(source, key.value, source.line(key.start_mark))
+                    self._idle_option(source, key.value, value)
+
+    def _idle_option(self, source: Text, module: str, arguments: yaml.Node) -> None:
+        """An option of the module that people expect to work alone, and that does nothing so."""
+        if module not in _K8S or not isinstance(arguments, yaml.MappingNode) or "module_defaults" in source.text:
+            return
+        option = next((key for key, _ in arguments.value if key.value == "server_side_apply"), None)
+        apply = dict(_pairs(arguments)).get("apply")
+        if option is not None and (apply is None or yamltree.plain(apply) is False):
+            what = f"server_side_apply: {module} ignores this without `apply: true`, and patches instead; add that"
+            self._warn(source.file, source.line(option.start_mark), what)
 
     def _collection(self, source: Text, module: str, line: int) -> None:
         name = ".".join(module.split(".")[:2])

@@ -104,6 +104,34 @@ def test_tags_of_ansible_and_encrypted_files_are_accepted(validate: Validate, pr
     assert validate() == []
 
 
+SERVER_SIDE = """\
+- name: Apply
+  kubernetes.core.k8s:
+    definition: {}
+    server_side_apply: {field_manager: me}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_told"),
+    [
+        ("", True),
+        ("    apply: false\n", True),
+        ("    apply: true\n", False),
+        ('    apply: "{{ it }}"\n', False),
+        ("  module_defaults: {kubernetes.core.k8s: {apply: true}}\n", False),
+    ],
+)
+def test_a_server_side_apply_that_would_be_none_is_told(
+    validate: Validate, project: Path, rest: str, *, is_told: bool
+) -> None:
+    write(project, "roles/r/tasks/main.yml", SERVER_SIDE + rest)
+    told = (
+        "roles/r/tasks/main.yml:4: warning: server_side_apply: kubernetes.core.k8s ignores this without `apply: true`"
+    )
+    assert [line.startswith(told) for line in validate() if "server_side" in line] == [True] * is_told
+
+
 def test_a_collection_that_is_not_installed_is_a_warning_at_its_first_use(validate: Validate, project: Path) -> None:
     write(project, "roles/r/tasks/main.yml", "- name: a\n  no_such.thing.mod:\n- block:\n  - no_such.thing.other:\n")
     (line,) = validate()

@@ -75,6 +75,8 @@ def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
 @pytest.mark.xdist_group("molecule")
 def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
     write(generated, MAKE)
+    settings = generated.folder / "molecule/default/molecule.yml"
+    settings.write_text(settings.read_text().replace("patience: 120", "patience: 40"))
     generated.molecule("converge")
     told = generated.sh("molecule", "idempotence")
     assert told.returncode
