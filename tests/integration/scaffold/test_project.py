@@ -20,7 +20,7 @@ from tests.integration.scaffold.installed import eventually
 pytestmark = pytest.mark.xdist_group("scaffold")
 
 ROOT = Path(__file__).parents[3]
-COLLECTIONS = ROOT / "runner/collections"
+ROLE = "roles/basket/tasks/main.yml"
 
 
 @contextmanager
@@ -46,8 +46,14 @@ def operator(project: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
             assert process.wait(timeout=60) == 0
 
 
-def test_a_generated_project_passes_the_linters(project: Path) -> None:
-    environ = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "PATH": f"{BIN}:{os.environ['PATH']}"}
+def test_a_generated_project_passes_the_linters_also_when_its_role_uses_what_comes_with_the_operator(
+    project: Path, tmp_path: Path
+) -> None:
+    project = shutil.copytree(project, tmp_path / project.name)
+    with (project / ROLE).open("a") as tasks:
+        tasks.write("\n- name: Look again\n  operator_sdk.util.requeue_after:\n    time: 30s\n")
+    environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    environ.pop("ANSIBLE_COLLECTIONS_PATH", None)
     for command in (["yamllint", "--strict", "."], ["ansible-lint", "--offline", "--strict", "--profile=production"]):
         done = subprocess.run(command, cwd=project, env=environ, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
