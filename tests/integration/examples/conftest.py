@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,6 +137,7 @@ class Example:
     operator: installed.Operator | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _starts: int = 0
+    _variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> str:
@@ -169,6 +171,17 @@ class Example:
         eventually(operator.is_ready, "the operator to be ready")
         return operator
 
+    @property
+    def _deployment(self) -> str:
+        return f"deployment/{self.home.removesuffix('-system')}-controller-manager"
+
+    def tell(self, **variables: str) -> None:
+        """Give the operator variables, now and in what is deployed later."""
+        self._variables |= variables
+        given = [f"{name}={value}" for name, value in self._variables.items()]
+        self.sh("kubectl", "set", "env", self._deployment, f"--namespace={self.home}", *given)
+        self._await_rollout()
+
     def upgrade(self, *variables: str) -> None:
         """Do `make deploy` again, and wait until the pods of before are on their way out; the next start is the new."""
         self.upgrade_by("make", "deploy", *variables)
@@ -176,8 +189,23 @@ class Example:
     def upgrade_by(self, *command: str) -> None:
         """Do so by another command."""
         self.sh(*command)
-        deployment = f"deployment/{self.home.removesuffix('-system')}-controller-manager"
-        self.sh("kubectl", "rollout", "status", deployment, f"--namespace={self.home}", "--timeout=120s")
+        if self._variables:
+            self.tell()
+        else:
+            self._await_rollout()
+
+    def _await_rollout(self) -> None:
+        self.sh("kubectl", "rollout", "status", self._deployment, f"--namespace={self.home}", "--timeout=120s")
+
+    def upgrades(self, *objects: tuple[Resources, str]) -> None:
+        """Hold that the operator's next version, which runs each object, changes nothing of these."""
+        for resources, name in objects:
+            resources.await_success(name)
+        self.stop()
+        self.upgrade(f"IMG=example.com/{self.home.removesuffix('-system')}:v0.0.2")
+        self.start()
+        for resources, name in objects:
+            self._changes_nothing(resources, name)
 
     def stop(self) -> None:
         assert self.operator is not None
@@ -190,7 +218,12 @@ class Example:
         """
         resources.await_success(name)
         self.stop()
-        operator = self.start()
+        self.start()
+        self._changes_nothing(resources, name)
+
+    def _changes_nothing(self, resources: Resources, name: str) -> None:
+        operator = self.operator
+        assert operator is not None
 
         def ended() -> list[Json]:
             lines = operator.lines(msg="Run ended", name=name)
@@ -209,6 +242,18 @@ class Example:
         """Lines of the log that tell of a missing right."""
         assert self.operator is not None
         return [line for line in self.operator.lines() if "orbidden" in json.dumps(line)]
+
+    def await_collector(self, resources: Resources) -> None:
+        """Wait until Kubernetes' garbage collector knows the kind, which it looks for each half a minute.
+
+        What an object owns would stay for good where the kind were gone before that. It is told by something whose
+        owner has never been.
+        """
+        maps = self.objects("v1", "configmaps", "default")
+        name = f"of-no-{resources.kind.lower()}"
+        owner = {"apiVersion": resources.version, "kind": resources.kind, "name": "nobody", "uid": str(uuid.uuid4())}
+        maps.create({"metadata": {"name": name, "ownerReferences": [owner]}})
+        maps.await_gone(name)
 
     def remove(self) -> None:
         """Do `make undeploy`, while the operator runs, and hold that neither kinds nor rights nor a namespace stay."""

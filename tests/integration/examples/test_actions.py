@@ -142,7 +142,7 @@ def test_actions_are_done_once_and_what_fails_is_undone(shop: Shop) -> None:
     another_action_restores_it_and_goes_when_its_time_has_come(shop, key)
     a_phase_that_fails_is_undone(shop)
     an_edit_does_nothing_again(shop)
-    what_was_cut_short_is_undone_and_nothing_is_done_again_after_a_restart(shop)
+    what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(shop)
     a_schedule_makes_one_for_each_slot_and_none_beside_another(shop)
     assert shop.is_open()
     nobody_has_told_the_password(shop)
@@ -219,7 +219,7 @@ def an_edit_does_nothing_again(shop: Shop) -> None:
     shop.sets.await_gone("third")
 
 
-def what_was_cut_short_is_undone_and_nothing_is_done_again_after_a_restart(shop: Shop) -> None:
+def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(shop: Shop) -> None:
     operator = shop.example.operator
     assert operator is not None
     with shop.writing():
@@ -232,6 +232,7 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_after_a_restart(shop:
     assert not shop.is_open()
     # Which is told by nobody who was killed; else it would be the next one's after 15 seconds.
     shop.example.sh("kubectl", "delete", "lease", "--all", f"--namespace={shop.example.home}")
+    shop.example.upgrade("IMG=example.com/actions-operator:v0.0.2")
     shop.example.start()
 
     status = shop.await_end("cut", "Failed")

@@ -32,9 +32,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def example(install: Install, service: Service) -> Example:
     """The operator, told where the service is as its page says it."""
     example = install("external")
-    at, deployment = f"--namespace={example.home}", "deployment/external-operator-controller-manager"
-    example.sh("kubectl", "set", "env", at, deployment, f"DNS_SERVER={service.url}")
-    example.sh("kubectl", "rollout", "status", at, deployment, "--timeout=120s")
+    example.tell(DNS_SERVER=service.url)
     example.start()
     return example
 
@@ -72,7 +70,7 @@ def test_a_record_is_made_changed_put_right_and_removed_at_the_service(
     assert seen[:-1] == ["www", "www.example.org", "A", '["192.0.2.1"]', "True"]
 
     before = len(service.requests())
-    example.settles(records, "www")
+    example.upgrades((records, "www"))
     assert {each["method"] for each in service.requests()[before:]} == {"GET"}
 
     # The period of one object counts from its next run on.

@@ -9,6 +9,7 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.long
 
 CLUSTER = {"clusterRef": {"name": "main"}}
 OFTEN = {"ansible.sdk.operatorframework.io/reconcile-period": "5s"}
+GRANTED = {"GRANT SELECT, INSERT ON `shop`.* TO `anna`@`%`"}
 OLD, NEW = "docker.io/library/mariadb:11.4", "docker.io/library/mariadb:11.8"
 
 
@@ -34,10 +36,7 @@ def backups(tmp_path: Path) -> Path:
 def mysql(install: Install, backups: Path) -> Example:
     """The operator, deployed and running, with its backups in a folder of the test."""
     example = install("mysql")
-    deployment = "deployment/mysql-operator-controller-manager"
-    where = f"--namespace={example.home}"
-    example.sh("kubectl", "set", "env", where, deployment, f"MYSQL_BACKUP_DIR={backups}")
-    example.sh("kubectl", "rollout", "status", where, deployment, "--timeout=120s")
+    example.tell(MYSQL_BACKUP_DIR=str(backups))
     example.start()
     return example
 
@@ -71,6 +70,16 @@ def secret(mysql: Example, namespace: str, name: str, **data: str) -> None:
     mysql.objects("v1", "secrets", namespace).create({"metadata": {"name": name}, "stringData": data})
 
 
+@dataclass
+class Shop:
+    """The operator, its kinds in a namespace, and the server whose databases they are."""
+
+    mysql: Example
+    kinds: dict[str, Resources]
+    server: Server
+    namespace: str
+
+
 def databases(server: Server) -> set[str]:
     own = {"information_schema", "mysql", "performance_schema", "sys"}
     return {name for (name,) in server.sql("SHOW DATABASES")} - own
@@ -84,58 +93,15 @@ def grants(server: Server, user: str) -> set[str]:
 def test_databases_and_users_live_on_a_server(
     mysql: Example, kinds: dict[str, Resources], mariadb: Server, namespace: str, backups: Path
 ) -> None:
-    cluster, database, user = kinds["cluster"], kinds["database"], kinds["user"]
-
-    # Without its cluster, a database says so, and is tried no more; with it, it comes to be.
-    database.make("shop", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
-    database.await_condition("shop", "Stalled", saying=f"There is no MySQLCluster {namespace}/main")
-    secret(mysql, namespace, "root", password=ROOT_PASSWORD)
-    cluster.make("main", elsewhere(mariadb), annotations=OFTEN)
-    database.await_success("shop")
-    cluster.await_condition("main", "Available")
-    assert databases(mariadb) == {"shop"}
-    assert "MariaDB" in cluster.get("main")["status"]["version"]
-
-    # A user may do what its spec says.
-    privileges = [{"database": "shop", "allow": ["SELECT", "INSERT"]}]
-    user.make("anna", {**CLUSTER, "username": "anna", "privileges": privileges}, annotations=OFTEN)
-    user.await_success("anna")
-    granted = {"GRANT SELECT, INSERT ON `shop`.* TO `anna`@`%`"}
-    assert grants(mariadb, "anna") == granted
-    known = mysql.objects("v1", "secrets", namespace).get("anna-mysql-user")["data"]
-    password = base64.b64decode(known["password"]).decode()
-    mariadb.sql("CREATE TABLE things (name TEXT)", "shop")
-    mariadb.sql("INSERT INTO things VALUES ('first')", "shop", "anna", password)
-
-    # What somebody changed by hand is mended by the next run, and one more changes nothing.
-    mariadb.sql("GRANT DROP ON shop.* TO anna@'%'; ALTER DATABASE shop CHARACTER SET latin1")
-    eventually(lambda: grants(mariadb, "anna") == granted, "the grants to be mended")
-    charset = "SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = 'shop'"
-    eventually(lambda: mariadb.sql(charset) == [["utf8mb4"]], "the character set to be mended")
-    for resources, name in ((user, "anna"), (database, "shop"), (cluster, "main")):
-        settle(resources, name)
-        resources.merge(name, {"metadata": {"annotations": dict.fromkeys(OFTEN)}})
-
-    # Changed, and with a password of one's own.
-    secret(mysql, namespace, "chosen", password="a good one")
-    user.change("anna", privileges=[{"database": "shop", "allow": ["SELECT"]}], passwordSecret={"name": "chosen"})
-    user.await_success("anna")
-    assert grants(mariadb, "anna") == {"GRANT SELECT ON `shop`.* TO `anna`@`%`"}
-    assert (mariadb.lets_in("anna", "a good one"), mariadb.lets_in("anna", password)) == (True, False)
-    chosen = base64.b64encode(b"a better one").decode()
-    mysql.objects("v1", "secrets", namespace).merge("chosen", {"data": {"password": chosen}})
-    eventually(lambda: mariadb.lets_in("anna", "a better one"), "the new password")
-
-    # Nobody takes what is not theirs, and giving up does not drop it.
-    mariadb.sql("CREATE DATABASE theirs")
-    database.make("theirs", {**CLUSTER, "database": "theirs"})
-    database.await_condition("theirs", "Stalled", saying="which this resource did not make")
-    database.delete("theirs")
-    database.await_gone("theirs")
-    assert databases(mariadb) == {"shop", "theirs"}
-
-    _backup_and_restore(kinds, mariadb, backups / namespace)
-    _outage(kinds, mariadb)
+    shop = Shop(mysql, kinds, mariadb, namespace)
+    _a_database_waits_for_its_cluster(shop)
+    password = _a_user_may_do_what_its_spec_says(shop)
+    _what_was_changed_by_hand_is_mended(shop)
+    _changes_take_effect(shop, password)
+    _nobody_takes_what_is_not_theirs(shop)
+    _backup_and_restore(shop, backups / namespace)
+    _outage(shop)
+    _an_upgrade_changes_nothing(shop)
 
     # The rest goes with the operator, the cluster last.
     mysql.remove()
@@ -144,13 +110,84 @@ def test_databases_and_users_live_on_a_server(
     assert list((backups / namespace).iterdir()) == []
 
 
+def _a_database_waits_for_its_cluster(shop: Shop) -> None:
+    """Without it, it says so and is tried no more; with it, it comes to be."""
+    cluster, database = shop.kinds["cluster"], shop.kinds["database"]
+    database.make("shop", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
+    database.await_condition("shop", "Stalled", saying=f"There is no MySQLCluster {shop.namespace}/main")
+    secret(shop.mysql, shop.namespace, "root", password=ROOT_PASSWORD)
+    cluster.make("main", elsewhere(shop.server), annotations=OFTEN)
+    database.await_success("shop")
+    cluster.await_condition("main", "Available")
+    assert databases(shop.server) == {"shop"}
+    assert "MariaDB" in cluster.get("main")["status"]["version"]
+
+
+def _a_user_may_do_what_its_spec_says(shop: Shop) -> str:
+    """Return the password that was made for it."""
+    user, server = shop.kinds["user"], shop.server
+    privileges = [{"database": "shop", "allow": ["SELECT", "INSERT"]}]
+    user.make("anna", {**CLUSTER, "username": "anna", "privileges": privileges}, annotations=OFTEN)
+    user.await_success("anna")
+    assert grants(server, "anna") == GRANTED
+    known = shop.mysql.objects("v1", "secrets", shop.namespace).get("anna-mysql-user")["data"]
+    password = base64.b64decode(known["password"]).decode()
+    server.sql("CREATE TABLE things (name TEXT)", "shop")
+    server.sql("INSERT INTO things VALUES ('first')", "shop", "anna", password)
+    return password
+
+
+def _what_was_changed_by_hand_is_mended(shop: Shop) -> None:
+    """By the next run; and one more changes nothing."""
+    server = shop.server
+    server.sql("GRANT DROP ON shop.* TO anna@'%'; ALTER DATABASE shop CHARACTER SET latin1")
+    eventually(lambda: grants(server, "anna") == GRANTED, "the grants to be mended")
+    charset = "SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = 'shop'"
+    eventually(lambda: server.sql(charset) == [["utf8mb4"]], "the character set to be mended")
+    for kind, name in (("user", "anna"), ("database", "shop"), ("cluster", "main")):
+        settle(shop.kinds[kind], name)
+        shop.kinds[kind].merge(name, {"metadata": {"annotations": dict.fromkeys(OFTEN)}})
+
+
+def _changes_take_effect(shop: Shop, password: str) -> None:
+    """Of what a user may do, and of a password of one's own."""
+    user, server = shop.kinds["user"], shop.server
+    secret(shop.mysql, shop.namespace, "chosen", password="a good one")
+    user.change("anna", privileges=[{"database": "shop", "allow": ["SELECT"]}], passwordSecret={"name": "chosen"})
+    user.await_success("anna")
+    assert grants(server, "anna") == {"GRANT SELECT ON `shop`.* TO `anna`@`%`"}
+    assert (server.lets_in("anna", "a good one"), server.lets_in("anna", password)) == (True, False)
+    chosen = base64.b64encode(b"a better one").decode()
+    shop.mysql.objects("v1", "secrets", shop.namespace).merge("chosen", {"data": {"password": chosen}})
+    eventually(lambda: server.lets_in("anna", "a better one"), "the new password")
+
+
+def _nobody_takes_what_is_not_theirs(shop: Shop) -> None:
+    """And giving up does not drop it."""
+    database = shop.kinds["database"]
+    shop.server.sql("CREATE DATABASE theirs")
+    database.make("theirs", {**CLUSTER, "database": "theirs"})
+    database.await_condition("theirs", "Stalled", saying="which this resource did not make")
+    database.delete("theirs")
+    database.await_gone("theirs")
+    assert databases(shop.server) == {"shop", "theirs"}
+
+
+def _an_upgrade_changes_nothing(shop: Shop) -> None:
+    """The next version of the operator finds all as the one before left it, on the server too."""
+    before = grants(shop.server, "anna"), databases(shop.server)
+    objects = ("cluster", "main"), ("database", "shop"), ("user", "anna"), ("backup", "before"), ("restore", "back")
+    shop.mysql.upgrades(*((shop.kinds[kind], name) for kind, name in objects))
+    assert (grants(shop.server, "anna"), databases(shop.server)) == before
+
+
 def settle(resources: Resources, name: str) -> None:
     """Hold that there is a run that changes nothing; what was written last tells of it."""
     eventually(lambda: resources.await_success(name)["changed"] == 0, f"a run of {name} that changes nothing")
 
 
-def _backup_and_restore(kinds: dict[str, Resources], mariadb: Server, folder: Path) -> None:
-    backup, restore = kinds["backup"], kinds["restore"]
+def _backup_and_restore(shop: Shop, folder: Path) -> None:
+    backup, restore, mariadb = shop.kinds["backup"], shop.kinds["restore"], shop.server
     restore.make("back", {**CLUSTER, "backupRef": {"name": "before"}, "database": "kept"})
     restore.await_condition("back", "Stalled", saying="There is no MySQLBackup before")
     backup.make("before", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
@@ -176,9 +213,9 @@ def _backup_and_restore(kinds: dict[str, Resources], mariadb: Server, folder: Pa
     restore.delete("again")
 
 
-def _outage(kinds: dict[str, Resources], mariadb: Server) -> None:
+def _outage(shop: Shop) -> None:
     """While the server is away, what is on it is kept track of."""
-    cluster, database = kinds["cluster"], kinds["database"]
+    cluster, database, mariadb = shop.kinds["cluster"], shop.kinds["database"], shop.server
     database.make("brief", {**CLUSTER, "database": "brief"})
     database.await_success("brief")
     mariadb.stop()
@@ -200,68 +237,100 @@ def _outage(kinds: dict[str, Resources], mariadb: Server) -> None:
     mariadb.sql("DROP DATABASE late")
 
 
+@dataclass
+class Servers:
+    """The three servers of a cluster, and what they are made of."""
+
+    mysql: Example
+    cluster: Resources
+    namespace: str
+
+    def __post_init__(self) -> None:
+        self.pods = self.mysql.objects("v1", "pods", self.namespace)
+        self.sets = self.mysql.objects("apps/v1", "statefulsets", self.namespace)
+        self.services = self.mysql.objects("v1", "services", self.namespace)
+        self.claims = self.mysql.objects("v1", "persistentvolumeclaims", self.namespace)
+
+    def await_status(self, **wanted: Any) -> None:
+        def holds() -> bool:
+            status = self.cluster.get("main").get("status") or {}
+            return all(status.get(name) == value for name, value in wanted.items())
+
+        eventually(holds, f"{wanted} in {self.cluster.get('main').get('status')}")
+
+    def await_images(self, *wanted: str) -> None:
+        def holds() -> bool:
+            return [image_of(pod) for pod in sorted(self.pods.all(), key=name_of)] == [*wanted]
+
+        eventually(holds, f"pods of {wanted}")
+
+    def story(self, since: Json) -> list[tuple[str, str]]:
+        """Return which of the old pods went and which of the new ones were ready, in order, after a list of pods.
+
+        Of a new one that is ended again nothing is told: kwok ends a pod by its name, and at times twice.
+        """
+        names = [name_of(pod) for pod in since["items"] if image_of(pod) == OLD]
+        query = f"watch=1&resourceVersion={since['metadata']['resourceVersion']}&timeoutSeconds=1"
+        told = self.mysql.sh("kubectl", "get", "--raw", f"{self.pods.path}?{query}").splitlines()
+        pods = [pod for pod in (json.loads(line)["object"] for line in told) if name_of(pod) in names]
+        found = [("went" if image_of(pod) == OLD else "came", name_of(pod)) for pod in pods if is_news(pod)]
+        return list(dict.fromkeys(found))
+
+
 def test_servers_are_upgraded_one_by_one(
     mysql: Example, kinds: dict[str, Resources], mariadb: Server, namespace: str, volumes: str
 ) -> None:
-    cluster = kinds["cluster"]
-    pods = mysql.objects("v1", "pods", namespace)
-    sets, services = mysql.objects("apps/v1", "statefulsets", namespace), mysql.objects("v1", "services", namespace)
+    servers = Servers(mysql, kinds["cluster"], namespace)
     secret(mysql, namespace, "root", password=ROOT_PASSWORD)
     storage = {"size": "1Gi", "storageClassName": volumes, "whenDeleted": "Delete"}
-    cluster.make("main", elsewhere(mariadb, replicas=3, image=OLD, storage=storage), annotations=OFTEN)
+    servers.cluster.make("main", elsewhere(mariadb, replicas=3, image=OLD, storage=storage), annotations=OFTEN)
+    servers.await_status(readyReplicas=3, updatedReplicas=3)
+    servers.await_images(OLD, OLD, OLD)
+    _each_waits_for_the_one_ahead(servers)
+    _scaled_and_broken_by_hand(servers)
+    settle(servers.cluster, "main")
 
-    def told(**wanted: Any) -> None:
-        def holds() -> bool:
-            status = cluster.get("main").get("status") or {}
-            return all(status.get(name) == value for name, value in wanted.items())
-
-        eventually(holds, f"{wanted} in {cluster.get('main').get('status')}")
-
-    def images() -> list[str]:
-        return [pod["spec"]["containers"][0]["image"] for pod in sorted(pods.all(), key=name_of)]
-
-    told(readyReplicas=3, updatedReplicas=3)
-    assert images() == [OLD, OLD, OLD]
-
-    # The last one alone, to see how it does.
-    cluster.change("main", image=NEW, upgrade={"partition": 2})
-    eventually(lambda: images() == [OLD, OLD, NEW], "the last one to be upgraded")
-    told(readyReplicas=3, updatedReplicas=1)
-
-    # Then the others: at each moment two of three were ready, and the first came last.
-    before = mysql.sh("kubectl", "get", "--raw", f"/api/v1/namespaces/{namespace}/pods")
-    cluster.change("main", upgrade={"partition": 0})
-    told(readyReplicas=3, updatedReplicas=3)
-    assert images() == [NEW, NEW, NEW]
-    version = json.loads(before)["metadata"]["resourceVersion"]
-    query = f"watch=1&resourceVersion={version}&timeoutSeconds=1"
-    history = mysql.sh("kubectl", "get", "--raw", f"/api/v1/namespaces/{namespace}/pods?{query}").splitlines()
-    now = {name_of(pod): is_ready(pod) for pod in json.loads(before)["items"]}
-    gone = []
-    for event in map(json.loads, history):
-        name = name_of(event["object"])
-        now[name] = event["type"] != "DELETED" and is_ready(event["object"])
-        gone += [name] if event["type"] == "DELETED" else []
-        assert sum(now.values()) >= 2, now
-    assert gone == ["main-mysql-1", "main-mysql-0"]
-
-    # Scaled as anything is, and mended when somebody breaks it.
-    cluster.merge("main", {"spec": {"replicas": 2}}, "scale")
-    told(replicas=2, readyReplicas=2)
-    services.delete("main-mysql")
-    eventually(lambda: services.get("main-mysql"), "the Service to come back")
-    sets.merge("main-mysql", {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}})
-    grace = "terminationGracePeriodSeconds"
-    eventually(
-        lambda: sets.get("main-mysql")["spec"]["template"]["spec"][grace] == 60, "the pods' template to be mended"
-    )
-    settle(cluster, "main")
-
+    mysql.await_collector(servers.cluster)
     mysql.remove()
-    claims = mysql.objects("v1", "persistentvolumeclaims", namespace)
-    eventually(lambda: not any(each.all() for each in (sets, services, pods, claims)), "all of it to go")
+    made = (servers.sets, servers.services, servers.pods, servers.claims)
+    eventually(lambda: not any(each.all() for each in made), "all of it to go")
     left = [name_of(each) for each in mysql.objects("v1", "secrets", namespace).all()]
     assert left == ["root"]
+
+
+def _each_waits_for_the_one_ahead(servers: Servers) -> None:
+    # The last one alone, to see how it does.
+    servers.cluster.change("main", image=NEW, upgrade={"partition": 2})
+    servers.await_images(OLD, OLD, NEW)
+    servers.await_status(readyReplicas=3, updatedReplicas=1)
+
+    # Then the others, the first one last: none goes before the one ahead of it is ready, so two of three always are.
+    before = servers.mysql.api.call("GET", servers.pods.path)
+    servers.cluster.change("main", upgrade={"partition": 0})
+    servers.await_status(readyReplicas=3, updatedReplicas=3)
+    servers.await_images(NEW, NEW, NEW)
+    steps = [(what, f"main-mysql-{number}") for number in (1, 0) for what in ("went", "came")]
+
+    def told() -> list[tuple[str, str]]:
+        story = servers.story(before)
+        return story if len(story) >= len(steps) else []
+
+    assert eventually(told, "all of it to be told") == steps
+
+
+def _scaled_and_broken_by_hand(servers: Servers) -> None:
+    servers.cluster.merge("main", {"spec": {"replicas": 2}}, "scale")
+    servers.await_status(replicas=2, readyReplicas=2)
+    servers.services.delete("main-mysql")
+    eventually(lambda: servers.services.get("main-mysql"), "the Service to come back")
+    grace = "terminationGracePeriodSeconds"
+    servers.sets.merge("main-mysql", {"spec": {"template": {"spec": {grace: 7}}}})
+
+    def mended() -> bool:
+        found: int = servers.sets.get("main-mysql")["spec"]["template"]["spec"][grace]
+        return found == 60
+
+    eventually(mended, "the pods' template to be mended")
 
 
 def name_of(obj: Json) -> str:
@@ -269,6 +338,13 @@ def name_of(obj: Json) -> str:
     return name
 
 
-def is_ready(pod: Json) -> bool:
+def image_of(pod: Json) -> str:
+    image: str = pod["spec"]["containers"][0]["image"]
+    return image
+
+
+def is_news(pod: Json) -> bool:
+    """Whether this is an old pod on its way out, or a new one that is ready."""
+    leaves = "deletionTimestamp" in pod["metadata"]
     conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+    return leaves if image_of(pod) == OLD else not leaves and conditions.get("Ready") == "True"

@@ -116,7 +116,7 @@ def test_a_tenant_is_a_namespace_with_bounds_rights_secrets_and_a_release(exampl
     eventually(lambda: not can(example, "create", "pods", *alice), "alice to be put out")
     assert example.objects("v1", "secrets", "shop").get("registry") == {}
     eventually(lambda: "created" in run_pod(example, "two"), "the wider quota to count")
-    example.settles(tenants, "shop")
+    example.upgrades((tenants, "shop"))
 
     tenants.delete("shop")
     tenants.await_condition("shop", "Failure", saying="Still inside: Pod one, Pod two.")
