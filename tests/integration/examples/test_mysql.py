@@ -19,7 +19,8 @@ from tests.integration.examples.conftest import Example, Install, Resources
 from tests.integration.scaffold.installed import Json, eventually
 from tests.mariadb import ROOT_PASSWORD, Server
 
-pytestmark = pytest.mark.long
+# Many runs of Ansible a test: on a machine with much to do they take their time.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 CLUSTER = {"clusterRef": {"name": "main"}}
 OFTEN = {"ansible.sdk.operatorframework.io/reconcile-period": "5s"}

@@ -13,7 +13,8 @@ from tests.integration.scaffold.installed import Json, eventually
 if TYPE_CHECKING:
     from tests.integration.examples.conftest import Example, Install
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("examples-restarter")]
+# Many runs of Ansible a test: on a machine with much to do they take their time.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-restarter")]
 
 NAMES = ("web", "worker")
 BOTH = {"secret": {"name": "db", "fields": ["password"]}, "deployments": list(NAMES)}
