@@ -72,6 +72,10 @@ class Shop:
         ]
         return self.status(name)
 
+    def scratch(self, name: str) -> Path:
+        """Return where what lies between its phases is."""
+        return Path(f"/tmp/actions-{self.sets.get(name)['metadata']['uid']}")
+
     def locks_taken(self) -> list[str]:
         """Return whose locks the server was ever asked for, in order: a namespace and a name for each try."""
         asked = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'CREATE DATABASE actions\\_lock%'"
@@ -194,7 +198,7 @@ def a_phase_that_fails_is_undone(shop: Shop) -> None:
     assert status["message"] in shop.sets.condition("failing", "Failed")["message"]
     assert shop.locks_taken() == ["bakery/first", "bakery/failing"]
     assert shop.is_open()
-    assert not Path(f"/tmp/actions-{shop.sets.get('failing')['metadata']['uid']}").exists()
+    assert not shop.scratch("failing").exists()
     shop.await_events(
         "failing",
         ("Normal", "PhaseStarted", "Phase upload started"),
@@ -238,6 +242,7 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(s
     status = shop.await_end("cut", "Failed")
     assert (status["failedPhase"], status["message"]) == ("quiesce", "The operator was ended before the phase was")
     assert shop.is_open()
+    assert not shop.scratch("cut").exists()
     for name in ("first", "failing"):
         run = eventually(partial(shop.runs, name), f"a run of {name}")[0]
         assert (run["changed"], run["outcome"]) == (0, "succeeded"), shop.example.output(name)
