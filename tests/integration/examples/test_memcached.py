@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +13,7 @@ import pytest
 import yaml
 
 from runner import devcluster as clusters
-from tests.integration.scaffold import olm
+from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.developer import ROOT
 from tests.integration.scaffold.installed import Json, eventually
 
@@ -83,6 +86,7 @@ def caches(install: Install, namespace: str) -> Caches:
 
 
 def test_caches_follow_their_size_whoever_writes_it_in_whichever_version(caches: Caches) -> None:
+    _read_by_prometheus(caches.example)
     caches.alpha.make("one", {"size": 3})
     caches.stable.make(SCALED, {})
     caches.await_size(SCALED, 1)
@@ -147,6 +151,43 @@ def _refused_and_mended(caches: Caches) -> None:
     caches.alpha.change("one", memcachedMemoryMib=None)
     caches.await_size("one", 2)
     assert caches.uids("one") == before
+
+
+def _read_by_prometheus(example: Example) -> None:
+    """The ServiceMonitor leads to the operator's pod, and there to its metrics whom the reader's role lets in."""
+    made = yaml.safe_load_all(example.sh("kubectl", "kustomize", "config/prometheus"))
+    (monitor,) = (each["spec"] for each in made if each["kind"] == "ServiceMonitor")
+    (endpoint,) = monitor["endpoints"]
+    labels = ",".join(f"{name}={value}" for name, value in monitor["selector"]["matchLabels"].items())
+    (service,) = (each["spec"] for each in example.objects("v1", "services", example.home).all(labels))
+    pod = installed.pod_of(example.sh, example.home)
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    (target,) = (each["targetPort"] for each in service["ports"] if each["name"] == endpoint["port"])
+    assert target in {each["name"] for each in pod["spec"]["containers"][0]["ports"]}
+
+    assert example.operator is not None
+    (port,) = {each["port"] for each in example.operator.lines(msg="Serving") if endpoint["path"] in each["paths"]}
+    url = f"{endpoint['scheme']}://127.0.0.1:{port}{endpoint['path']}"
+    token = example.sh("kubectl", "create", "token", "default", f"--namespace={example.home}").strip()
+    assert _scraped(url, "") == "401"
+    role = f"--clusterrole={example.home.removesuffix('-system')}-metrics-reader"
+    account = f"--serviceaccount={example.home}:default"
+    example.sh("kubectl", "create", "clusterrolebinding", "scraper", role, account)
+    eventually(lambda: "ansible_operator_build_info" in _scraped(url, token), "the metrics to be read")
+    example.sh("kubectl", "delete", "clusterrolebinding", "scraper")
+
+
+def _scraped(url: str, token: str) -> str:
+    """Return what is answered; the status where that is no success."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - the URL is our own
+    unverified = ssl._create_unverified_context()  # noqa: S323 - as the ServiceMonitor says
+    try:
+        with urllib.request.urlopen(request, context=unverified, timeout=60) as answer:  # noqa: S310
+            found: str = answer.read().decode()
+            return found
+    except urllib.error.HTTPError as error:
+        with error:
+            return str(error.code)
 
 
 def test_the_next_bundle_replaces_the_one_before_and_touches_no_operand(checkout: Install, namespace: str) -> None:

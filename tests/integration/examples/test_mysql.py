@@ -100,6 +100,7 @@ def test_databases_and_users_live_on_a_server(
     _what_was_changed_by_hand_is_mended(shop)
     _changes_take_effect(shop, password)
     _nobody_takes_what_is_not_theirs(shop)
+    _another_namespace_is_let_in_by_the_cluster(shop)
     _backup_and_restore(shop, backups / namespace)
     _outage(shop)
     _an_upgrade_changes_nothing(shop)
@@ -172,6 +173,22 @@ def _nobody_takes_what_is_not_theirs(shop: Shop) -> None:
     database.delete("theirs")
     database.await_gone("theirs")
     assert databases(shop.server) == {"shop", "theirs"}
+
+
+def _another_namespace_is_let_in_by_the_cluster(shop: Shop) -> None:
+    guest = f"{shop.namespace}-guest"
+    shop.mysql.sh("kubectl", "create", "namespace", guest)
+    database = shop.mysql.resources("MySQLDatabase", guest)
+    database.make("guest", {"clusterRef": {"name": "main", "namespace": shop.namespace}, "database": "guest"})
+    database.await_condition("guest", "Stalled", saying=f"does not let the namespace {guest} in")
+    assert databases(shop.server) == {"shop", "theirs"}
+    shop.kinds["cluster"].change("main", allowedNamespaces=[guest])
+    database.await_success("guest")
+    assert databases(shop.server) == {"shop", "theirs", "guest"}
+    database.delete("guest")
+    database.await_gone("guest")
+    assert databases(shop.server) == {"shop", "theirs"}
+    shop.mysql.sh("kubectl", "delete", "namespace", guest, "--wait=false")
 
 
 def _an_upgrade_changes_nothing(shop: Shop) -> None:
