@@ -35,6 +35,8 @@ class Load:
     """Python modules that those imported."""
     templates: frozenset[str] = frozenset()
     """Templates that were compiled, as `templates` notes them; not more of them than fit into a message."""
+    off: frozenset[str] = frozenset()
+    """Shortcuts that are not wanted."""
 
     def __or__(self, other: Load) -> Load:
         return Load(
@@ -42,6 +44,7 @@ class Load:
             self.modules | other.modules,
             self.imports | other.imports,
             _as_many_as_fit(self.templates, other.templates),
+            off=self.off | other.off,
         )
 
     @classmethod

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -263,7 +263,8 @@ class Pool:
 
     async def _attempt(self, slot: _Slot) -> Server:
         try:
-            return await self._launcher(slot.environment, self._folder, slot.learned)
+            wanted = replace(slot.learned, off=frozenset(self._without))
+            return await self._launcher(slot.environment, self._folder, wanted)
         except ServerError:
             self._bereaved()
             raise

@@ -35,9 +35,10 @@ def main() -> None:
     added = {name: value for name, value in os.environ.items() if name not in before}
     umask = os.umask(0o077)  # what is written meanwhile is nobody else's business
     try:
-        base = _load(shown, added, Path(sys.argv[2]), messages.unpack_load(data))
+        wanted = messages.unpack_load(data)
+        base = _load(shown, added, Path(sys.argv[2]), wanted)
         os.umask(umask)
-        _ready(server)
+        _ready(server, wanted)
     except Exception as error:  # noqa: BLE001 - whatever Ansible raises when it is imported, the operator must be told
         _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
     except SystemExit as end:  # Ansible's way to say that it cannot work here
@@ -64,15 +65,17 @@ def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Loa
     return run.Base(Refresh.of(loaded), made, shown, added)
 
 
-def _ready(server: socket.socket) -> None:
+def _ready(server: socket.socket, wanted: Load) -> None:
     """Say that all is loaded, in a state that is good to fork from."""
-    from runner.engine.warm import fingerprint  # noqa: PLC0415 - it imports what was loaded
+    from runner.engine.warm import fingerprint, sharing  # noqa: PLC0415 - they import what was loaded
 
     if threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
         raise RuntimeError(f"what was loaded started threads, which no fork survives: {names}")
     watched = fingerprint.watched()
     gc.collect()
+    if "sharing" not in wanted.off:
+        sharing.settle()
     gc.freeze()
     _answer(server, Answer(watched=watched))
 

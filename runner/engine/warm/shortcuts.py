@@ -27,6 +27,7 @@ NAMES = {
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
     "events": "What events hold goes to the supervisor through a socket, not through a file for each.",
     "templates": "Templates that runs have compiled are compiled in the server, once.",
+    "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
 """What each shortcut does."""
