@@ -33,7 +33,6 @@ _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 def settle() -> int:
     """Do both with what is there; returns how many objects are immortal now."""
     count = make_immortal()
-    gc.freeze()
     use_large_pages()
     return count
 

@@ -10,7 +10,20 @@ import os
 import signal
 from dataclasses import dataclass
 
-from runner.engine.warm import ahead, module_process, modules, tasks, templates, told, tracebacks, versions, waiting
+from runner.engine.warm import (
+    ahead,
+    fact_cache,
+    fields,
+    listings,
+    module_process,
+    modules,
+    tasks,
+    templates,
+    told,
+    tracebacks,
+    versions,
+    waiting,
+)
 from runner.engine.warm import world as worlds
 from runner.engine.warm.ahead import Ahead
 from runner.engine.warm.interpreter import Interpreter
@@ -26,6 +39,9 @@ NAMES = {
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
     "events": "What events hold goes to the supervisor through a socket, not through a file for each.",
+    "facts": "A file of cached facts that would be written as it is gets a new time only.",
+    "fields": "Attributes of tasks are copied and validated without asking each time what holds for all of a class.",
+    "listings": "Folders of collections are listed again only when something was added to them.",
     "templates": "Templates that runs have compiled are compiled in the server, once.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
@@ -65,6 +81,12 @@ def install(off: frozenset[str], made: Made, telling: int) -> Templates:
         os.close(telling)
     else:
         told.install(telling)
+    if "facts" not in off:
+        fact_cache.install()
+    if "fields" not in off:
+        fields.install()
+    if "listings" not in off:
+        listings.install()
     if "waiting" not in off:
         waiting.install()
     # Ansible shows where a plugin has failed, from its own frames on, and ours stand among these.

@@ -3,7 +3,8 @@
 ansible-runner's callback writes the data of each event to a file, and says on the terminal only which; who reads the
 terminal reads the file and removes it. Here the data goes ahead through a socket of whole messages. What is too large
 for it, does not fit while the supervisor is slow, or comes from a worker's process goes through a file as ever, so that
-nobody waits for anybody. `install` must be called only where Ansible is loaded; the rest is for the supervisor.
+nobody waits for anybody. And what an event says on the terminal goes there in one write at its end, not line by line.
+`install` must be called only where Ansible is loaded; the rest is for the supervisor.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 _LARGEST = 64 * 1024
 _UUID = 36
@@ -95,18 +97,68 @@ def _redirect(module: Any, sender: socket.socket) -> None:
     context = getattr(module, "event_context", None)
     if isinstance(getattr(context, "cache", None), getattr(module, "IsolatedFileWrite", ())):
         context.cache = _Told(context.cache, sender, module.AnsibleJSONEncoderLocal)  # type: ignore[union-attr]
-        context.dump = functools.partial(_mark, context)  # type: ignore[union-attr]
+        held = _Held([sys.stdout, sys.stderr])
+        os.register_at_fork(after_in_child=held.forget)
+        context.dump = functools.partial(_mark, context, held)  # type: ignore[union-attr]
 
 
-def _mark(context: Any, stream: Any, data: Any, width: int = 78, *, flush: bool = False) -> None:
-    """Say on the terminal which event begins or ends, in one write: each takes a lock."""
+def _mark(context: Any, held: _Held, stream: Any, data: Any, width: int = 78, *, flush: bool = False) -> None:
+    """Say on the terminal which event begins, or ends, where `flush` says so."""
     text = base64.b64encode(json.dumps(data).encode()).decode()
     parts = (text[start : start + width] for start in range(0, len(text), width))
     marks = "".join(f"{part}\x1b[{len(part)}D" for part in parts)
     with context.display_lock:
+        if not flush:
+            held.begin(stream)
         stream.write(f"\x1b[K{marks}\x1b[K")
         if flush:
             stream.flush()
+
+
+class _Held:
+    """Streams that lead to one terminal, and what one of them was given since an event began, until it is flushed.
+
+    Who holds the display's lock writes an event; others may write meanwhile, where Ansible does not hold them off.
+    """
+
+    def __init__(self, streams: list[TextIO]) -> None:
+        self._parts: list[str] = []
+        self._by: Callable[[str], int] | None = None
+        self._lock = threading.Lock()
+        self._writes = {id(stream): stream.write for stream in streams}
+        for stream in streams:
+            # Streams are known by what they are, also where Ansible or a callback wrapped these methods before.
+            stream.write = functools.partial(self._write, stream.write)  # type: ignore[method-assign]
+            stream.flush = functools.partial(self._flush, stream.flush)  # type: ignore[method-assign]
+
+    def begin(self, stream: TextIO) -> None:
+        """Hold what this stream is given; one that is not known is left alone."""
+        self._release()
+        self._by = self._writes.get(id(stream))
+
+    def forget(self) -> None:
+        """Hold nothing, in a new process: what was held is the old one's."""
+        self._lock = threading.Lock()
+        self._parts, self._by = [], None
+
+    def _write(self, write: Callable[[str], int], text: str) -> int:
+        with self._lock:
+            if write == self._by and isinstance(text, str):
+                self._parts.append(text)
+                return len(text)
+        self._release()
+        return write(text)
+
+    def _flush(self, flush: Callable[[], None]) -> None:
+        self._release()
+        flush()
+
+    def _release(self) -> None:
+        with self._lock:
+            parts, write = self._parts, self._by
+            self._parts, self._by = [], None
+        if parts and write is not None:
+            write("".join(parts))
 
 
 class _Told:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner.engine.warm import told
-from runner.engine.warm.told import Heard, _Told
+from runner.engine.warm.told import Heard, _Held, _Told
 from tests.forks import in_a_fork
 
 
@@ -150,9 +151,132 @@ def test_an_event_is_marked_on_the_terminal_as_ansible_runner_marks_it(data: dic
                 self.flushed += 1
 
         ours, theirs, context = Stream(), Stream(), EventContext()
-        told._mark(context, ours, data, flush=flush)
+        told._mark(context, _Held([]), ours, data, flush=flush)
         EventContext.dump(context, theirs, data, flush=flush)
         return [(each.getvalue(), each.flushed) for each in (ours, theirs)]
 
     ours, theirs = ast.literal_eval(in_a_fork(marked))
     assert ours == theirs
+
+
+class Terminal:
+    """Takes what two streams write, each write by itself."""
+
+    def __init__(self) -> None:
+        self.wrote: list[str] = []
+        self.flushed = 0
+        self.out, self.err = Stream(self), Stream(self)
+
+
+class Stream(io.StringIO):
+    """One of them."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(text)
+        self._terminal.wrote.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._terminal.flushed += 1
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def held(terminal: Terminal) -> _Held:
+    return _Held([terminal.out, terminal.err])
+
+
+def test_an_event_reaches_the_terminal_in_one_write(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    assert [terminal.out.write(each) for each in ("begin", "a line\n", "end")] == [5, 7, 3]
+    assert terminal.wrote == []
+    terminal.out.flush()
+    assert (terminal.wrote, terminal.flushed) == (["begina line\nend"], 1)
+    terminal.out.write("between events\n")
+    assert terminal.wrote[1:] == ["between events\n"]
+
+
+def test_what_goes_to_the_other_stream_meanwhile_keeps_its_place(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    for stream, text in ((terminal.out, "1"), (terminal.err, "2"), (terminal.out, "3")):
+        stream.write(text)
+    terminal.out.flush()
+    assert "".join(terminal.wrote) == "123"
+
+
+def test_an_event_on_the_second_stream_is_held_too(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.err)
+    terminal.err.write("1")
+    terminal.err.write("2")
+    terminal.out.write("3")
+    assert terminal.wrote == ["12", "3"]
+
+
+def test_a_stream_that_is_not_known_is_left_alone(terminal: Terminal, held: _Held) -> None:
+    other = io.StringIO()
+    held.begin(other)
+    other.write("other")
+    terminal.out.write("out")
+    assert (other.getvalue(), terminal.wrote) == ("other", ["out"])
+
+
+def test_an_event_that_never_ended_is_written_before_the_next(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    terminal.out.write("1")
+    held.begin(terminal.out)
+    terminal.out.write("2")
+    terminal.out.flush()
+    assert terminal.wrote == ["1", "2"]
+
+
+def test_what_is_no_text_fails_as_ever(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    with pytest.raises(TypeError):
+        terminal.out.write(b"bytes")  # type: ignore[arg-type]
+
+
+def test_a_new_process_holds_nothing_of_the_old_one(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    terminal.out.write("the old ones")
+
+    def act() -> object:
+        held.forget()
+        terminal.out.write("new")
+        terminal.out.flush()
+        return terminal.wrote
+
+    assert in_a_fork(act) == "['new']"
+    terminal.out.flush()
+    assert terminal.wrote == ["the old ones"]
+
+
+def test_nothing_is_lost_that_threads_write_at_the_same_time(terminal: Terminal, held: _Held) -> None:
+    count, threads = 300, 4
+
+    def write(name: int) -> None:
+        for number in range(count):
+            if name == 0:
+                held.begin(terminal.out)
+            terminal.out.write(f"<{name}.{number}>")
+            if name == 0:
+                terminal.out.flush()
+
+    running = [threading.Thread(target=write, args=(name,)) for name in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    terminal.out.flush()
+    found = "".join(terminal.wrote)
+    assert sorted(found.replace("><", "> <").split()) == sorted(
+        f"<{name}.{number}>" for name in range(threads) for number in range(count)
+    )

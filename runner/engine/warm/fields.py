@@ -1,0 +1,113 @@
+"""Attributes of plays, blocks and tasks, copied and validated without asking what is the same for all of them.
+
+Ansible copies each task several times and validates it once, attribute by attribute, each through its descriptor; most
+attributes of most tasks hold nothing, or their default. What a class's attributes are is looked up once here, and what
+validation would return as it is is not validated. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from types import NoneType
+from typing import Any
+
+from ansible.playbook.attribute import Attribute
+from ansible.playbook.base import FieldAttributeBase
+from ansible.utils.sentinel import Sentinel
+
+from runner.engine.warm import versions
+
+_BESIDE = ("_loader", "_variable_manager", "_origin", "_validated", "_finalized", "_uuid", "_ds")
+"""What a copy has beside attributes; `_origin` since ansible-core 2.19."""
+_ATOMS = frozenset({bool, float, int, NoneType, str, type})
+"""Types whose values are their own copies."""
+_PLAIN = {bool: "bool", int: "int", list: "list", dict: "dict"}
+"""Types, and what attributes that want them are called."""
+
+_CONTAINERS = (list, dict)
+
+_Plan = tuple[tuple[str, tuple[str, ...]], ...]
+"""Names under which an object holds its attributes, each with those that its copy gets it under."""
+
+
+def install() -> None:
+    """Copy quickly; validate quickly where validation is known, which it is since ansible-core 2.19."""
+    _hook_copy()
+    if versions.TAGGED:
+        _hook_validation()
+
+
+def _hook_copy() -> None:
+    slow: Callable[..., Any] = FieldAttributeBase.copy
+
+    @functools.wraps(slow)
+    def copied(self: Any) -> Any:
+        kind: Any = type(self)
+        plan = _plan(kind)
+        if plan is None:
+            return slow(self)
+        try:
+            fresh = kind()
+        except RecursionError:
+            return slow(self)  # which says that it is one
+        old, new = self.__dict__, fresh.__dict__
+        for name, targets in plan:
+            value = old.get(name, Sentinel)
+            if type(value) not in _ATOMS:
+                value = copy.copy(value)
+            for target in targets:
+                new[target] = value
+        for name in _BESIDE:
+            if name in old:
+                new[name] = old[name]
+        return fresh
+
+    FieldAttributeBase.copy = copied
+
+
+@functools.cache
+def _plan(kind: Any) -> _Plan | None:
+    """Return how objects of a class are copied; None where the class has ways of its own."""
+    if kind.__setattr__ is not object.__setattr__ or kind.__getattribute__ is not object.__getattribute__:
+        return None
+    plan = []
+    for name, attribute in kind.fattributes.items():
+        known = type(attribute).__set__ is Attribute.__set__ and inspect.getattr_static(kind, name, None) is attribute
+        if not known or hasattr(kind, f"_{name}"):
+            return None
+        targets = (attribute.name, attribute.alias) if attribute.alias else (attribute.name,)
+        plan.append((f"_{name}", tuple(f"_{each}" for each in targets)))
+    return tuple(plan)
+
+
+def _hook_validation() -> None:
+    slow: Callable[..., Any] = FieldAttributeBase.post_validate_attribute
+
+    @functools.wraps(slow)
+    def validated(self: Any, name: str, *, templar: Any) -> Any:
+        value = getattr(self, name)
+        kind: Any = type(self)
+        of: Any = type(value)
+        if value is None:
+            if not self.fattributes[name].required:
+                return Sentinel  # nothing to validate, and nothing to set
+        elif not (value and of in _CONTAINERS) and _is_plain(kind, name, of):
+            return copy.copy(value)
+        return slow(self, name, templar=templar)
+
+    FieldAttributeBase.post_validate_attribute = validated
+
+
+@functools.cache
+def _is_plain(kind: Any, name: str, of: Any) -> bool:
+    """Whether validation returns a value of this type as it is, if it is empty where it can be."""
+    attribute = kind.fattributes[name]
+    return (
+        _PLAIN.get(of) == attribute.isa
+        and not attribute.static
+        and kind._post_validate_object
+        and not hasattr(kind, f"_post_validate_{name}")
+    )
