@@ -38,7 +38,7 @@ NAMES = {
     "commands": "Temporary folders are made and removed without a shell.",
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
-    "events": "What events hold goes to the supervisor through a socket, not through a file for each.",
+    "events": "What events hold goes to the supervisor through a socket, and what they say in one write for each.",
     "facts": "A file of cached facts that would be written as it is gets a new time only.",
     "fields": "Attributes of tasks are copied and validated without asking each time what holds for all of a class.",
     "listings": "Folders of collections are listed again only when something was added to them.",
