@@ -76,9 +76,8 @@ test-full: test-programs ## What takes long, and the version matrix: ansible-cor
 test-long: test-programs ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else
 	$(BIN)/pytest -m long -n 1 tests
 
-test-examples: setup ## Each example from its deployment to its removal, and its molecule scenario
-	@$(BIN)/python -m tests.programs examples
-	$(BIN)/pytest -m long -n $(WORKERS) tests/integration/examples
+test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full
+	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests/integration/examples
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md
 	$(BIN)/python -m tests.faults

@@ -1,4 +1,4 @@
-"""Gets the programs that tests need beside the control plane's: `python -m tests.programs`, or `… examples` for theirs.
+"""Gets the programs that tests need beside the control plane's: `python -m tests.programs`.
 
 Done before the tests, since a machine that has to build one takes longer than a test may.
 """
@@ -126,7 +126,6 @@ if __name__ == "__main__":
             get(os.environ, sys.stderr)
         get_browser(sys.stderr)
         get_image_builders(sys.stderr)
-        if sys.argv[1:] == ["examples"]:
-            get_database(sys.stderr)
+        get_database(sys.stderr)
     except ClusterError as error:
         sys.exit(str(error))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.integration.examples.conftest import Example, Install
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-memcached")]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-memcached")]
 
 SCALED = "memcached-sample"
 """The one that the autoscaler of config/samples scales."""
