@@ -61,7 +61,7 @@ class Bed:
             unsafe_keys=frozenset(),
             verbosity=_VERBOSITY,
             ansible_args="",
-            max_artifacts=-1,
+            max_artifacts=20,
             environment={"ANSIBLE_GATHERING": "explicit"},
             kubeconfig=kubeconfig,
             deadline=None,

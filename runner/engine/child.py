@@ -161,11 +161,19 @@ class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
 
 
 def _write(path: str, data: bytes) -> None:
-    """Write a file that is there whole or not at all."""
-    descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    os.rename(f"{path}.tmp", path)  # noqa: PTH104 - strings
+    """Write a file that is there whole or not at all once this returns or fails.
+
+    Under its own name from the beginning: to rename it would cost as much as to make it, and who reads events while a
+    run goes on takes them from the operator.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            written = file.write(data)
+    except OSError:
+        written = 0
+    if written != len(data):
+        os.unlink(path)  # noqa: PTH108 - strings
 
 
 class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any
 
-from ansible.playbook.attribute import Attribute
+from ansible.playbook.attribute import Attribute, FieldAttribute, NonInheritableFieldAttribute
 from ansible.playbook.base import FieldAttributeBase
 from ansible.utils.sentinel import Sentinel
 
@@ -88,8 +88,8 @@ def _hook_validation() -> None:
 
     @functools.wraps(slow)
     def validated(self: Any, name: str, *, templar: Any) -> Any:
-        value = getattr(self, name)
         kind: Any = type(self)
+        value = _value(self, kind, name)
         of: Any = type(value)
         if value is None:
             if not self.fattributes[name].required:
@@ -99,6 +99,27 @@ def _hook_validation() -> None:
         return slow(self, name, templar=templar)
 
     FieldAttributeBase.post_validate_attribute = validated
+
+
+def _value(thing: Any, kind: Any, name: str) -> Any:
+    """Read an attribute: where it lies if that is what its descriptor would find, which asks others before."""
+    held = thing.__dict__
+    if _is_read(kind, name, settled=held.get("_squashed", False) or held.get("_finalized", False)):
+        value = held.get(f"_{name}", Sentinel)
+        if value is not Sentinel:
+            return value
+    return getattr(thing, name)
+
+
+@functools.cache
+def _is_read(kind: Any, name: str, *, settled: bool) -> bool:
+    """Whether Ansible's own descriptor returns what an object holds, if it holds anything."""
+    attribute = inspect.getattr_static(kind, name, None)
+    if hasattr(kind, f"_get_attr_{name}"):
+        return False
+    if type(attribute) is NonInheritableFieldAttribute:
+        return True
+    return type(attribute) is FieldAttribute and (settled or not hasattr(kind, "_get_parent_attribute"))
 
 
 @functools.cache
