@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 if TYPE_CHECKING:
     from runner.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Project, Things
@@ -47,7 +45,6 @@ def _processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.xdist_group("own control plane")
 def test_an_outage_of_the_api_server_costs_nothing_but_time(
     project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
 ) -> None:
@@ -69,7 +66,6 @@ def test_an_outage_of_the_api_server_costs_nothing_but_time(
     assert len(operator.runs("two")) == 1
 
 
-@pytest.mark.xdist_group("own control plane")
 def test_a_change_that_nobody_saw_is_found_when_the_watch_is_back(
     project: Project, things: Things, devcluster: DevCluster
 ) -> None:
@@ -92,7 +88,6 @@ def test_a_change_that_nobody_saw_is_found_when_the_watch_is_back(
     assert operator.stop() == 0
 
 
-@pytest.mark.xdist_group("own control plane")
 def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_back(
     project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
 ) -> None:
@@ -110,7 +105,6 @@ def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_ba
     assert len(operator.runs("one")) == 1
 
 
-@pytest.mark.xdist_group("own control plane")
 def test_a_finalizer_that_has_run_is_not_run_again_because_the_api_server_was_away(
     project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
 ) -> None:

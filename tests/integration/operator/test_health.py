@@ -70,7 +70,6 @@ def probes(operator: Operator) -> Iterator[Probes]:
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("own control plane")
 def test_probes_turn_red_for_what_is_broken_and_green_when_it_is_mended(
     operator: Operator,
     probes: Probes,

@@ -155,7 +155,6 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
     assert b.stop() == 0
 
 
-@pytest.mark.xdist_group("own control plane")
 def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_it_is_back(
     project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
 ) -> None:
