@@ -11,9 +11,11 @@ beginning, after that it goes on from here. Must be imported only where Ansible 
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
 import io
 import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -53,7 +55,7 @@ class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
         if self._real is not None:
             self._real.put(obj)
         else:
-            self._items.append(ForkingPickler.loads(ForkingPickler.dumps(obj)))
+            self._items.append(_sent(obj))
 
     def get(self) -> Any:
         return self._items.pop(0) if self._items else strategies.StrategySentinel()
@@ -63,6 +65,19 @@ class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
         self._real = to
         while self._items:
             to.put(self._items.pop(0))
+
+
+def _sent(thing: Any) -> Any:
+    """Return what arrives of this at the other end of a queue.
+
+    How to take a thing apart is looked up in a plain dictionary; the queue's own pickler has a chain of them, which is
+    gone through in Python for each tagged value.
+    """
+    taken_apart = io.BytesIO()
+    pickler = pickle.Pickler(taken_apart)
+    pickler.dispatch_table = {**copyreg.dispatch_table, **ForkingPickler._extra_reducers}  # type: ignore[attr-defined]
+    pickler.dump(thing)
+    return ForkingPickler.loads(taken_apart.getbuffer())
 
 
 class _Nobody:
