@@ -182,7 +182,7 @@ def _scraped(url: str, token: str) -> str:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - the URL is our own
     unverified = ssl._create_unverified_context()  # noqa: S323 - as the ServiceMonitor says
     try:
-        with urllib.request.urlopen(request, context=unverified, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=unverified, timeout=60) as answer:  # noqa: S310 - as above
             found: str = answer.read().decode()
             return found
     except urllib.error.HTTPError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -101,8 +102,6 @@ def test_a_copy_has_what_ansibles_own_has_and_shares_no_container(number: int) -
 
 def without_addresses(value: Any) -> str:
     """What `repr` tells of an object without a name of its own is where it lies."""
-    import re  # noqa: PLC0415 - in a fork
-
     return re.sub(r"0x[0-9a-f]+", "", json.dumps(value))
 
 
@@ -133,8 +132,6 @@ def test_validation_ends_as_ansibles_own_does(task: dict[str, Any]) -> None:
 
 def uuids(text: str) -> str:
     """Each object has one of its own."""
-    import re  # noqa: PLC0415 - as above
-
     return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "", text)
 
 
