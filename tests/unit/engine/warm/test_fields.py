@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from runner.engine.warm import fields, versions
-from tests.forks import in_a_fork, load_plugins
+from tests.forks import load_plugins, seen
 
 TASKS: tuple[dict[str, Any], ...] = (
     {"ansible.builtin.debug": {"msg": "{{ text }}"}, "when": ["text is defined", True], "tags": ["a", "{{ text }}"]},
@@ -34,13 +32,6 @@ WRONG: tuple[dict[str, Any], ...] = (
     {"ansible.builtin.ping": None, "delay": "{{ missing }}"},
 )
 VALUES = {"text": "words", "number": 7, "flag": True}
-
-
-def seen(act: Callable[[], object]) -> Any:
-    """Return what this returns in a fork, by way of JSON."""
-    said = in_a_fork(lambda: json.dumps(act()))
-    assert said.startswith(("'", '"')), said
-    return json.loads(ast.literal_eval(said))
 
 
 def block(*tasks: dict[str, Any]) -> Any:

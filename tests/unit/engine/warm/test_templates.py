@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from runner.engine.warm import templates, versions
 from runner.engine.warm.templates import Ahead, Templates
-from tests.forks import in_a_fork
+from tests.forks import seen
 
 pytestmark = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 templates are compiled as ever")
 
@@ -26,13 +25,6 @@ TEXTS = (
 )
 EXPRESSIONS = ("size > 2 and names is defined", "'}}' in names", "names | length == 2", "not (size | bool)")
 VALUES = {"size": 3, "names": ["a", "b"], "nested": "deep"}
-
-
-def seen(act: Callable[[], object]) -> Any:
-    """Return what this returns in a fork, by way of JSON."""
-    said = in_a_fork(lambda: json.dumps(act()))
-    assert said.startswith(("'", '"')), said
-    return json.loads(ast.literal_eval(said))
 
 
 def environment() -> Any:
