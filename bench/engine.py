@@ -37,8 +37,8 @@ from bench.results import Result, show, tell
 from bench.standing import standing, tasks
 from runner import devcluster, log
 from runner.engine.job import Job
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 
 _CASE = "engine"
 _CORES = 2

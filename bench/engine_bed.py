@@ -21,7 +21,7 @@ from runner.engine.job import Job
 from runner.errors import ApiError
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK, ObjectKey
-from runner.watches import Role
+from runner.watches.watch import Role
 
 NAMESPACE = "bench-engine"
 _ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bench import process_stats
-from runner.engine import inputdir, processes
+from runner.engine import processes, run_dir
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Job, Outcome
 from runner.engine.run_engine import RunEngine
@@ -64,13 +64,13 @@ class Cold:
 
     async def run(self, jobs: Sequence[Job]) -> Cost:
         """Run them at once."""
-        folders = [inputdir.prepare(job, processes.run_id(self._root, job.ident), os.environ) for job in jobs]
+        folders = [run_dir.prepare(job, processes.run_id(self._root, job.ident), os.environ) for job in jobs]
         began = time.perf_counter()
         spent = await asyncio.gather(*(asyncio.to_thread(_ansible_runner, folder) for folder in folders))
         wall = time.perf_counter() - began
         stats = [_stats(_events(folder.artifacts / folder.ident)) for folder in folders]
         for folder, job in zip(folders, jobs, strict=True):
-            inputdir.clear(folder, job.max_artifacts, job.secrets)
+            run_dir.clear(folder, job.max_artifacts, job.secrets)
         return Cost(wall, sum(spent), _sum(stats))
 
     def processes(self) -> list[int]:
@@ -111,7 +111,7 @@ class Warm:
         return own + sum(process_stats.cpu_seconds(pid) + _of_children(pid) for pid in self.engine.servers)
 
 
-def _ansible_runner(folder: inputdir.RunFolder) -> float:
+def _ansible_runner(folder: run_dir.RunFolder) -> float:
     """Run it; return the seconds of CPU that it and everything below it took."""
     installed = Path(sys.executable).parent  # it looks for ansible-playbook on the path
     environment = {**folder.environment, "PATH": f"{installed}{os.pathsep}{folder.environment['PATH']}"}

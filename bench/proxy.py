@@ -38,8 +38,8 @@ from bench.operator_process import Project
 from bench.results import Result, percentile, show, tell
 from bench.standing import Standing, direct, standing, tasks
 from runner import devcluster
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 from runner.objects import Object
 
 _CASE = "proxy"

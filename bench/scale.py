@@ -24,8 +24,8 @@ from bench import objects, scale_bursts, scale_rest
 from bench.results import Result, show, tell
 from bench.scale_bed import NAMESPACES, Bed, Size
 from runner import devcluster
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 
 _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "newcomer": scale_bursts.newcomer,

@@ -12,21 +12,23 @@ from typing import Any, cast
 
 from bench.results import Result
 from bench.scale_bed import CASE
-from runner import log, resync, verdicts
-from runner.controller import Controller
+from runner import log
+from runner.controller import result as verdicts
+from runner.controller import resync
+from runner.controller.controller import Controller
+from runner.controller.reconcile import Reconciler
+from runner.controller.result import Terms, Verdict
+from runner.dependents.loop_guard import Contention
 from runner.engine.job import Outcome, RunResult
-from runner.holding import Alone
 from runner.kube.cache import Change, Summary
 from runner.kube.informer import Informer
-from runner.loop_guard import Contention
-from runner.metrics import Metrics
+from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
-from runner.reconcile import Reconciler
-from runner.references import References
-from runner.slots import Share, Slots
-from runner.verdicts import Terms, Verdict
-from runner.watches import Watch
-from runner.workqueue import Reason, Request
+from runner.references.watching import References
+from runner.replicas.lease_guard import Alone
+from runner.watches.watch import Watch
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import Reason, Request
 from tests.unit.conftest import VirtualTimeLoop
 from tests.watch_values import watch_value
 

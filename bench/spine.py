@@ -31,8 +31,8 @@ from bench import objects, process_stats
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.results import Result, percentile, show, tell
 from runner import devcluster
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 
 _CASE = "spine"
 _ALONE, _NONE, _MANY = "bench-latency", "bench-none", "bench-many"

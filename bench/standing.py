@@ -19,8 +19,8 @@ import orjson
 
 from bench import lean, objects, process_stats
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
-from runner.kube.auth import Credentials
 from runner.kube.client import Client
+from runner.kube.credentials.auth import Credentials
 
 _OWNER = "standing"
 _LOOK = 0.1

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 
-from runner import app, cli
+from runner.app import app
+from runner.cli import main
 from runner.engine.job import EventSink, Job, Outcome, Recap, RunResult
 from runner.engine.run_engine import RunEngine
 
@@ -27,4 +28,4 @@ class Instant(RunEngine):
 
 if __name__ == "__main__":
     setattr(app, "RunEngine", Instant)  # noqa: B010 - one part of the wiring is exchanged
-    sys.exit(cli.main())
+    sys.exit(main.main())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hack.annotations import ON_RESOURCES, ON_WRITTEN, Annotation
 from hack.watch_fields import SECTIONS, Field
-from runner.options import GROUPS, PREFIX, Option
+from runner.config.options import GROUPS, PREFIX, Option
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _WATCHES = """\
@@ -43,7 +43,7 @@ it too.
 _FLAGS = f"""\
 # Reference: flags of run
 
-<!-- Made by `make reference`; edit runner/options.py instead. -->
+<!-- Made by `make reference`; edit runner/config/options.py instead. -->
 
 What `ansible-operator run` takes. A flag is written `--flag=value` or `--flag value`; a boolean may stand alone. Each
 can be set in the environment too, as `{PREFIX}` and the flag in upper case with underscores:

@@ -1,7 +1,7 @@
 """What stands in the reference of watches.yaml: one entry for each field.
 
-Owns the words. That no field is missing, that types, defaults and examples are those of the reader in `runner.watches`,
-is shown by tests/unit/docs/test_reference.py.
+Owns the words. That no field is missing, that types, defaults and examples are those of the reader,
+`runner.watches.watch`, is shown by tests/unit/docs/test_reference.py.
 """
 
 from __future__ import annotations

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from runner.cli import main
+from runner.cli.main import main
 
 sys.exit(main())

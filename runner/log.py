@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
-from runner import shortages
+from runner.config import shortages
 
 Format = Literal["json", "console"]
 

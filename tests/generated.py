@@ -14,7 +14,7 @@ from contextlib import chdir
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from runner import cli
+from runner.cli import main
 
 _BLOCK = re.compile(r"^```sh\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _GENERATING = ("ansible-operator init", "ansible-operator create api")
@@ -45,7 +45,7 @@ def generate(folder: Path, commands: Sequence[Sequence[str]]) -> dict[str, str]:
     folder.mkdir()
     with chdir(folder):
         for command in commands:
-            assert cli.main(list(command)) == os.EX_OK, command
+            assert main.main(list(command)) == os.EX_OK, command
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 

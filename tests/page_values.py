@@ -12,11 +12,11 @@ from runner.engine.job import Event
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
-from runner.slots import Share, Slots
 from runner.ui.journal import Journal
 from runner.ui.views import Place, Views
-from runner.watches import Watch
-from runner.workqueue import WorkQueue
+from runner.watches.watch import Watch
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import WorkQueue
 from tests.watch_values import watch_value
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from runner import status
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.objects import Object
+from runner.status import report as status
 from tests.kstatus import kstatus
 
 NOW = 1_800_000_000.0

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner import policy
 from runner.objects import GVK
-from runner.watches import Role, Watch
+from runner.watches import policy
+from runner.watches.watch import Role, Watch
 
 _PLAIN = Watch(
     gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),

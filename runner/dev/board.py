@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.metrics import controller_name
+from runner.monitoring.metrics import controller_name
 from runner.objects import GVK
 
 _LATEST = 8

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import log
+from runner.config.engine_names import EngineName
 from runner.engine.starter import ColdStarter, Starter
 from runner.engine.warm import content, tested
-from runner.engine.warm.client import Server
 from runner.engine.warm.messages import Load
-from runner.engine.warm.pool import Pool
-from runner.engine_names import EngineName
+from runner.engine.warm.server.client import Server
+from runner.engine.warm.server.pool import Pool
 from runner.errors import ConfigError
-from runner.watches import Content
+from runner.watches.watch import Content
 
 _GRACE = 10.0
 """Seconds that there may be no fork server before it counts: one may be starting, or about to be replaced."""

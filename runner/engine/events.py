@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from runner import duration
+from runner.config import duration
 from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
 
 UNKNOWN_FAILURE = "unknown playbook failure"

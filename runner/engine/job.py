@@ -13,10 +13,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from runner.config.engine_names import EngineName
 from runner.engine.run_secrets import RunSecrets
-from runner.engine_names import EngineName
 from runner.objects import GVK, ObjectKey
-from runner.watches import Content
+from runner.watches.watch import Content
 
 Event: TypeAlias = dict[str, Any]
 """An event of ansible-runner: `event`, `counter`, `stdout`, `event_data`, ..."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from runner import spec_paths
 from runner.errors import TerminalError
 from runner.objects import GVK, key_of
-from runner.spec_paths import Step
-from runner.watches import Watch
+from runner.watches import spec_paths
+from runner.watches.spec_paths import Step
+from runner.watches.watch import Watch
 
 CAUSE = "ansible_operator_run"
 _KNOWN_WORDS = ("HTTP", "URL", "IP")

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import shortages
+from runner.config import shortages
 
 MARKER = "ANSIBLE_OPERATOR_RUN_ID"
 """Environment variable that every process of a run inherits: `<root>:<operator pid>:<its start time>:<ident>`."""

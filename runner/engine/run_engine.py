@@ -16,17 +16,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from runner import log, shortages
-from runner.engine import advice, events, inputdir, processes, redaction
+from runner import log
+from runner.config import shortages
+from runner.config.engine_names import EngineName
+from runner.engine import advice, events, processes, redaction
+from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult
-from runner.engine.kept import KeptRuns
+from runner.engine.retention import KeptRuns
 from runner.engine.supervision import Supervision, bury, signal_name
-from runner.engine.warm import scratch
+from runner.engine.warm.server import scratch
 from runner.engine.wire import Ending
-from runner.engine_names import EngineName
 from runner.errors import EngineError
-from runner.watches import Content
+from runner.watches.watch import Content
 
 _STOP_WITHIN = 10.0
 _LEFTOVER_GRACE = 2.0

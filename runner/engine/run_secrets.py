@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from runner.masking import Masker
+from runner.masking.masker import Masker
 
 WITHHELD = "withheld: this run read more Secrets than can be masked in its output"
 

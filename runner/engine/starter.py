@@ -14,7 +14,7 @@ from typing import Protocol
 
 import orjson
 
-from runner import shortages
+from runner.config import shortages
 from runner.engine.wire import Order
 
 TAKEN_BY_START = 10

@@ -16,9 +16,9 @@ from typing import Any
 
 import orjson
 
-from runner import shortages
+from runner.config import shortages
 from runner.engine import processes
-from runner.engine.inputdir import TEMPORARY, RunFolder
+from runner.engine.run_dir import TEMPORARY, RunFolder
 from runner.engine.starter import Started, Starter
 from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from runner.changes import changed_fields
+from runner.kube.object_diff import changed_fields
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import (
     LAST_RUN,

@@ -31,7 +31,7 @@ from yarl import URL
 from runner import __version__
 from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
 from runner.kube import answers
-from runner.kube.auth import Credentials
+from runner.kube.credentials.auth import Credentials
 from runner.kube.discovery import ApiResource
 from runner.kube.lines import split_lines
 from runner.kube.sockets import Sockets

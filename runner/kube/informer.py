@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from runner import field_selectors
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
-from runner.kube.departed import Departed
+from runner.kube.deselected import Departed
 from runner.kube.discovery import Discovery
 from runner.kube.watch import State, Watcher, watchers
 from runner.kube.watch_events import Synced
 from runner.kube.watch_policy import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
+from runner.watches import field_selectors
 
 _SILENCE = 900.0
 """Seconds. A watch ends, and is opened anew, after half of it at the latest, whatever server or network do."""

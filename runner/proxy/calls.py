@@ -11,10 +11,10 @@ from typing import Protocol, TypeAlias
 
 import orjson
 
-from runner.proxy.connection import Body
-from runner.proxy.ends import ClientConnection, ServerConnection
+from runner.proxy.http.connection import Body
+from runner.proxy.http.ends import ClientConnection, ServerConnection
+from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.identity import Session
-from runner.proxy.messages import Headers, RequestHead
 from runner.proxy.request import RequestInfo
 
 _REASONS = {

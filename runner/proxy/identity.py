@@ -17,9 +17,9 @@ from typing import Protocol
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
-from runner.last_run import Footprint
 from runner.objects import GVK
 from runner.ownership import Owner
+from runner.unchanged.last_run import Footprint
 
 _MOST_RIGHTS = 20
 """Missing rights that are kept of a run."""

@@ -19,16 +19,17 @@ from typing import NoReturn
 
 from runner import log
 from runner.errors import ApiUnavailableError, ConfigError
-from runner.kube.auth import Credentials
-from runner.proxy import kubeconfig, messages, request
-from runner.proxy.authenticate import Authenticate
+from runner.kube.credentials.auth import Credentials
+from runner.proxy import kubeconfig, request
 from runner.proxy.calls import Answer, Call, Content, Handler, Proceed, refusal
-from runner.proxy.connection import Body, BrokenError, MalformedError
-from runner.proxy.ends import ClientConnection, ServerConnection
-from runner.proxy.forward import Forward
+from runner.proxy.handlers.authenticate import Authenticate
+from runner.proxy.handlers.forward import Forward
+from runner.proxy.http import messages
+from runner.proxy.http.connection import Body, BrokenError, MalformedError
+from runner.proxy.http.ends import ClientConnection, ServerConnection
+from runner.proxy.http.messages import Headers, RequestHead
+from runner.proxy.http.upstream import Upstream
 from runner.proxy.identity import Identities
-from runner.proxy.messages import Headers, RequestHead
-from runner.proxy.upstream import Upstream
 
 _HEAD_TIMEOUT = 300.0
 """Seconds that a connection may stay without a call."""

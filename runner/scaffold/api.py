@@ -19,7 +19,7 @@ from runner.scaffold import crd_versions, names, project, templates
 from runner.scaffold.changeset import ChangeSet
 from runner.scaffold.names import Resource
 from runner.scaffold.project import Project
-from runner.yamledits import insert
+from runner.yamlfile.edits import insert
 
 _WATCHES = PurePosixPath("watches.yaml")
 

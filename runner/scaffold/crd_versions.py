@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from runner import yamledits
 from runner.errors import ConfigError
+from runner.yamlfile import edits
 
 
 def add(crd: str, version: str, *, file: str) -> str:
@@ -21,7 +21,7 @@ def add(crd: str, version: str, *, file: str) -> str:
     """
     try:
         versions = _versions(yaml.safe_load(crd))
-        nodes = yamledits.find(yaml.compose(crd, Loader=yaml.SafeLoader), ("spec", "versions"))
+        nodes = edits.find(yaml.compose(crd, Loader=yaml.SafeLoader), ("spec", "versions"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: is no valid YAML ({error}); mend it first") from None
     stored = [place for place, each in enumerate(versions) if each.get("storage") is True]
@@ -30,8 +30,8 @@ def add(crd: str, version: str, *, file: str) -> str:
     own = {"name": version, "served": True, "storage": False}
     wanted = {**versions[stored[0]], **own}
     copied = _copied(crd, nodes, stored[0], {"name": version, "served": "true", "storage": "false"})
-    piece = copied if _parsed(copied) == [wanted] else yamledits.dump([wanted])
-    return yamledits.insert(crd, ("spec", "versions"), piece, file=file)
+    piece = copied if _parsed(copied) == [wanted] else edits.dump([wanted])
+    return edits.insert(crd, ("spec", "versions"), piece, file=file)
 
 
 def _versions(document: Any) -> list[dict[str, Any]]:
@@ -52,8 +52,7 @@ def _copied(text: str, nodes: yaml.SequenceNode, place: int, own: dict[str, str]
             lines[value.start_mark.line] = written
     column = nodes.start_mark.column
     return "".join(
-        line[column:] if not line[:column].strip() else line.lstrip()
-        for line in lines[first : yamledits.last_line(node)]
+        line[column:] if not line[:column].strip() else line.lstrip() for line in lines[first : edits.last_line(node)]
     )
 
 

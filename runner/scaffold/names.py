@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner import labels
 from runner.errors import ConfigError
+from runner.watches import label_selectors
 
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
@@ -75,23 +75,24 @@ def problems_of(resource: Resource) -> list[str]:
         ("--plural", resource.plural, plural_problem),
     )
     found = [f"{flag} {value}: {problem}" for flag, value, check in checks if (problem := check(value))]
-    if not found and not labels.is_subdomain(resource.api_group):
+    if not found and not label_selectors.is_subdomain(resource.api_group):
         found.append(f"--group {resource.group}: with the domain, {resource.api_group} is longer than 253 characters")
     return found
 
 
 def domain_problem(domain: str) -> str:
     """Say what is wrong with a domain, or nothing."""
-    if labels.is_subdomain(domain):
+    if label_selectors.is_subdomain(domain):
         return ""
-    return f"is no DNS name{_instead(_subdomain(domain), labels.is_subdomain)}"
+    return f"is no DNS name{_instead(_subdomain(domain), label_selectors.is_subdomain)}"
 
 
 def group_problem(group: str) -> str:
     """Say what is wrong with a group (without its domain), or nothing."""
-    if not group or labels.is_subdomain(group):
+    if not group or label_selectors.is_subdomain(group):
         return ""
-    return f"is no API group: lower case letters, digits, '-' and '.'{_instead(_subdomain(group), labels.is_subdomain)}"
+    instead = _instead(_subdomain(group), label_selectors.is_subdomain)
+    return f"is no API group: lower case letters, digits, '-' and '.'{instead}"
 
 
 def version_problem(version: str) -> str:

@@ -15,7 +15,7 @@ from runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.schema.files import Generated
-    from runner.watches import Watch
+    from runner.watches.watch import Watch
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -75,9 +75,9 @@ def _argspec(arguments: argparse.Namespace) -> int:
 
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
-    from runner import watches  # noqa: PLC0415 - the same
+    from runner.watches import watch  # noqa: PLC0415 - the same
 
-    loaded = watches.load(
+    loaded = watch.load(
         arguments.watches_file,
         environ=os.environ,
         cwd=Path.cwd(),

@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
-from runner import yamledits
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.schema import rules
 from runner.schema.argspec import Reader
 from runner.schema.fields import ANYTHING, Json, Maker
-from runner.watches import Role, Watch
+from runner.watches.watch import Role, Watch
+from runner.yamlfile import edits
 
 _SPECS = ("meta/argument_specs.yml", "meta/argument_specs.yaml")
 _RULES = "meta/crd_validations.yml"
@@ -80,11 +80,11 @@ def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
     if not text.strip():
         if not told["options"]:
             return text
-        return yamledits.dump({"argument_specs": {"main": {"options": options, **several}}}, begin="---\n")
+        return edits.dump({"argument_specs": {"main": {"options": options, **several}}}, begin="---\n")
     for name, option in options.items():
-        text = yamledits.put(text, ("argument_specs", "main", "options", name), option, file=file)
+        text = edits.put(text, ("argument_specs", "main", "options", name), option, file=file)
     for key, rule in several.items():
-        text = yamledits.put(text, ("argument_specs", "main", key), rule, file=file)
+        text = edits.put(text, ("argument_specs", "main", key), rule, file=file)
     return text
 
 
@@ -162,7 +162,7 @@ def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
     node = spec_node(text, version)
     if not isinstance(node, yaml.MappingNode) or node.flow_style:
         raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` to be replaced")
-    text = yamledits.replace(text, node, schema)
+    text = edits.replace(text, node, schema)
     whole = _whole_node(text, version)
     if "default" not in schema and whole is not None and value_of(whole, "required") is None:
         lines, indent = text.splitlines(keepends=True), " " * whole.start_mark.column

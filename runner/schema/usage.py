@@ -17,15 +17,16 @@ from typing import Any
 
 import yaml
 
-from runner import paths, yamltree
+from runner.config import paths
+from runner.config.paths import SearchPath
 from runner.engine.params import object_key, snake_case
 from runner.errors import ConfigError
 from runner.objects import GVK
-from runner.paths import SearchPath
 from runner.schema import files
 from runner.schema.fields import OPERATOR_VARIABLES
-from runner.watches import Role, Watch
-from runner.yamltree import Problem, Problems
+from runner.watches.watch import Role, Watch
+from runner.yamlfile import tree
+from runner.yamlfile.tree import Problem, Problems
 
 _LARGEST = 1024 * 1024
 _FOLDERS = ("tasks", "handlers", "templates", "files", "library", "module_utils", "filter_plugins", "lookup_plugins")
@@ -135,7 +136,7 @@ def _crd(folder: Path, gvk: GVK) -> _Crd | None:
     node = files.spec_node(text, gvk.version)
     if not isinstance(node, yaml.MappingNode):
         return None
-    schema: dict[str, Any] = yamltree.plain(node)
+    schema: dict[str, Any] = tree.plain(node)
     properties = files.value_of(node, "properties")
     pairs = properties.value if isinstance(properties, yaml.MappingNode) else []
     lines = {str(key.value): key.start_mark.line + 1 for key, _ in pairs}

@@ -14,8 +14,8 @@ from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.timeline import Timeline
-from runner.watches import content_name
-from runner.workqueue import Request
+from runner.watches.watch import content_name
+from runner.workqueue.queue import Request
 
 MOST_WEIGHT = 20_000
 UNKNOWN = "given up"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import orjson
 
-from runner import paths
-from runner.engine import inputdir
+from runner.config import paths
+from runner.engine import run_dir
 from runner.engine.job import Event
+from runner.engine.run_folders import Kept
 from runner.objects import GVK, ObjectKey
-from runner.run_folders import Kept
 from runner.ui.journal import Run
 from runner.ui.timeline import BAD, Timeline
 
@@ -33,7 +33,7 @@ def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[Run]:
         return []  # no object is named so: somebody wants to see other folders
     kept = Kept(paths.run_dir(root, gvk, key), gvk, key)
     # Until it has ended orderly, the files of a run are not masked.
-    going_on = inputdir.going_on(kept.folder)
+    going_on = run_dir.going_on(kept.folder)
     found = []
     for ident in reversed(kept.runs()):
         began = _began(ident)

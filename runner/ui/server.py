@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from runner import endpoints, log
-from runner.endpoints import Address, Handler
+from runner import log
+from runner.monitoring import endpoints
+from runner.monitoring.endpoints import Address, Handler
 from runner.objects import ObjectKey
 from runner.ui.views import JSON, NotThereError, Views
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from runner.conditions import Condition, conditions_of, find
 from runner.kube.cache import Summary
 from runner.objects import GVK, Object, ObjectKey, is_deleting, is_paused, metadata
-from runner.ready import READY, RECONCILING, STALLED
-from runner.watches import Watch
-from runner.workqueue import WorkQueue
+from runner.status.conditions import Condition, conditions_of, find
+from runner.status.kstatus import READY, RECONCILING, STALLED
+from runner.watches.watch import Watch
+from runner.workqueue.queue import WorkQueue
 
 _AT_ONCE = 100
 """Objects that are parsed before others get their turn: about a millisecond's worth."""

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from runner import __version__
-from runner.conditions import conditions_of
 from runner.objects import GVK, Object, ObjectKey, metadata
+from runner.status.conditions import conditions_of
 from runner.ui import past
 from runner.ui.journal import Journal, Run
 from runner.ui.survey import Kind, Row, Survey, Wish, health
-from runner.watches import content_name
-from runner.workqueue import Standing
+from runner.watches.watch import content_name
+from runner.workqueue.queue import Standing
 
 JSON: TypeAlias = dict[str, Any]
 

@@ -12,14 +12,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from runner import deadman
-from runner.cli import main
+from runner.cli.main import main
 from runner.engine import processes, supervision
 from runner.engine.run_engine import RunEngine
-from runner.holding import Hold
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Synced, WatchEvent
-from runner.workqueue import WorkQueue
+from runner.replicas import kernel_deadline
+from runner.replicas.lease_guard import Hold
+from runner.workqueue.queue import WorkQueue
 
 
 def _break_retry() -> None:
@@ -69,7 +69,7 @@ def _break_fencing() -> None:
 
     setattr(Hold, "is_valid", always)
     setattr(Hold, "lose", nothing)
-    setattr(deadman, "make", deadman.NoSwitch)
+    setattr(kernel_deadline, "make", kernel_deadline.NoSwitch)
 
 
 PROMISES: dict[str, Callable[[], None]] = {

@@ -266,7 +266,7 @@ def fork_servers(pid: int) -> set[int]:
         if each.parent == pid and not each.zombie:
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{each.pid}/cmdline").read_bytes()
-                if b"warm/start.py" in command or b"ansible-operator: fork server" in command:
+                if b"warm/server/start.py" in command or b"ansible-operator: fork server" in command:
                     found.add(each.pid)
     return found
 

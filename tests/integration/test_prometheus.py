@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.metrics import Metrics
+from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
-from runner.slots import Share, Slots
-from runner.workqueue import WorkQueue
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import WorkQueue
 from tests.promtool import (
     names_in,
     problems_of_alerts,

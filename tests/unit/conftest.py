@@ -15,7 +15,7 @@ import structlog
 from runner import log
 from runner.engine.job import Job
 from runner.objects import GVK, ObjectKey
-from runner.watches import Playbook, Watch
+from runner.watches.watch import Playbook, Watch
 from tests.watch_values import watch_value
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ description:
 """
 
 TOLD = "/ansible-operator/no-log"
-"""Where the proxy is told; as in `runner.proxy.secrets`."""
+"""Where the proxy is told; as in `runner.proxy.handlers.secrets`."""
 
 _MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 _TELLING = re.compile(

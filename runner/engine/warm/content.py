@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.watches import Content, Role
+from runner.watches.watch import Content, Role
 
 _TASK = re.compile(r"^\s*(?:-\s+)?([a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*)\s*:", re.MULTILINE)
 _DEPENDENCY = re.compile(r"^\s*-\s+(?:role:\s*|name:\s*)?[\"']?([\w.-]+)", re.MULTILINE)

@@ -17,17 +17,17 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from runner.dependents import Dependents
-from runner.dependents_store import FileStore, Store
+from runner.dependents.loop_guard import LoopGuard
+from runner.dependents.store import FileStore, Store
+from runner.dependents.watching import Dependents
 from runner.errors import ConflictError, KindNotFoundError, NotFoundError
-from runner.kube import auth
 from runner.kube.client import EVERYTHING, Client, PatchType
+from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
-from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner
-from runner.proxy.owners import own
-from runner.watches import Role, Watch
+from runner.proxy.handlers.owners import own
+from runner.watches.watch import Role, Watch
 from tests.watch_values import watch_value
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.dependents_store import CONFIG_MAP as STORED
-from runner.dependents_store import ConfigMapStore, FileStore
+from runner.dependents.store import CONFIG_MAP as STORED
+from runner.dependents.store import ConfigMapStore, FileStore
 from runner.errors import NotFoundError
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 from runner.objects import GVK
 
 if TYPE_CHECKING:

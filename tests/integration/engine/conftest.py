@@ -18,7 +18,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
-from runner.watches import Content, Playbook, Role
+from runner.watches.watch import Content, Playbook, Role
 
 ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
 """`exec` tests the other engine."""

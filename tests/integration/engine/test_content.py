@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.engine.job import Outcome
-from runner.watches import Role
+from runner.watches.watch import Role
 
 if TYPE_CHECKING:
     from tests.integration.engine.conftest import Runs

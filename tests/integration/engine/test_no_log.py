@@ -13,13 +13,13 @@ import pytest_asyncio
 
 from runner.engine.job import Outcome
 from runner.engine.run_secrets import RunSecrets
-from runner.kube import auth
-from runner.kube.auth import Surroundings
-from runner.masking import MASK
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
+from runner.masking.masker import MASK
 from runner.objects import GVK, ObjectKey
 from runner.ownership import Owner
+from runner.proxy.handlers.secrets import Secrets
 from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.secrets import Secrets
 from runner.proxy.server import Proxy
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from runner.engine import params
 from runner.engine.job import Outcome
-from runner.watches import Finalizer, Role, Watch
+from runner.watches.watch import Finalizer, Role, Watch
 from tests.watch_values import watch_value
 
 if TYPE_CHECKING:

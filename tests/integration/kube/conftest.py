@@ -17,10 +17,10 @@ import yaml
 
 from runner.devcluster import DevCluster
 from runner.errors import ConflictError, KindNotFoundError, NotFoundError
-from runner.kube import auth
-from runner.kube.auth import Surroundings
 from runner.kube.cache import Cache, Change
 from runner.kube.client import EVERYTHING, Client, Selection
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher, WatchPolicy
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent

@@ -13,9 +13,9 @@ import yaml
 
 from runner.devcluster import DevCluster
 from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
-from runner.kube import auth
-from runner.kube.auth import Credentials, Surroundings
 from runner.kube.client import Client, PatchType
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Credentials, Surroundings
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, ObjectKey
 

@@ -12,8 +12,8 @@ import pytest
 
 from runner import devcluster as clusters
 from runner.devcluster import DevCluster
-from runner.kube import auth
 from runner.kube.client import EVERYTHING, Client, PatchType
+from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.watch import State, WatchPolicy, watchers
 from runner.objects import GVK, Object, ObjectKey

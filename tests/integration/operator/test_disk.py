@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.engine import kept
+from runner.engine import retention
 from tests.integration.operator.conftest import ROOT, wait_until
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def test_the_limit_of_all_run_folders_counts_what_runs_left(project: Project, th
         things.create(name, {})
         things.await_success(name)
     runs = project.folder / "runs" / "test.example.com" / "v1" / "Thing" / things.namespace
-    wait_until(lambda: kept.used(runs) <= 4 << 20, "room to be made")
+    wait_until(lambda: retention.used(runs) <= 4 << 20, "room to be made")
     assert (runs / names[-1]).is_dir()
     assert not (runs / names[0]).exists()
     assert operator.lines(level="error") == []

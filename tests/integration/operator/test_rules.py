@@ -12,13 +12,13 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from runner import rights
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.objects import GVK
-from runner.rights_check import RightsCheck
-from runner.watches import Finalizer, Role
+from runner.rbac import rights
+from runner.rbac.check import RightsCheck
+from runner.watches.watch import Finalizer, Role
 from tests.watch_values import watch_value
 
 if TYPE_CHECKING:

@@ -19,25 +19,25 @@ import orjson
 import pytest
 from yarl import URL
 
-from runner import watches
-from runner.dependents import Dependents
-from runner.dependents_store import FileStore
+from runner.dependents.loop_guard import LoopGuard
+from runner.dependents.store import FileStore
+from runner.dependents.watching import Dependents
 from runner.devcluster import DevCluster
-from runner.kube import auth
 from runner.kube.client import Client
+from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
-from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
-from runner.proxy.catalog import Catalog
+from runner.proxy.handlers.catalog import Catalog
+from runner.proxy.handlers.negotiate import Negotiate
+from runner.proxy.handlers.reads import Reads
+from runner.proxy.handlers.refusals import Refusals
+from runner.proxy.handlers.served import Served
+from runner.proxy.handlers.writes import Writes
 from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.negotiate import Negotiate
-from runner.proxy.reads import Reads
-from runner.proxy.refusals import Refusals
-from runner.proxy.served import Served
 from runner.proxy.server import Proxy
-from runner.proxy.writes import Writes
+from runner.watches import watch
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _DEADLINE = 30.0
@@ -219,7 +219,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
     """A proxy with everything behind it that reads from memory need; a ConfigMap owns what its run makes."""
     (tmp_path / "play.yml").write_text("[]")
     (tmp_path / "watches.yaml").write_text("[{version: v1, kind: ConfigMap, playbook: play.yml}]")
-    loaded = watches.load(Path("watches.yaml"), environ={}, cwd=tmp_path, roles_path="", collections_path="")
+    loaded = watch.load(Path("watches.yaml"), environ={}, cwd=tmp_path, roles_path="", collections_path="")
     credentials = await auth.load(str(devcluster.kubeconfig), None)
     async with Client(credentials) as client, aiohttp.ClientSession() as session:
         discovery, identities, results = Discovery(client), Identities(), Counter[str]()

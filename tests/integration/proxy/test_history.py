@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from runner.bodies import Bodies
 from runner.kube.watch import Watcher
+from runner.readcache.bodies import Bodies
 
 if TYPE_CHECKING:
     from runner.kube.watch_events import WatchEvent

@@ -15,16 +15,16 @@ from typing import Any, Self, TypeAlias
 
 import pytest
 
-from runner.kube import auth
-from runner.kube.auth import Surroundings
+from runner.dependents.loop_guard import LoopGuard
 from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
 from runner.kube.discovery import ApiResource, Discovery
-from runner.loop_guard import LoopGuard
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
-from runner.references import References
-from runner.spec_paths import SpecPath
-from runner.watches_references import Reference
+from runner.references.watching import References
+from runner.watches.reference_fields import Reference
+from runner.watches.spec_paths import SpecPath
 from tests.integration.dependents.conftest import Hand, until
 from tests.integration.kube.conftest import altered
 from tests.watch_values import watch_value

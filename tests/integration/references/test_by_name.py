@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.objects import GVK, ObjectKey
-from runner.reference_kind import FEW
-from runner.watches_references import Reference
+from runner.references.kind import FEW
+from runner.watches.reference_fields import Reference
 from tests.integration.dependents.conftest import CRD, Hand, definition, until
 from tests.integration.references.conftest import (
     CLUSTER_ROLE,

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from runner.endpoints import Address
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.engine.run_secrets import RunSecrets
+from runner.monitoring.endpoints import Address
 from runner.objects import ObjectKey
-from runner.policy import Backoff
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.ui.server import Pace, Page
-from runner.watches import Role
-from runner.workqueue import Reason, Request
+from runner.watches.policy import Backoff
+from runner.watches.watch import Role
+from runner.workqueue.queue import Reason, Request
 from tests.page_values import AKind, condition, ended, start, views_of
 
 OBJECTS = 5000

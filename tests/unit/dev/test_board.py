@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from runner.dev.board import Board, Sample, samples
-from runner.metrics import Metrics
+from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
-from runner.slots import Share, Slots
-from runner.workqueue import Reason, WorkQueue
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import Reason, WorkQueue
 
 KIND = "cache.example.com/v1alpha1, Kind=Memcached"
 RUN = {"level": "info", "job": "1", "gvk": KIND, "namespace": "default", "name": "mc"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import BAD_INPUT, main
+from runner.cli.main import BAD_INPUT, main
 from runner.dev.board import Board
 from runner.dev.screen import Screen
 

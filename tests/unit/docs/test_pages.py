@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import cli, paths, validation, watches
-from runner.watches import LoadedWatches
+from runner.cli import main
+from runner.config import paths
+from runner.watches import validation, watch
+from runner.watches.watch import LoadedWatches
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -89,7 +91,7 @@ def commands(line: str) -> Iterator[str]:
 
 @cache
 def whole() -> argparse.ArgumentParser:
-    return cli._parser()[0]
+    return main._parser()[0]
 
 
 def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, str]:
@@ -183,7 +185,7 @@ def test_what_is_said_to_be_taken_from_a_file_stands_there() -> None:
 
 def in_watches(fragment: object) -> bool:
     if isinstance(fragment, dict):
-        return set(fragment) <= set(watches._WATCH_FIELDS)
+        return set(fragment) <= set(watch._WATCH_FIELDS)
     return isinstance(fragment, list) and all(isinstance(each, dict) and "name" not in each for each in fragment)
 
 
@@ -197,7 +199,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(project: Path, text: str) -> LoadedWatches:
     (project / "watches.yaml").write_text(text)
-    return watches.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="", collections_path="")
+    return watch.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="", collections_path="")
 
 
 @pytest.mark.parametrize("block", [each for each in blocks("yaml") if not each.source and each.page != DONE], ids=str)

@@ -13,10 +13,11 @@ import yaml
 from hack import reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN
 from hack.watch_fields import SECTIONS, Field, Type
-from runner import watches, yamlfields
+from runner.watches import watch
+from runner.yamlfile import fields as yamlfields
 from runner.errors import ConfigError
-from runner.watches import Watch
-from runner.yamlfields import Place
+from runner.watches.watch import Watch
+from runner.yamlfile.fields import Place
 
 ROOT = Path(__file__).resolve().parents[3]
 FIELDS = [field for _, fields in SECTIONS for field in fields]
@@ -43,7 +44,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     def read_entry(entry: dict[str, object]) -> Watch:
         (project / "watches.yaml").write_text(yaml.safe_dump([entry]))
         path = Path("watches.yaml")
-        loaded = watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
+        loaded = watch.load(path, environ={}, cwd=project, roles_path="", collections_path="")
         assert loaded.warnings == () or "playbook" in entry
         return replace(loaded.watches[0], line=0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.watches import Role, Watch
+from runner.watches.watch import Role, Watch
 from tests.watch_values import watch_value
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine import inputdir
+from runner.engine import run_dir
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
-from runner.masking import MASK
+from runner.masking.masker import MASK
 from tests.shortage import no_descriptor_left
 
 SECRET = 'hun"ter2 line one\nhunter2 line two'
@@ -25,8 +25,8 @@ EVENT = {
 
 
 @pytest.fixture
-def folder(make_job: Callable[..., Job]) -> inputdir.RunFolder:
-    folder = inputdir.prepare(make_job(extra_vars={"pw": SECRET}), "its run", {})
+def folder(make_job: Callable[..., Job]) -> run_dir.RunFolder:
+    folder = run_dir.prepare(make_job(extra_vars={"pw": SECRET}), "its run", {})
     left = folder.artifacts / folder.ident
     (left / "job_events").mkdir(mode=0o700)
     (left / "job_events" / "1-u.json").write_text(json.dumps(EVENT))
@@ -43,15 +43,15 @@ def folder(make_job: Callable[..., Job]) -> inputdir.RunFolder:
     return folder
 
 
-def contents(folder: inputdir.RunFolder) -> str:
+def contents(folder: run_dir.RunFolder) -> str:
     found = [path for path in folder.path.rglob("*") if path.is_file()]
     return "\n".join(path.read_bytes().decode(errors="replace") for path in found)
 
 
-def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder: inputdir.RunFolder) -> None:
+def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.learn([SECRET])
-    inputdir.clear(folder, 1, secrets)
+    run_dir.clear(folder, 1, secrets)
     left = folder.artifacts / folder.ident
     assert "ter2" not in contents(folder)
     event = json.loads((left / "job_events" / "1-u.json").read_text())
@@ -64,74 +64,74 @@ def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder
     assert not (folder.path / "env" / "unmasked").exists()
 
 
-def test_a_run_that_met_no_secret_has_only_its_environment_looked_at(folder: inputdir.RunFolder) -> None:
+def test_a_run_that_met_no_secret_has_only_its_environment_looked_at(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.know([SECRET])
-    inputdir.clear(folder, 1, secrets)
+    run_dir.clear(folder, 1, secrets)
     left = folder.artifacts / folder.ident
     assert [path.name for path in left.rglob("*") if path.is_file() and path.stat().st_mtime != 1] == ["command"]
     assert json.loads((left / "command").read_text()) == {"env": {"PASSWORD": MASK}}
 
 
-def test_links_that_a_role_laid_are_not_followed(folder: inputdir.RunFolder, tmp_path: Path) -> None:
+def test_links_that_a_role_laid_are_not_followed(folder: run_dir.RunFolder, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text(SECRET)
     (folder.artifacts / folder.ident / "link").symlink_to(outside)
     os.mkfifo(folder.artifacts / folder.ident / "pipe")
     secrets = RunSecrets()
     secrets.learn([SECRET])
-    inputdir.clear(folder, 1, secrets)
+    run_dir.clear(folder, 1, secrets)
     assert outside.read_text() == SECRET
 
 
-def test_what_cannot_be_vouched_for_is_removed(folder: inputdir.RunFolder) -> None:
+def test_what_cannot_be_vouched_for_is_removed(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.exhaust()
-    inputdir.clear(folder, 1, secrets)
+    run_dir.clear(folder, 1, secrets)
     assert "ter2" not in contents(folder)
     assert [path.name for path in (folder.artifacts / folder.ident).rglob("*") if path.is_file()] == ["rc"]
 
 
-def test_without_descriptors_nobody_takes_what_cannot_be_read_for_masked(folder: inputdir.RunFolder) -> None:
+def test_without_descriptors_nobody_takes_what_cannot_be_read_for_masked(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.learn([SECRET])
     for spare in range(2):
         with no_descriptor_left(spare), pytest.raises(OSError, match="Too many open files"):
-            inputdir.clear(folder, 1, secrets)
+            run_dir.clear(folder, 1, secrets)
         assert (folder.path / "env" / "unmasked").exists()
-    inputdir.clear(folder, 1, secrets)
+    run_dir.clear(folder, 1, secrets)
     assert "ter2" not in contents(folder)
     assert not (folder.path / "env" / "unmasked").exists()
     assert json.loads((folder.artifacts / folder.ident / "command").read_text()) == {"env": {"PASSWORD": MASK}}
 
 
 def test_what_is_in_the_way_keeps_nothing_from_being_masked(
-    folder: inputdir.RunFolder, monkeypatch: pytest.MonkeyPatch
+    folder: run_dir.RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(inputdir, "_remove", fail)
+    monkeypatch.setattr(run_dir, "_remove", fail)
     secrets = RunSecrets()
     secrets.learn([SECRET])
     with pytest.raises(PermissionError):
-        inputdir.clear(folder, 1, secrets)
+        run_dir.clear(folder, 1, secrets)
     assert "ter2" not in contents(folder)
 
 
-def test_what_a_dead_operator_could_not_mask_is_removed(folder: inputdir.RunFolder) -> None:
+def test_what_a_dead_operator_could_not_mask_is_removed(folder: run_dir.RunFolder) -> None:
     earlier = folder.artifacts / "earlier"
     earlier.mkdir()
     folder.kubeconfig.unlink()  # as the supervisor does when the operator has gone
-    assert inputdir.unfinished(folder.path.parent) == [(folder.path, "its run")]
-    inputdir.abandon(folder.path)
+    assert run_dir.unfinished(folder.path.parent) == [(folder.path, "its run")]
+    run_dir.abandon(folder.path)
     assert "ter2" not in contents(folder)
     assert sorted(path.name for path in folder.artifacts.iterdir()) == ["earlier"]
-    assert inputdir.unfinished(folder.path.parent) == []
+    assert run_dir.unfinished(folder.path.parent) == []
 
 
-def test_a_mark_that_names_something_else_removes_nothing(folder: inputdir.RunFolder) -> None:
+def test_a_mark_that_names_something_else_removes_nothing(folder: run_dir.RunFolder) -> None:
     for name in ("..", "../..", "latest", ""):
         (folder.path / "env" / "unmasked").write_text(name)
-        inputdir.abandon(folder.path)
+        run_dir.abandon(folder.path)
         assert (folder.artifacts / folder.ident / "stdout").exists()

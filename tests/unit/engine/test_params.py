@@ -14,8 +14,8 @@ from runner.engine import params
 from runner.engine.params import snake_case
 from runner.errors import TerminalError
 from runner.objects import GVK
-from runner.spec_paths import SpecPath
-from runner.watches import Finalizer, Role, Watch
+from runner.watches.spec_paths import SpecPath
+from runner.watches.watch import Finalizer, Role, Watch
 
 PAIRS = [
     tuple(line.split("\t"))

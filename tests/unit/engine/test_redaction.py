@@ -12,7 +12,7 @@ import pytest
 from runner.engine import events, redaction
 from runner.engine.job import Event, Outcome, RunResult, TaskFailure
 from runner.engine.run_secrets import WITHHELD, RunSecrets
-from runner.masking import MASK
+from runner.masking.masker import MASK
 
 CENSORED = "the output has been hidden due to the fact that 'no_log: true' was specified for this result"
 END = events.End(stopped=None, deadline=None, code=2, signal="", fault="", duration=1.0)

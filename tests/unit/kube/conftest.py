@@ -17,10 +17,10 @@ import orjson
 import pytest
 from aiohttp import web
 
-from runner.kube import auth
-from runner.kube.auth import Surroundings
 from runner.kube.cache import Cache, Change
 from runner.kube.client import Client, Limits, Selection
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher, WatchPolicy
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent

@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner import errors
-from runner.kube import auth
-from runner.kube.auth import Surroundings
 from runner.kube.client import EVERYTHING, Client, Limits, PatchType
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
 

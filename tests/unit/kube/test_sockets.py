@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.devcluster.pki import Authority
-from runner.kube import auth
-from runner.kube.auth import Surroundings
 from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import KubeConfigFile

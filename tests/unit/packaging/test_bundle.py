@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import cli
+from runner.cli import main
 from runner.packaging import bundle_rules, descriptors, semver
 from runner.packaging.bundle_rules import PREFIX, Bundle
 
@@ -70,7 +70,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def run(line: str, *more: Json) -> tuple[int, str, str]:
         if BASE.exists():
             Path("all.yaml").write_text(yaml.safe_dump_all(manifests(*more)))
-        code = cli.main(line.split())
+        code = main.main(line.split())
         told = capsys.readouterr()
         return code, told.out, told.err
 
@@ -196,11 +196,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Json, list[Json], di
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert cli.main(["init", "--domain=example.org", "--project-name=shop"]) == 0
+        assert main.main(["init", "--domain=example.org", "--project-name=shop"]) == 0
         Path("all.yaml").write_text("kind: Nothing\n")
-        assert cli.main(["generate", "bundle", "--manifests=all.yaml"]) == 2
+        assert main.main(["generate", "bundle", "--manifests=all.yaml"]) == 2
         Path("all.yaml").write_text(yaml.safe_dump_all(manifests()))
-        assert cli.main(["generate", "bundle", "--manifests=all.yaml", "--bundle-version=1.0.0"]) == 0
+        assert main.main(["generate", "bundle", "--manifests=all.yaml", "--bundle-version=1.0.0"]) == 0
         others = [
             yaml.safe_load(each.read_text()) for each in Path("bundle/manifests").iterdir() if each.name != CSV.name
         ]

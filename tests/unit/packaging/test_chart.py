@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import cli
+from runner.cli import main
 from runner.errors import ConfigError
 from runner.packaging import chart
 
@@ -135,7 +135,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     def run(line: str, manifests: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(manifests or [deployment()])))
-        code = cli.main(line.split())
+        code = main.main(line.split())
         told = capsys.readouterr()
         return code, told.out, told.err
 
@@ -218,5 +218,5 @@ def test_a_folder_that_is_no_project_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["generate", "chart"]) == 2
+    assert main.main(["generate", "chart"]) == 2
     assert "there is no file PROJECT here" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import cli
+from runner.cli import main
 from runner.errors import ConfigError
 from runner.packaging import confined, scopes
 
@@ -126,7 +126,7 @@ def test_the_command_writes_them_to_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(deployment())))
-    assert cli.main(["generate", "manifests", "--manifests=-", "--namespaces=b, a,b", "--image=i:1"]) == 0
+    assert main.main(["generate", "manifests", "--manifests=-", "--namespaces=b, a,b", "--image=i:1"]) == 0
     (found,) = yaml.safe_load_all(capsys.readouterr().out)
     container = found["spec"]["template"]["spec"]["containers"][0]
     assert (container["image"], container["env"][-1]["value"]) == ("i:1", "b,a")

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import orjson
 import pytest
 
-from runner.kube import auth
-from runner.kube.auth import Surroundings
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Surroundings
 from runner.objects import GVK, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler

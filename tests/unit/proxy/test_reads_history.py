@@ -18,20 +18,20 @@ from typing import Any
 import orjson
 import pytest
 
-from runner.bodies import MOST_BYTES, Bodies
 from runner.errors import ApiUnavailableError, NotFoundError
-from runner.inflight import InFlight
 from runner.kube.discovery import ApiResource
+from runner.kube.object_state import Target
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Whole
+from runner.proxy.handlers.reads import Reads
+from runner.proxy.http.messages import RequestHead
 from runner.proxy.identity import RunIdentity, Session
-from runner.proxy.messages import RequestHead
-from runner.proxy.reads import Reads
-from runner.rereads import Rereads
-from runner.shelf import Shelf, Version
-from runner.states import Target
+from runner.readcache.bodies import MOST_BYTES, Bodies
+from runner.readcache.entries import Shelf, Version
+from runner.readcache.inflight import InFlight
+from runner.readcache.refetch import Rereads
 
 OWNER = Owner(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc", namespaced=True)
 VERBS = frozenset({"get", "list", "watch"})

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import cli, validation
-from runner.paths import search_path
+from runner.cli import main
+from runner.config.paths import search_path
 from runner.scaffold import project
+from runner.watches import validation
 
 Type = Callable[[str], tuple[int, str, str]]
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Type:
     def run(line: str) -> tuple[int, str, str]:
-        code = cli.main(shlex.split(line))
+        code = main.main(shlex.split(line))
         told = capsys.readouterr()
         return code, told.out, told.err
 

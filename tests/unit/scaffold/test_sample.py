@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import settings
+from runner.config import settings
 from runner.dev.cli import AS_DEPLOYED
 from runner.packaging import deployments
 from tests.generated import foreign_files, generate, missing_files, missing_lines

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
-from runner import cli
+from runner.cli import main
 
 Type: TypeAlias = Callable[[str], tuple[int, str, str]]
 """Type a line; what comes back: the exit code, and what was printed as output and as errors."""
@@ -21,7 +21,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(tmp_path)
 
     def run(line: str) -> tuple[int, str, str]:
-        code = cli.main(shlex.split(line))
+        code = main.main(shlex.split(line))
         told = capsys.readouterr()
         return code, told.out, told.err
 

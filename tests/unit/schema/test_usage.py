@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import cli
+from runner.cli import main
 
 CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
 ROLE = Path("roles/memcached")
@@ -23,13 +23,13 @@ def warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     """A project with the kind Memcached; validate it, and return what it warns of."""
     monkeypatch.chdir(tmp_path)
     init = "init --domain example.com --project-name mc --group cache --kind Memcached"
-    assert cli.main(shlex.split(init)) == 0
+    assert main.main(shlex.split(init)) == 0
     SPECS.unlink()
     (ROLE / "defaults/main.yml").write_text("---\n{}\n")
     capsys.readouterr()
 
     def validate() -> list[str]:
-        assert cli.main(["validate"]) == 0
+        assert main.main(["validate"]) == 0
         return [line for line in capsys.readouterr().out.splitlines() if "warning: " in line]
 
     return validate

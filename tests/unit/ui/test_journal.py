@@ -9,8 +9,8 @@ from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.journal import UNKNOWN, Journal, RunNotes
-from runner.watches import Role
-from runner.workqueue import Reason, Request
+from runner.watches.watch import Role
+from runner.workqueue.queue import Reason, Request
 from tests.page_values import ended, start
 
 KEY = ObjectKey("default", "sample")

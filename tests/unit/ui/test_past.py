@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.engine import inputdir
+from runner.engine import run_dir
 from runner.objects import GVK, ObjectKey
 from runner.ui import past
 from tests.page_values import ended, start
@@ -70,6 +70,6 @@ def test_a_run_whose_files_are_not_masked_yet_is_not_read(artifacts: Path, tmp_p
     folder = artifacts.parent
     (folder / "env").mkdir()
     (folder / "env" / "envvars").write_text("{}")
-    (folder / inputdir._UNMASKED).write_text(SECOND)
+    (folder / run_dir._UNMASKED).write_text(SECOND)
     assert [run.ident for run in past.runs(tmp_path, THING, KEY)] == [FIRST]
     assert past.run(tmp_path, THING, KEY, SECOND) is None

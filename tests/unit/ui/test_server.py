@@ -15,15 +15,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from runner.endpoints import Address
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.monitoring.endpoints import Address
 from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, Pace, Page
 from runner.ui.views import PAGE
-from runner.watches import Role
-from runner.workqueue import Reason, Request
+from runner.watches.watch import Role
+from runner.workqueue.queue import Reason, Request
 from tests.page_values import AKind, condition, ended, start, views_of
 
 QUICK = Pace(interval=0.001)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import watches
 from runner.errors import ConfigError
-from runner.watches import LoadedWatches, Watch
+from runner.watches import watch
+from runner.watches.watch import LoadedWatches, Watch
 
 Load = Callable[..., LoadedWatches]
 
@@ -34,7 +34,7 @@ def load(project: Path) -> Load:
     def load_text(text: str | bytes, **environ: str) -> LoadedWatches:
         raw = text if isinstance(text, bytes) else text.encode()
         (project / "watches.yaml").write_bytes(raw)
-        return watches.load(
+        return watch.load(
             Path("watches.yaml"),
             environ={"HOME": str(project / "home"), **environ},
             cwd=project,

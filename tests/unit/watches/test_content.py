@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import watches
 from runner.errors import ConfigError
-from runner.watches import LoadedWatches, Playbook, Watch
+from runner.watches import watch as watches
+from runner.watches.watch import LoadedWatches, Playbook, Watch
 
 HEAD = """\
 - group: cache.example.com

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from runner import policy, watches
 from runner.errors import ConfigError
-from runner.frozen import thaw
 from runner.objects import GVK
-from runner.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
-from runner.spec_paths import Each, SpecPath
-from runner.watches import LoadedWatches, Playbook, Role, Watch
-from runner.watches_references import Reference
+from runner.watches import policy
+from runner.watches import watch as watches
+from runner.watches.frozen import thaw
+from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.watches.reference_fields import Reference
+from runner.watches.spec_paths import Each, SpecPath
+from runner.watches.watch import LoadedWatches, Playbook, Role, Watch
 
 HEAD = """\
 - group: cache.example.com

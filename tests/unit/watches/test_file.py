@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import watches
 from runner.errors import ConfigError
-from runner.frozen import thaw
-from runner.watches import LoadedWatches, Watch
+from runner.watches import watch as watches
+from runner.watches.frozen import thaw
+from runner.watches.watch import LoadedWatches, Watch
 
 HEAD = """\
 - group: cache.example.com

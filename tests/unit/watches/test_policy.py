@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.policy import DEFAULT, MAX_BACKOFF, Backoff, FinalizerLimit
-from runner.watches import Watch
+from runner.watches.policy import DEFAULT, MAX_BACKOFF, Backoff, FinalizerLimit
+from runner.watches.watch import Watch
 
 One = Callable[..., Watch]
 Errors = Callable[..., list[str]]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from runner.objects import GVK
-from runner.watches import Watch
+from runner.watches.watch import Watch
 
 One = Callable[..., Watch]
 Errors = Callable[..., list[str]]

@@ -24,12 +24,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from runner.config.engine_names import EngineName
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.run_engine import RunEngine
-from runner.engine_names import EngineName
 from runner.objects import GVK, ObjectKey
-from runner.watches import Content, Playbook, Role
+from runner.watches.watch import Content, Playbook, Role
 from tests.integration.engine.conftest import WITHOUT
 from tests.integration.engine.parity.differences import differences
 from tests.integration.engine.parity.observe import Observation, files, remains

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.watches import Role
+from runner.watches.watch import Role
 
 if TYPE_CHECKING:
     from runner.devcluster import DevCluster

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from runner.engine.warm import content
-from runner.watches import Playbook, Role
+from runner.watches.watch import Playbook, Role
 
 
 def write(path: Path, text: str) -> Path:

@@ -1,0 +1,1 @@
+"""The operator process: start and stop order, signals, the admin servers, and taking up edited files."""

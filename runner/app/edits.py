@@ -1,0 +1,279 @@
+"""What people edit while the operator runs: its watches file, and the files that runs execute.
+
+Owns: where to look, and what an edit means: other watches, or only kinds whose runs would execute something else now.
+Guarantees: what is told is good as a whole. A watches file or a role that cannot be used is said in one line, and what
+was last good stays in force; once it is mended, all that has changed since is told. Contents count, not times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from watchdog.events import FileClosedNoWriteEvent, FileOpenedEvent, FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+from watchdog.observers.api import ObservedWatch
+
+from runner import log
+from runner.config.paths import SearchPath
+from runner.errors import ConfigError
+from runner.objects import GVK
+from runner.unchanged import content_files
+from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, Digests
+from runner.watches.watch import Content, LoadedWatches, Playbook, Watch
+
+_SETTLE = 0.2
+"""Seconds without a change after which an edit is looked at: editors write in several steps."""
+_MOST_WAITS = 25
+"""Such times, after which it is looked at although changes go on."""
+_BESIDE = frozenset({".yml", ".yaml", ".json", ".cfg", ".ini", ".toml", ".j2", ".py"})
+"""What counts of the files that lie beside a playbook or the watches file, where logs may lie too."""
+_REQUIREMENTS = "requirements.yml"
+_NOISE = frozenset({".git", "__pycache__"})
+"""Folders that programs write into while nobody edits anything."""
+_MOST_NAMED = 5
+
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What is to be taken up."""
+
+    loaded: LoadedWatches | None
+    """The watches, where they are others now; else the same go on."""
+    kinds: frozenset[GVK]
+    """The kinds of these same watches whose runs would execute something else now."""
+    files: tuple[str, ...]
+    """What was changed."""
+
+    @property
+    def why(self) -> str:
+        """It in a few words."""
+        more = f" and {len(self.files) - _MOST_NAMED} more" if len(self.files) > _MOST_NAMED else ""
+        return f"{', '.join(self.files[:_MOST_NAMED])}{more} changed"
+
+
+class Sources(Protocol):
+    """What the operator is made of; a context in which it is looked after."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    async def edited(self) -> Edit:
+        """Wait for the next edit."""
+        ...
+
+
+class Fixed:
+    """Stays as it was at start."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+    async def edited(self) -> Edit:
+        """See Sources."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Where the sources lie."""
+
+    watches_file: Path
+    places: SearchPath
+    cwd: Path
+    load: Callable[[], LoadedWatches]
+    """Reads the watches, and says by a ConfigError what is wrong with them or with what they name."""
+
+
+class Edited:
+    """Looks after the files of a project."""
+
+    def __init__(self, project: Project, loaded: LoadedWatches) -> None:
+        """`loaded` are the watches in force."""
+        self._project = project
+        self._loaded = loaded
+        self._digests = Digests()
+        self._files: dict[str, str] = {}
+        self._told = ""
+        self._stirred = asyncio.Event()
+        self._observer = Observer()
+        self._observed: dict[tuple[Path, bool], ObservedWatch] = {}
+
+    async def __aenter__(self) -> Self:
+        """Look from now on: whatever differs from the watches in force is an edit already."""
+        self._handler = _Handler(asyncio.get_running_loop(), self._stirred)
+        # watchdog may find a folder in a new folder twice, by an event and by looking: the second watch replaces the
+        # first, which is no news for anybody's log.
+        warnings.filterwarnings("ignore", "Callback with id .* already exists for watch", RuntimeWarning)
+        self._observer.start()
+        await asyncio.to_thread(self._observe)
+        self._files = await asyncio.to_thread(self._take)
+        self._stirred.set()
+        _log.info("Edits are taken up", file=str(self._project.watches_file), folders=len(self._observed))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._observer.stop()
+        await asyncio.to_thread(self._observer.join)
+
+    async def edited(self) -> Edit:
+        """See Sources."""
+        while True:
+            await self._stirred.wait()
+            for _ in range(_MOST_WAITS):
+                self._stirred.clear()
+                await asyncio.sleep(_SETTLE)
+                if not self._stirred.is_set():
+                    break
+            edit = await asyncio.to_thread(self._look)
+            if edit is not None:
+                return edit
+
+    def _look(self) -> Edit | None:
+        try:
+            loaded = self._project.load()
+        except ConfigError as error:
+            self._tell(str(error))
+            return None
+        if self._told:
+            _log.info("What was wrong with the edit has been mended")
+        self._told = ""
+        others = loaded if _plain(loaded.watches) != _plain(self._loaded.watches) else None
+        self._loaded = loaded
+        self._observe()
+        before, self._files = self._files, self._take()
+        changed = [
+            Path(path) for path in sorted(before.keys() | self._files) if before.get(path) != self._files.get(path)
+        ]
+        requirements = self._project.watches_file.absolute().with_name(_REQUIREMENTS)
+        if requirements in changed:
+            command = f"ansible-galaxy collection install -r {_REQUIREMENTS}"
+            _log.warning("Requirements were edited; install them, and they are taken up", command=command)
+        kinds = affected(loaded.watches, [path for path in changed if path != requirements])
+        files = [str(self._project.watches_file)] if others else []
+        files += [os.path.relpath(path, self._project.cwd) for path in changed]
+        return Edit(others, kinds, tuple(files)) if others or kinds else None
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._told:
+            lines = problem.splitlines()
+            _log.error("The edit is not taken up, what was there before goes on; mend it", problem="; ".join(lines))
+        self._told = problem
+
+    def _take(self) -> dict[str, str]:
+        places, cwd = self._project.places, self._project.cwd
+        paths = [self._project.watches_file.absolute().with_name(_REQUIREMENTS), cwd / "ansible.cfg"]
+        for content in _contents(self._loaded.watches):
+            paths += [path for path in content_files.of_content(content) if self._counts(content, path)]
+        for root in places.roles:
+            paths += content_files.below(root)
+        for root in places.collections:
+            paths += content_files.of_collections(root)
+        return self._digests.take(paths)
+
+    def _counts(self, content: Content, path: Path) -> bool:
+        """Of what lies beside a playbook not the logs, and not the watches file, whose meaning counts."""
+        is_beside = isinstance(content, Playbook) and path.parent == content.path.parent
+        return not is_beside or (path.suffix in _BESIDE and path != self._project.watches_file.absolute())
+
+    def _observe(self) -> None:
+        """Have each folder watched that the present watches lead to."""
+        file, places = self._project.watches_file.absolute(), self._project.places
+        wanted = set(_folders(file, self._project.cwd, places, self._loaded.watches))
+        for place in self._observed.keys() - wanted:
+            self._observer.unschedule(self._observed.pop(place))
+        for folder, deep in wanted - self._observed.keys():
+            try:
+                self._observed[folder, deep] = self._observer.schedule(self._handler, str(folder), recursive=deep)
+            except OSError as error:
+                _log.warning("Edits in a folder will not be seen", folder=str(folder), error=str(error))
+
+
+class _Handler(FileSystemEventHandler):
+    """Tells the loop that files have changed, from watchdog's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stirred: asyncio.Event) -> None:
+        self._loop = loop
+        self._stirred = stirred
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """Reading is no edit, least of all our own."""
+        if isinstance(event, FileOpenedEvent | FileClosedNoWriteEvent):
+            return
+        paths = [Path(os.fsdecode(path)) for path in (event.src_path, event.dest_path) if path]
+        if any(_NOISE.isdisjoint(path.parts) for path in paths) and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stirred.set)
+
+
+def affected(watches: Iterable[Watch], changed: Iterable[Path]) -> frozenset[GVK]:
+    """The kinds whose runs may come out differently. Pure.
+
+    What belongs to a watch's role is that watch's; everything else may be used by all, and a playbook may use anything.
+    """
+    watches = list(watches)
+    owners: dict[Path, set[GVK]] = {}
+    for watch in watches:
+        for content in _contents([watch]):
+            if not isinstance(content, Playbook):
+                owners.setdefault(content.path, set()).add(watch.gvk)
+    everybody = {watch.gvk for watch in watches}
+    playbooks = {watch.gvk for watch in watches if any(isinstance(each, Playbook) for each in _contents([watch]))}
+    found: set[GVK] = set()
+    for path in changed:
+        of = [kinds for folder, kinds in owners.items() if path.is_relative_to(folder)]
+        found |= set().union(*of) | playbooks if of else everybody
+    return frozenset(found)
+
+
+def _contents(watches: Iterable[Watch]) -> Iterator[Content]:
+    for watch in watches:
+        yield watch.content
+        if watch.finalizer is not None:
+            yield watch.finalizer.content
+
+
+def _plain(watches: Iterable[Watch]) -> list[Watch]:
+    """Watches without where they stand in the file."""
+    return [replace(watch, line=0) for watch in watches]
+
+
+def _folders(file: Path, cwd: Path, places: SearchPath, watches: Iterable[Watch]) -> Iterator[tuple[Path, bool]]:
+    """The folders to be looked at that are there, each with whether what lies deeper counts too."""
+    wanted = [(file.parent, False), (cwd, False), *((root, True) for root in places.roles)]
+    for content in _contents(watches):
+        if isinstance(content, Playbook):
+            wanted += [
+                (content.path.parent, False),
+                *((content.path.parent / name, True) for name in BESIDE_A_PLAYBOOK),
+            ]
+        else:
+            wanted.append((content.path, True))
+    for root in places.collections:
+        wanted.append((root, False))
+        for collection in root.glob("*/*"):
+            if collection.is_dir() and not collection.parent.name.endswith(".info"):
+                wanted.append((collection.parent, False))
+                wanted += [(collection, True)] if not (collection / "MANIFEST.json").is_file() else []
+    deep = {folder for folder, whole in wanted if whole}
+    for folder, whole in dict.fromkeys(wanted):
+        if whole and folder.is_dir() and deep.isdisjoint(folder.parents):
+            yield folder, True
+        elif not whole and folder not in deep and deep.isdisjoint(folder.parents):
+            yield next(each for each in (folder, *folder.parents) if each.is_dir()), False
+        elif whole and not folder.is_dir():
+            yield next(each for each in folder.parents if each.is_dir()), False

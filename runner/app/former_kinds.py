@@ -1,0 +1,67 @@
+"""Which kinds a watches file had before and has no more, so that what their runs left need not stay for ever.
+
+Below the runner folder each watches file, by its path, has a record of the kinds whose run folders it may have there.
+Operators of several projects may share a runner folder: what any other record names is theirs. Blocking I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from runner import log
+from runner.config import paths
+from runner.engine import retention
+from runner.objects import GVK, ObjectKey
+from runner.watches.watch import Watch
+
+_FOLDER = "watched-kinds"
+_log = log.get(__name__)
+
+
+def update(runner_dir: Path, watches_file: Path, watches: Iterable[Watch]) -> list[Path]:
+    """Record what is watched now; return the folders of kinds that nobody watches any more, and that hold something.
+
+    Raises nothing: what cannot be recorded is said, and stays.
+    """
+    file = str(watches_file.absolute())
+    record = runner_dir / _FOLDER / f"{hashlib.blake2b(file.encode(), digest_size=8).hexdigest()}.json"
+    current = {str(_folder(runner_dir, watch.gvk).relative_to(runner_dir)) for watch in watches}
+    try:
+        others = {kind for other in record.parent.glob("*.json") if other != record for kind in _read(other)}
+        gone = sorted(kind for kind in _read(record) - current - others if _holds_runs(runner_dir / kind))
+        _write(record, file, current | set(gone))
+    except OSError as error:
+        _log.warning("Which kinds are watched cannot be recorded", file=str(record), error=str(error))
+        return []
+    return [runner_dir / kind for kind in gone]
+
+
+def _folder(runner_dir: Path, gvk: GVK) -> Path:
+    return paths.run_dir(runner_dir, gvk, ObjectKey("", ""))
+
+
+def _holds_runs(folder: Path) -> bool:
+    return next(retention.run_folders(folder), None) is not None
+
+
+def _read(record: Path) -> set[str]:
+    """The kinds of a record; a path that leads out of the runner folder is none."""
+    try:
+        kinds = json.loads(record.read_text(encoding="utf-8"))["kinds"]
+        return {kind for kind in kinds if ".." not in Path(kind).parts and not Path(kind).is_absolute() and kind}
+    except FileNotFoundError:
+        return set()
+    except (ValueError, KeyError, TypeError) as error:
+        _log.warning("A record of watched kinds is made anew", file=str(record), error=str(error))
+        return set()
+
+
+def _write(record: Path, file: str, kinds: Iterable[str]) -> None:
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = record.with_suffix(".new")
+    fresh.write_text(json.dumps({"watches file": file, "kinds": sorted(kinds)}, indent=1), encoding="utf-8")
+    fresh.chmod(0o600)
+    fresh.replace(record)

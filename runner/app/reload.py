@@ -1,0 +1,60 @@
+"""How an operator takes up edits of what it is made of.
+
+Kinds whose runs would execute something else now run every object once more, in the same queue; runs that go on end as
+they began. Other watches outdate the operator as a whole: it says so by `outdated`, and `following` are the watches of
+the one that is to take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from runner import log
+from runner.app.edits import Edit, Sources
+from runner.controller.controller import Controller
+from runner.engine.run_engine import RunEngine
+from runner.errors import ConfigError
+from runner.objects import GVK
+from runner.watches.watch import LoadedWatches, Watch
+
+_log = log.get(__name__)
+
+
+class Edits:
+    """The edits of one operator's life."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.outdated = asyncio.Event()
+        self.following: LoadedWatches | None = None
+        """Once it is outdated, and perhaps others since."""
+
+    async def follow(self, controllers: Mapping[GVK, Controller], engine: RunEngine) -> None:
+        """Take up edits for ever."""
+        while True:
+            edit = await self._sources.edited()
+            if edit.loaded is not None:
+                self._replace(edit, edit.loaded, engine)
+            elif self.following is None:
+                _log.info("What runs execute was edited", why=edit.why, gvks=sorted(map(str, edit.kinds)))
+                for gvk in edit.kinds & controllers.keys():
+                    controllers[gvk].run_all(edit.why)
+
+    def _replace(self, edit: Edit, loaded: LoadedWatches, engine: RunEngine) -> None:
+        try:
+            check_engines(engine, loaded.watches)
+        except ConfigError as error:
+            _log.error("The edit is not taken up, what was there before goes on; mend it", problem=str(error))
+            return
+        _log.info("The watches were edited; once the runs that go on have ended, they are taken up", why=edit.why)
+        for warning in loaded.warnings:
+            _log.warning("Check the configuration", detail=warning)
+        self.following = loaded
+        self.outdated.set()
+
+
+def check_engines(engine: RunEngine, watches: Iterable[Watch]) -> None:
+    """Refuse watches that name an engine which cannot be used here. A ConfigError says why not."""
+    for watch in watches:
+        engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")

@@ -1,0 +1,280 @@
+"""The command `ansible-operator`: its commands, their help and their exit codes.
+
+Owns: the words of the command line and the exit codes: 0 all is well, 1 it failed while running, 2 what was given
+cannot be used. Nobody else ends the process. What a command does lies in a room of its own, which is imported only when
+the command is used, so that help is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from runner import __version__
+from runner.cli import logs
+from runner.cli import text as cli_text
+from runner.config.options import GROUPS, OPTIONS, Option
+from runner.dev import cli as dev_cli
+from runner.devcluster import cli as devcluster_cli
+from runner.errors import ConfigError, OperatorError
+from runner.packaging import cli as packaging_cli
+from runner.scaffold import cli as scaffold_cli
+from runner.schema import cli as schema_cli
+
+if TYPE_CHECKING:
+    from runner.app.edits import Sources
+    from runner.config.settings import Settings
+    from runner.watches.watch import LoadedWatches
+
+OK, FAILED, BAD_INPUT = 0, 1, 2
+_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_VALIDATE_OPTIONS = ("watches-file", "ansible-roles-path", "ansible-collections-path")
+_HELP_COLUMN = 36
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (default: the process's own) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run_command(arguments)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    _flush()
+    return code
+
+
+def _run_command(arguments: list[str]) -> int:
+    try:
+        return _dispatch(arguments)
+    except SystemExit as end:  # argparse ends so after --help, --version and its own errors
+        return end.code if isinstance(end.code, int) else OK
+    except ConfigError as error:
+        _complain(str(error))
+        return BAD_INPUT
+    except OperatorError as error:
+        _complain(str(error))
+        return FAILED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    answer = cli_text.answer_to_old_spelling(arguments)
+    if answer:
+        raise ConfigError(answer)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    parser, commands = _parser()
+    if not arguments:
+        parser.print_help()
+        return OK
+    command = arguments[0]
+    if not command.startswith("-") and command not in commands:
+        raise ConfigError(f"{_unknown('command', command, commands)}; see `ansible-operator --help`")
+    parsed, unknown = parser.parse_known_args(_joined(arguments))
+    if unknown:
+        see = f"see `ansible-operator {'' if command.startswith('-') else command + ' '}--help`"
+        raise ConfigError("\n".join(f"{_unknown_argument(each, command)}; {see}" for each in unknown))
+    run: Callable[[argparse.Namespace], int] = parsed.func
+    return run(parsed)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line rather than after the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves descriptions as they are written, and breaks no path or flag at its dashes."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=_HELP_COLUMN)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+
+def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    parser: argparse.ArgumentParser = _Parser(
+        prog="ansible-operator",
+        usage="ansible-operator COMMAND [flags]",
+        description=cli_text.DESCRIPTION,
+        epilog=cli_text.EXAMPLES,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="ansible-operator")
+    run = _command(commands, "run", _run, "run the operator", cli_text.RUN, cli_text.RUN_EXAMPLES)
+    for title, group in GROUPS.items():
+        section = run.add_argument_group(title)
+        for option in group:
+            _add(section, option)
+    text = "check a watches file and its roles, without a cluster"
+    validate = _command(commands, "validate", _validate, text, cli_text.VALIDATE, cli_text.VALIDATE_EXAMPLES)
+    for option in OPTIONS:
+        if option.flag in _VALIDATE_OPTIONS:
+            _add(validate, option)
+    validate.add_argument("--strict", action="store_true", help="warnings are errors")
+    logs.add_commands(commands)
+    _command(commands, "version", _version, "show the versions of this program and what it works with", "", "")
+    scaffold_cli.add_commands(commands)
+    packaging_cli.add_commands(schema_cli.add_commands(commands))
+    devcluster_cli.add_commands(commands)
+    dev_cli.add_commands(commands)
+    return parser, list(commands.choices)
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, description: str, examples: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        usage=f"ansible-operator {name} [flags]",
+        description=description or text,
+        epilog=examples,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(func=run)
+    return parser
+
+
+def _add(section: Any, option: Option) -> None:
+    """Add an option; its values stay text, for `settings` to parse together with the environment."""
+    form: dict[str, Any] = {"metavar": option.metavar}
+    if option.is_boolean:
+        form = {"metavar": "true|false", "nargs": "?", "const": "true"}
+    section.add_argument(f"--{option.flag}", dest=option.name, action="append", help=cli_text.help_of(option), **form)
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """Join `--flag value` to `--flag=value`, so that a value may begin with a dash (`--ansible-args --diff`)."""
+    valued = {f"--{option.flag}" for option in OPTIONS if not option.is_boolean}
+    joined: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        value = next(rest, None) if argument in valued and arguments[0] in {"run", "validate"} else None
+        joined.append(argument if value is None else f"{argument}={value}")
+    return joined
+
+
+def _unknown_argument(argument: str, command: str) -> str:
+    flag = argument.partition("=")[0]
+    if not flag.startswith("-"):
+        return f"`{command}` takes no argument {argument!r}"
+    flags = {"run": [option.flag for option in OPTIONS], "validate": [*_VALIDATE_OPTIONS, "strict"]}
+    return _unknown("flag", flag, [f"--{name}" for name in (*flags.get(command, []), "help", "version")])
+
+
+def _unknown(what: str, given: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f"unknown {what} {given}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from runner import log  # noqa: PLC0415 - costs a third of a second that --help should not
+    from runner.config import settings  # noqa: PLC0415 - costs a third of a second that --help should not
+    from runner.watches import watch as watches  # noqa: PLC0415 - costs a third of a second that --help should not
+
+    told, odd = settings.from_args(arguments, os.environ)
+    loaded = watches.load(
+        told.watches_file,
+        environ=os.environ,
+        cwd=Path.cwd(),
+        roles_path=told.ansible_roles_path,
+        collections_path=told.ansible_collections_path,
+    )
+    encoder: log.Format = "json"
+    if told.log_format == "console" or (told.log_format == "auto" and sys.stderr.isatty()):
+        encoder = "console"
+    log.configure(level=logging.getLevelNamesMapping()[told.log_level.upper()], encoder=encoder)
+    kinds = [watch.gvk for watch in loaded.watches]
+    for warning in (*odd, *loaded.warnings, *told.warnings_for(kinds)):
+        log.get(__name__).warning("Check the configuration", detail=warning)
+    from runner.app import app  # noqa: PLC0415 - costs most, so bad input is answered first
+
+    return app.run(told, loaded, _sources(told, loaded))
+
+
+def _sources(told: Settings, loaded: LoadedWatches) -> Sources:
+    """What the operator is made of, looked after where that was asked for."""
+    from runner.app import edits  # noqa: PLC0415 - as above
+    from runner.config import paths  # noqa: PLC0415 - as above
+    from runner.watches import validation  # noqa: PLC0415 - as above
+
+    if not told.reload:
+        return edits.Fixed()
+    places = paths.search_path(
+        cwd=Path.cwd(),
+        roles_path=told.ansible_roles_path,
+        collections_path=told.ansible_collections_path,
+        environ=os.environ,
+    )
+    load = partial(validation.load, told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
+    return edits.Edited(edits.Project(told.watches_file, places, Path.cwd(), load), loaded)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from runner.config import paths, settings  # noqa: PLC0415 - the same
+    from runner.schema import usage  # noqa: PLC0415 - the same
+    from runner.watches import validation  # noqa: PLC0415 - the same
+
+    told, odd = settings.from_args(arguments, os.environ)
+    places = paths.search_path(
+        cwd=Path.cwd(),
+        roles_path=told.ansible_roles_path,
+        collections_path=told.ansible_collections_path,
+        environ=os.environ,
+    )
+    report = validation.validate(told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
+    usage.report(report.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=places, problems=report.problems)
+    how = "error" if arguments.strict else "warning"
+    told_of = {
+        *((each, "error") for each in report.problems.errors),
+        *((each, how) for each in report.problems.warnings),
+    }
+    lines = [f"{how}: {sentence}" for sentence in odd] + [each.told(level) for each, level in sorted(told_of)]
+    levels = Counter([how] * len(odd) + [level for _, level in told_of])
+    lines.append(
+        f"{told.watches_file}: {_count(len(report.watches), 'watch', 'watches')}, "
+        f"{_count(levels['error'], 'error', 'errors')}, {_count(levels['warning'], 'warning', 'warnings')}"
+    )
+    print("\n".join(lines))
+    return BAD_INPUT if levels["error"] else OK
+
+
+def _version(_: argparse.Namespace) -> int:
+    print(f"ansible-operator  {__version__}")
+    for distribution in ("ansible-core", "ansible-runner", "kubernetes"):
+        print(f"{distribution:<16}  {metadata.version(distribution)}")
+    print(f"{'Python':<16}  {'.'.join(map(str, sys.version_info[:3]))}")
+    return OK
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        print(f"error: {line}", file=sys.stderr)
+
+
+def _flush() -> None:
+    """Write out what was printed. If the reader has gone (`| head`), the rest goes nowhere, in silence."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""Flags, environment variables, limits of the machine, and paths."""

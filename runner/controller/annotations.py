@@ -1,0 +1,77 @@
+"""What an object's annotations ask of its own runs. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.config import duration
+from runner.errors import TerminalError
+from runner.objects import Object, annotations_of
+
+PREFIX = "ansible.sdk.operatorframework.io/"
+RECONCILE_PERIOD = PREFIX + "reconcile-period"
+RUN_TIMEOUT = PREFIX + "run-timeout"
+VERBOSITY = PREFIX + "verbosity"
+MAX_RUNNER_ARTIFACTS = PREFIX + "max-runner-artifacts"
+
+_MAX_VERBOSITY = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the annotations say; None where they say nothing."""
+
+    reconcile_period: float | None
+    """Seconds; 0 turns periodic runs off."""
+    run_timeout: float | None
+    """Seconds that a run may take; 0: as long as it likes."""
+    verbosity: int | None
+    max_runner_artifacts: int | None
+    """0 keeps all, -1 none."""
+    warnings: tuple[str, ...]
+    """Values that could not be used, a sentence each."""
+
+
+def wishes_of(obj: Object) -> Wishes:
+    """Read the annotations. A duration that does not parse is a TerminalError."""
+    annotations = annotations_of(obj)
+    warnings: list[str] = []
+    return Wishes(
+        reconcile_period=_duration(annotations, RECONCILE_PERIOD),
+        run_timeout=_duration(annotations, RUN_TIMEOUT),
+        verbosity=_integer(annotations, VERBOSITY, 0, _MAX_VERBOSITY, warnings),
+        max_runner_artifacts=_integer(annotations, MAX_RUNNER_ARTIFACTS, -1, None, warnings),
+        warnings=tuple(warnings),
+    )
+
+
+def _duration(annotations: dict[str, str], name: str) -> float | None:
+    text = annotations.get(name)
+    if text is None:
+        return None
+    if text == "off":
+        return 0.0
+    try:
+        return max(duration.parse(text), 0.0)
+    except ValueError as error:
+        raise TerminalError(
+            f"annotation {name}: {error}; write a duration such as 10m, 1h30m or 0s (off). "
+            "The object is not run until it changes",
+        ) from error
+
+
+def _integer(
+    annotations: dict[str, str], name: str, lowest: int, highest: int | None, warnings: list[str]
+) -> int | None:
+    text = annotations.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = lowest - 1
+    if value < lowest or (highest is not None and value > highest):
+        bounds = f"from {lowest} to {highest}" if highest is not None else f"of at least {lowest}"
+        warnings.append(f"annotation {name}: {text!r} is not used; write a whole number {bounds}")
+        return None
+    return value

@@ -1,0 +1,1 @@
+"""Objects that runs created: watched by metadata, compared, and guarded against loops."""

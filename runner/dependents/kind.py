@@ -1,0 +1,190 @@
+"""The watch of one kind of dependents: what its watchers say goes to the ledger, and what the ledger wants is read.
+
+Guarantees: an object's content is read once for any number of events, one object at a time; a read that fails is tried
+until it does. Which version of an owned object came last is told to the shelf, before anything else is made of it.
+Objects that nobody of ours owns cost nothing but the parsing of their metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from runner import log
+from runner.dependents.ledger import Finding, Ledger, News
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.kube.object_state import State
+from runner.kube.watch import State as WatchState
+from runner.kube.watch import Watcher
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.objects import ObjectKey, key_of
+from runner.readcache.entries import Shelf, Version
+
+_log = log.get(__name__)
+
+
+class DependentKind:
+    """The watch of one kind of dependents."""
+
+    def __init__(
+        self,
+        client: Client,
+        shelf: Shelf,
+        watched: tuple[Watcher, ...],
+        ledger: Ledger,
+        heard: Callable[[DependentKind, News], None],
+        settled: Callable[[DependentKind], None],
+    ) -> None:
+        """`heard` is told of news; `settled` once all scopes have been listed."""
+        self.resource = shelf.resource
+        self.gvk = shelf.resource.gvk
+        self.ledger = ledger
+        self.task: asyncio.Task[None] | None = None
+        self._client = client
+        self._shelf = shelf
+        self._watchers = watched
+        self._targets = shelf.owners_of
+        self._heard = heard
+        self._settled = settled
+        self._unlisted = {watcher.namespace for watcher in watched}
+        self._refused = False
+        self._to_read: dict[ObjectKey, None] = {}
+        """What is to be read, in its order."""
+        self._reading = asyncio.Event()
+        self._listed = asyncio.Event()
+        self._compared = asyncio.Event()
+        self._compared.set()
+        self._stopped = False
+
+    def serves(self, resource: ApiResource) -> bool:
+        """Whether this watch does for a resource of the same kind: in its version, or in another that lives."""
+        if resource.gvk == self.gvk:
+            return True
+        return any(watcher.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
+
+    def problems(self) -> list[str]:
+        """Say what keeps it from being watched; a kind that the API server does not serve has nothing to watch."""
+        return [
+            f"{self.gvk}: {watcher.state}: {watcher.last_error or 'no answer yet'}"
+            for watcher in self._watchers
+            if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}
+        ]
+
+    def scope_of(self, key: ObjectKey) -> str:
+        """The scope whose watcher sees the object."""
+        return watcher_of(self._watchers, key.namespace).namespace
+
+    async def settled(self) -> None:
+        """Wait until everything has been listed, and what had to be compared has been."""
+        await self._listed.wait()
+        await self._compared.wait()
+
+    async def follow(self) -> None:
+        """Follow until stopped."""
+        if self._stopped:
+            return
+        async with asyncio.TaskGroup() as group:
+            for watcher in self._watchers:
+                group.create_task(self._follow(watcher))
+            group.create_task(self._read())
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _follow(self, watcher: Watcher) -> None:
+        async for event in watcher.events():
+            for news in self._take(watcher.namespace, event):
+                self._heard(self, news)
+            if isinstance(event, Synced) and watcher.namespace in self._unlisted:
+                self._unlisted.remove(watcher.namespace)
+                if not self._unlisted:
+                    self._listed.set()
+                    self._settled(self)
+
+    def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
+        match event:
+            case Restarted():
+                self._shelf.listing(scope)
+                self.ledger.restarted(scope)
+                return ()
+            case Synced():
+                self._shelf.listed(scope)
+                return self._found(self.ledger.synced(scope))
+            case Deleted(obj):
+                self._shelf.gone(key_of(obj))
+                return self.ledger.deleted(key_of(obj), State.of(obj, self._targets(obj), whole=False))
+            case Applied(obj):
+                key, targets = key_of(obj), self._targets(obj)
+                if targets:
+                    self._shelf.applied(scope, key, Version.of(obj))
+                else:
+                    self._shelf.gone(key)
+                if not targets and not self.ledger.concerns(key):
+                    return ()
+                return self._found(self.ledger.applied(scope, key, State.of(obj, targets, whole=False)))
+
+    def _found(self, finding: Finding) -> tuple[News, ...]:
+        for key in finding.read:
+            self._to_read[key] = None
+            self._compared.clear()
+            self._reading.set()
+        return finding.news
+
+    async def _read(self) -> None:
+        """Read what is to be compared, one by one."""
+        backoff = Backoff(0.2, 30.0)
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            while self._to_read:
+                key = next(iter(self._to_read))
+                try:
+                    news = await self._compare(key)
+                except (ApiError, ApiUnavailableError) as error:
+                    _log.warning("A dependent cannot be read; trying again", gvk=str(self.gvk), error=str(error))
+                    await asyncio.sleep(backoff.next())
+                    continue
+                backoff.reset()
+                for each in news:
+                    self._heard(self, each)
+            self._compared.set()
+
+    async def _compare(self, key: ObjectKey) -> tuple[News, ...]:
+        """Read an object and compare it with what is known of it."""
+        # Taken off first: an event that comes while the answer is on its way asks again.
+        del self._to_read[key]
+        self.ledger.reads(key)
+        try:
+            obj = await self._client.get(self.resource, key)
+        except NotFoundError:
+            return self.ledger.absent(key)
+        except ForbiddenError as error:
+            self._refuse(error)
+            return self.ledger.unreadable(key)
+        except (ApiError, ApiUnavailableError):
+            self._to_read[key] = None
+            raise
+        state = State.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
+        return self.ledger.read(key, state)
+
+    def _refuse(self, error: ForbiddenError) -> None:
+        if self._refused:
+            return
+        self._refused = True
+        _log.warning(
+            "Changes of dependents' content are not seen",
+            gvk=str(self.gvk),
+            error=str(error),
+            needs=f"verb get on {self.resource.qualified}",
+        )
+
+
+def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:
+    """The one that sees objects of a namespace; that of all namespaces, or the one for cluster-scoped objects, else."""
+    return next((watcher for watcher in watched if watcher.namespace == namespace), watched[0])

@@ -1,0 +1,366 @@
+"""Watches what runs have made, and wakes the owner when somebody else changes it.
+
+Flow: the proxy tells what a run wrote, deleted or read; the first of a kind starts its watch (once per kind and scope,
+metadata only); a `Ledger` judges what comes by; what is news wakes its owner. During an owner's own run news wait for
+the run's end, since an event may be quicker than the answer to the write that caused it. Content that has to be
+compared is fetched, an object at a time and once for any number of events.
+
+Guarantees: a watch that fails is tried for ever; an operator of some namespaces watches nothing outside them but
+cluster-scoped kinds where a watch asks for that; the kinds that were watched are remembered over a restart. A watch of
+watches.yaml that is not given here (owner injection is off) has no dependents.
+
+Events of the API are never watched: they expire by themselves, and each would wake its owner. Must not import: proxy,
+reconcile, controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from runner import log
+from runner.dependents.deferred import PendingNews
+from runner.dependents.health import Health
+from runner.dependents.kind import DependentKind, watcher_of
+from runner.dependents.ledger import Ledger, News, Write
+from runner.dependents.loop_guard import LoopGuard
+from runner.dependents.store import Kinds, Store
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.object_state import State, Target
+from runner.kube.watch import watchers
+from runner.kube.watch_policy import WatchPolicy
+from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.ownership import Claim, Owner, claims_of
+from runner.readcache.bodies import MOST_BYTES, Bodies
+from runner.readcache.refetch import Rereads
+from runner.unchanged.last_run import Seen, digest
+from runner.watches.watch import Watch
+
+_PATIENCE = 60.0
+"""Seconds that somebody waits at most for what an object owns to be seen."""
+
+_log = log.get(__name__)
+
+
+class Dependents:
+    """All dependents of all watches."""
+
+    def __init__(
+        self,
+        client: Client,
+        discovery: Discovery,
+        namespaces: Sequence[str],
+        watches: Iterable[Watch],
+        guard: LoopGuard,
+        store: Store,
+        is_ours: Callable[[GVK, ObjectKey], bool],
+    ) -> None:
+        """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`: what this
+        replica runs, of all objects.
+        """  # noqa: D205 - one list
+        self._client = client
+        self._discovery = discovery
+        self._namespaces = tuple(namespaces)
+        self._watches = {watch.gvk: watch for watch in watches if watch.watch_dependent_resources}
+        self._guard = guard
+        self._store = store
+        self._is_ours = is_ours
+        self._cluster_scoped: set[GVK] = set()
+        """Watched kinds that are."""
+        self._kinds: dict[tuple[str, str], DependentKind] = {}
+        self._to_start: asyncio.Queue[DependentKind] = asyncio.Queue()
+        self._known: dict[GVK, set[GVK]] = {}
+        """The kinds that each watch's runs have made."""
+        self._unsaved = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._vouched: set[tuple[GVK, GVK]] = set()
+        """Watch and kind, where a run of this process has made or read an object."""
+        self._pending = PendingNews()
+        self._rereads = Rereads(client)
+        self.bodies = Bodies(MOST_BYTES, self._rereads.ask)
+        """What the API server has answered for dependents."""
+
+    def problems(self) -> list[str]:
+        """Say which kinds of dependents are not watched as they should be, a sentence each."""
+        return [problem for kind in self._kinds.values() for problem in kind.problems()]
+
+    def live(self) -> dict[GVK, bool]:
+        """Say of each kind of dependents whether it is watched as it should be."""
+        return {kind.gvk: not kind.problems() for kind in self._kinds.values()}
+
+    def watched(self) -> frozenset[GVK]:
+        """The kinds that are watched as dependents."""
+        return frozenset(kind.gvk for kind in self._kinds.values())
+
+    async def follow(self) -> None:
+        """Watch for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._resume())
+            group.create_task(self._save())
+            group.create_task(self._rereads.follow(self.bodies))
+            group.create_task(Health(self._kinds.values()).follow())
+            while True:
+                kind = await self._to_start.get()
+                kind.task = group.create_task(kind.follow())
+
+    def began(self, owner: Owner) -> None:
+        """A run of `owner` begins."""
+        if not owner.namespaced:
+            self._cluster_scoped.add(owner.gvk)
+        self._pending.began(Target(owner.gvk, owner.key))
+
+    def ended(self, owner: Owner) -> bool:
+        """A run of `owner` is over, and all that it wrote was told. Says whether nobody has interfered meanwhile."""
+        left = self._pending.ended(Target(owner.gvk, owner.key))
+        for kind, news in left:
+            self._tell(kind, news)
+        return not left
+
+    async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """Digest what an object owns, once all of it has been seen; None when that is not known."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._resumed.wait()
+                for kind in self._kinds_of(gvk):
+                    await kind.settled()
+        except TimeoutError:
+            return None
+        return self.owned_now(gvk, key)
+
+    def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """Digest what an object owns, as far as it has been seen; None when something of it is not known."""
+        target = Target(gvk, key)
+        told: list[list[object]] = []
+        for kind in self._kinds_of(gvk):
+            if kind.problems():
+                return None
+            for name, state in kind.ledger.owned_by(target):
+                traits = kind.ledger.traits(state, target)
+                if traits is None:
+                    return None
+                told.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
+        return digest(sorted(told, key=str))
+
+    def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
+        """Whether what a run saw is watched as its object's own."""
+        name = ObjectKey(seen.namespace, seen.name)
+        return any(
+            (kind.resource.gvk.group, kind.resource.plural) == (seen.group, seen.plural)
+            and any(each == name for each, _ in kind.ledger.owned_by(Target(gvk, key)))
+            for kind in self._kinds_of(gvk)
+        )
+
+    def _kinds_of(self, gvk: GVK) -> list[DependentKind]:
+        """The kinds that a watch's runs have made, as far as they are watched."""
+        names = {(known.group, known.kind) for known in self._known.get(gvk, ())}
+        return [kind for name, kind in self._kinds.items() if name in names]
+
+    def forget(self, gvk: GVK, key: ObjectKey) -> None:
+        """An owner is gone."""
+        self.bodies.forget(Target(gvk, key))
+        self._guard.forget(Target(gvk, key))
+
+    def caches(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether runs of this owner may be answered from memory for such objects: they are dependents of its watch."""
+        kind = (resource.gvk.group, resource.gvk.kind)
+        watch = self._watches.get(owner.gvk)
+        if watch is None or not self._may_watch(owner, resource):
+            return False
+        if any((listed.group, listed.kind) == kind for listed in watch.blacklist):
+            return False
+        return any((known.group, known.kind) == kind for known in self._known.get(owner.gvk, ()))
+
+    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether `read` would learn from an object of this kind; else reading its answer is a waste."""
+        return self._may_watch(owner, resource) and resource.gvk not in self._known.get(owner.gvk, ())
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run read an object: should it be its owner's, its kind is watched from now on."""
+        if self.wants(owner, resource) and self._in_sight(resource, key_of(obj)) and self._owns(owner, obj):
+            self._vouch(owner.gvk, resource)
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run's create, update or patch was answered with `obj`; that of a subresource too, whatever its kind."""
+        target, key = Target(owner.gvk, owner.key), key_of(obj)
+        if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
+            return
+        kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
+        state = self._state(resource, obj, suspect=kind is not None and kind.ledger.suspects(key))
+        if state is not None and target in state.targets:
+            kind = self._vouch(owner.gvk, resource)
+        if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
+            return
+        write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
+        for news in kind.ledger.wrote(kind.scope_of(key), key, write):
+            self._heard(kind, news)
+        self._pending.wrote(kind.gvk, key, write, with_status=self._with_status(target))
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """A run's delete of an object was answered with `answer`: the object as it was, or a `Status` about it."""
+        kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
+        if kind is None:
+            return
+        target = Target(owner.gvk, owner.key)
+        details = answer.get("details")
+        uid = uid_of(answer) or (details.get("uid", "") if isinstance(details, dict) else "")
+        if uid and not self._pending.deleted(kind.gvk, target, uid):
+            kind.ledger.deleted_by(target, uid)
+
+    def _may_watch(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether this owner's watch has dependents of this kind."""
+        watch = self._watches.get(owner.gvk)
+        if watch is None or resource.gvk in watch.blacklist or resource.gvk.kind == "Event":
+            return False
+        if not {"list", "watch"} <= resource.verbs:
+            return False
+        return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
+
+    def _state(self, resource: ApiResource, obj: Object, *, suspect: bool) -> State | None:
+        """Condense the answer to a write; None for that of a subresource such as `scale`, which tells versions only."""
+        kind = GVK.of(obj).kind
+        if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
+            return None
+        return State.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
+
+    def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
+        """Whether the operator's namespaces hold the object."""
+        return not self._namespaces or not resource.namespaced or key.namespace in self._namespaces
+
+    def _owns(self, owner: Owner, obj: Object) -> bool:
+        return any(
+            (claim.group, claim.kind, claim.name) == (owner.gvk.group, owner.gvk.kind, owner.key.name)
+            and (not owner.namespaced or claim.namespace == owner.key.namespace)
+            for claim in claims_of(obj)
+        )
+
+    def _targets(self, resource: ApiResource, obj: Object) -> tuple[Target, ...]:
+        """Find the owners of an object that want to hear of it."""
+        claims = claims_of(obj)
+        if not claims:
+            return ()
+        return tuple(
+            Target(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
+            for claim in claims
+            for gvk, watch in self._watches.items()
+            if (gvk.group, gvk.kind) == (claim.group, claim.kind) and self._hears(watch, claim, resource)
+        )
+
+    def _hears(self, watch: Watch, claim: Claim, resource: ApiResource) -> bool:
+        if resource.gvk in watch.blacklist:
+            return False
+        if watch.gvk in self._cluster_scoped:
+            return True
+        if self._namespaces and claim.namespace not in self._namespaces:
+            return False
+        return resource.namespaced or watch.watch_cluster_scoped_resources
+
+    def _with_status(self, target: Target) -> bool:
+        watch = self._watches.get(target.gvk)
+        return watch is not None and watch.watch_dependent_status
+
+    def _vouch(self, watch: GVK, resource: ApiResource) -> DependentKind:
+        """A run has made or read an object of this kind."""
+        self._vouched.add((watch, resource.gvk))
+        return self._ensure(watch, resource)
+
+    def _ensure(self, watch: GVK, resource: ApiResource) -> DependentKind:
+        """Return the kind's watch, started if it has none; remember that this watch has it."""
+        name = (resource.gvk.group, resource.gvk.kind)
+        kind = self._kinds.get(name)
+        if kind is not None and not kind.serves(resource):
+            kind.stop()
+            self.bodies.unfollow(kind.resource)
+            kind = None
+        if kind is None:
+            kind = self._kinds[name] = self._make(resource)
+            self._to_start.put_nowait(kind)
+            _log.info("Watching dependents", gvk=str(resource.gvk), of=str(watch))
+        known = self._known.setdefault(watch, set())
+        if resource.gvk not in known:
+            known.add(resource.gvk)
+            self._unsaved.set()
+        return kind
+
+    def _make(self, resource: ApiResource) -> DependentKind:
+        watched = watchers(
+            self._client,
+            self._discovery,
+            resource.gvk,
+            self._namespaces,
+            Selection(metadata_only=True),
+            WatchPolicy(),
+        )
+        shelf = self.bodies.follow(
+            resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
+        )
+        ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
+        return DependentKind(self._client, shelf, watched, ledger, self._heard, self._settled)
+
+    def _heard(self, kind: DependentKind, news: News) -> None:
+        if not self._pending.holds(kind.gvk, news):
+            self._tell(kind.gvk, news)
+
+    def _tell(self, gvk: GVK, news: News) -> None:
+        if not self._is_ours(news.target.gvk, news.target.key):
+            return
+        kind = self._kinds.get((gvk.group, gvk.kind))
+        if kind is not None and news.state is not None:
+            kind.ledger.suspect(news.key)
+        self._guard.tell(gvk, news)
+
+    def _settled(self, kind: DependentKind) -> None:
+        """Forget a kind for the watches that own nothing of it any more; it is watched until the process ends."""
+        owners = kind.ledger.owners()
+        for watch, known in self._known.items():
+            if kind.gvk in known and watch not in owners and (watch, kind.gvk) not in self._vouched:
+                known.remove(kind.gvk)
+                self._unsaved.set()
+
+    async def _resume(self) -> None:
+        """Watch the kinds again that earlier runs have made."""
+        stored = await self._store.load()
+        for gvk in self._watches:
+            self._known.setdefault(gvk, set()).update(stored.get(gvk, ()))
+        for gvk in self._watches:
+            for dependent in sorted(stored.get(gvk, ())):
+                await self._resume_kind(gvk, dependent)
+        self._resumed.set()
+
+    async def _resume_kind(self, gvk: GVK, dependent: GVK) -> None:
+        backoff = Backoff(1.0, 30.0)
+        while True:
+            try:
+                await self._resume_if_served(gvk, dependent)
+            except (KindNotFoundError, NotFoundError):
+                # Nothing of this kind exists, or nobody who owns it; the next run that makes some says so.
+                return
+            except ForbiddenError as error:
+                # A right that was taken away since: perhaps the role makes no such objects any more.
+                _log.info("A kind of dependents is not watched until a run makes some", error=str(error))
+                return
+            except (ApiError, ApiUnavailableError) as error:
+                _log.warning("A kind of dependents cannot be found; trying again", gvk=str(dependent), error=str(error))
+                await asyncio.sleep(backoff.next())
+            else:
+                return
+
+    async def _resume_if_served(self, gvk: GVK, dependent: GVK) -> None:
+        watched, resource = await self._discovery.find(gvk), await self._discovery.find(dependent)
+        if not watched.namespaced:
+            self._cluster_scoped.add(gvk)
+        if self._may_watch(Owner(gvk, ObjectKey("", ""), "", watched.namespaced), resource):
+            for namespace in self._namespaces or ("",):
+                await self._client.list_page(resource, namespace, Selection(metadata_only=True), 1, "")
+            self._ensure(gvk, resource)
+
+    async def _save(self) -> None:
+        """Store which kinds there are, whenever one is new."""
+        while True:
+            await self._unsaved.wait()
+            self._unsaved.clear()
+            kinds: Kinds = {gvk: frozenset(known) for gvk, known in self._known.items()}
+            await self._store.save(kinds)

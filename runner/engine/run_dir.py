@@ -1,0 +1,350 @@
+"""The run folder: ansible-runner's private data directory of one object, made anew for each run.
+
+Owns what stands in `env/`, `inventory/`, `project/` and `tmp/`; `artifacts/` stays. Promises: folders 0700, files 0600,
+whatever the umask; a file is there whole or not at all; nothing of an earlier run is left outside `artifacts/`.
+Blocking I/O: call it in a thread. Must not start anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import runner
+from runner.config import shortages
+from runner.engine import artifacts, extravars, masked_files, processes, retention
+from runner.engine.job import Job
+from runner.engine.processes import MARKER
+from runner.engine.run_secrets import RunSecrets
+from runner.errors import EngineError
+from runner.watches.watch import Playbook, Role
+
+KUBECONFIG = Path("env", "kubeconfig")
+TEMPORARY = Path("tmp")
+MAX_VERBOSITY = 7
+
+_ENVVARS = Path("env", "envvars")
+_UNMASKED = Path("env", "unmasked")
+"""Names the run whose artifacts may hold secrets: from its begin until they are masked."""
+_KUBE_CACHE = TEMPORARY / "kube"
+_COLLECTIONS = Path(runner.__file__).parent / "collections"
+_CALLBACKS = Path(__file__).parent / "callbacks"
+"""Callbacks that Ansible loads because they lie there."""
+_FOLDERS = ("env", "inventory", "project", "tmp")
+_STRAY_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A folder made ready. `environment` is the whole environment of the run's processes."""
+
+    path: Path
+    ident: str
+    playbook: Path
+    inventory: Path
+    verbosity: int
+    ansible_args: str
+    environment: Mapping[str, str]
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of this run alone."""
+        return self.path / KUBECONFIG
+
+    @property
+    def artifacts(self) -> Path:
+        """Where runs leave what they leave."""
+        return self.path / "artifacts"
+
+
+def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
+    """Make the folder ready for a run; `environ` is the operator's own environment.
+
+    An `EngineError` says what could not be written, or that `--ansible-args` cannot be split.
+    """
+    _check(job)
+    environment = {**environ, **job.environment}
+    try:
+        _make_folders(job.run_dir)
+        added = {**job.environment, **_added(job.run_dir, identity, environment)}
+        playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
+        _write_env(job, added)
+        inventory = _write_inventory(job.run_dir, environment.get("ANSIBLE_INVENTORY", ""))
+        _make_artifacts(job.run_dir / "artifacts", job.ident)
+    except OSError as error:
+        _forget_kubeconfig(job.run_dir)
+        raise EngineError(
+            f"the run folder {job.run_dir} cannot be written ({error.strerror}: {error.filename}); "
+            "it needs a writable volume with free space",
+        ) from error
+    except EngineError:
+        _forget_kubeconfig(job.run_dir)
+        raise
+    return RunFolder(
+        path=job.run_dir,
+        ident=job.ident,
+        playbook=playbook,
+        inventory=inventory,
+        verbosity=max(0, min(job.verbosity, MAX_VERBOSITY)),
+        ansible_args=job.ansible_args,
+        environment={**environment, **added},
+    )
+
+
+def clear(folder: RunFolder, max_artifacts: int, known: RunSecrets) -> None:
+    """Remove the kubeconfig and temporary files, mask and rotate, once every process of the run has ended.
+
+    Whatever of this fails, the rest is done, and an `OSError` raised: call it again where it is a shortage that passes.
+    """
+    with contextlib.ExitStack() as all_of_it:
+        all_of_it.callback(artifacts.rotate, folder.artifacts, max_artifacts)
+        all_of_it.callback(_mask, folder, known)
+        all_of_it.callback(_remove, _short_temporary(folder.path))
+        all_of_it.callback(_remove, folder.path / TEMPORARY)
+        folder.kubeconfig.unlink(missing_ok=True)
+    (folder.path / _UNMASKED).unlink(missing_ok=True)
+
+
+def _mask(folder: RunFolder, known: RunSecrets) -> None:
+    left = folder.artifacts / folder.ident
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            for facts in (left / "fact_cache").iterdir():
+                facts.chmod(0o600)
+        masked_files.mask(left, folder.path / "env", known)
+    except OSError as error:
+        if not shortages.passes(error):
+            artifacts.discard(folder.artifacts, folder.ident)
+        raise
+
+
+def _check(job: Job) -> None:
+    """Refuse what could lead out of the folder (Kubernetes allows no such names) or cannot be started."""
+    if ".." in job.run_dir.parts or not job.run_dir.is_absolute():
+        raise EngineError(f"{job.run_dir} cannot be the run folder of {job.gvk} {job.key}: it must be absolute")
+    if job.ident in {"", ".", "..", artifacts.LATEST} or "/" in job.ident:
+        raise EngineError(f"{job.ident!r} cannot name a run: it must be the name of a folder")
+    try:
+        shlex.split(job.ansible_args)
+    except ValueError as error:
+        raise EngineError(f"--ansible-args {job.ansible_args!r} cannot be split into words: {error}") from error
+
+
+def _forget_kubeconfig(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the folder that could not be written may not be there at all
+        (path / KUBECONFIG).unlink(missing_ok=True)
+        (path / _UNMASKED).unlink(missing_ok=True)
+
+
+def _make_folders(path: Path) -> None:
+    _private_folder(path)
+    for name in (*_FOLDERS, *_STRAY_FILES):
+        _remove(path / name)
+    for name in (*_FOLDERS, "artifacts"):
+        _private_folder(path / name)
+    short = _short_temporary(path)
+    _private_folder(short.parent)
+    _remove(short)
+    _private_folder(short)
+
+
+def _private_folder(path: Path) -> None:
+    """Make a folder and its missing parents, each 0700. The folder itself, if it is there, must be ours."""
+    try:
+        made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
+    except FileNotFoundError:  # the removal of another object took the empty namespace along meanwhile
+        made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
+    if not made[-1]:
+        status = path.lstat()
+        if not path.is_dir() or path.is_symlink() or status.st_uid != os.geteuid():
+            raise EngineError(f"{path} is not a folder of our own; remove it or move the run folders")
+        path.chmod(0o700)
+
+
+def _make_folder(path: Path) -> bool:
+    """Make one folder 0700, whatever the umask; whether it was missing."""
+    if path.exists():
+        return False
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    path.chmod(0o700)
+    return True
+
+
+def _make_artifacts(folder: Path, ident: str) -> None:
+    """Make what Ansible and ansible-runner would make for everybody to read."""
+    for path in (folder / ident, folder / ident / "fact_cache"):
+        _private_folder(path)
+    _write(folder / ident / "stderr", "")
+    artifacts.point_latest(folder, ident)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, link or folder."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # Linux says the first, POSIX the second
+        shutil.rmtree(path)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file 0600, whole or not at all."""
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(text)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(value, indent=1))
+
+
+def shared_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of runs with these variables of their own, with made-up values for `wire.PER_RUN`."""
+    environment = {**environ, **own}
+    return environment | _added(Path(os.devnull), "", environment)
+
+
+def _added(run_dir: Path, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What a run's environment has beyond the operator's and the job's."""
+    kubeconfig = str(run_dir / KUBECONFIG)
+    added = {
+        MARKER: identity,
+        "KUBECONFIG": kubeconfig,
+        "K8S_AUTH_KUBECONFIG": kubeconfig,
+        # Below the run folder, so that what a killed run leaves behind goes with the next one.
+        "ANSIBLE_LOCAL_TEMP": str(run_dir / TEMPORARY),
+        # Clients keep what they discover in files, for good: the next run would find kinds that there are no more.
+        "TMPDIR": environment.get("TMPDIR") or str(_short_temporary(run_dir)),
+        "KUBECACHEDIR": environment.get("KUBECACHEDIR") or str(run_dir / _KUBE_CACHE),
+        # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
+        # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
+        "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),
+        "ANSIBLE_CALLBACK_PLUGINS": os.pathsep.join(
+            filter(None, (environment.get("ANSIBLE_CALLBACK_PLUGINS"), str(_CALLBACKS)))
+        ),
+    }
+    # Beyond this ansible-runner drops a task's whole result, its message included; its own default is 700,000.
+    added["MAX_EVENT_RES"] = environment.get("MAX_EVENT_RES", str(16 << 20))
+    if not {"ANSIBLE_NOCOLOR", "NO_COLOR", "ANSIBLE_FORCE_COLOR"} & environment.keys():
+        added["ANSIBLE_NOCOLOR"] = "1"  # ansible-runner gives Ansible a terminal; logs and status are none
+    return added
+
+
+def _short_temporary(run_dir: Path) -> Path:
+    """The run's own folder for temporary files of programs: short, since the path of a socket has at most 107 bytes."""
+    name = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:12]
+    return Path(tempfile.gettempdir(), f"ansible-operator-{os.geteuid()}", name)
+
+
+def _write_env(job: Job, environment: Mapping[str, str]) -> None:
+    env = job.run_dir / "env"
+    _write_json(job.run_dir / _ENVVARS, dict(environment))  # first: it says whose run the kubeconfig is for
+    _write(job.run_dir / _UNMASKED, job.ident)
+    _write(job.run_dir / KUBECONFIG, job.kubeconfig)
+    _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
+    _write_json(env / "settings", {"pexpect_timeout": 1})
+    if job.ansible_args:
+        _write(env / "cmdline", job.ansible_args)
+
+
+def _write_inventory(path: Path, own: str) -> Path:
+    """Write the inventory, or return the user's own, which is used in its place."""
+    if own:
+        return Path(own).absolute()
+    hosts = path / "inventory" / "hosts"
+    # Ansible's files for modules stand below the run folder: HOME may be read-only, and a killed run cleans up nothing.
+    temporary = shlex.quote(f"ansible_remote_tmp={path / TEMPORARY}")
+    interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
+    _write(hosts, f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    return hosts
+
+
+def _write_project(job: Job, *, explicit: bool) -> Path:
+    """Return the playbook to run; a role gets one of its own in `project/`."""
+    if isinstance(job.content, Playbook):
+        return job.content.path
+    project = job.run_dir / "project"
+    name = _collection_role(job.content)
+    if name is None:
+        # Roles beside it are found as with `--roles-path`, but roles_path of an ansible.cfg stays in force.
+        (project / "roles").symlink_to(job.content.path.parent, target_is_directory=True)
+        name = job.content.path.name
+    play = {"hosts": "localhost", "gather_facts": not explicit, "roles": [{"role": name}]}
+    _write_json(project / "main.yml", [play])
+    return project / "main.yml"
+
+
+def _collection_role(role: Role) -> str | None:
+    """Return `namespace.collection.role` for a role that stands in a collection."""
+    match role.path.parts:
+        case (*_, "ansible_collections", namespace, collection, "roles", name):
+            return f"{namespace}.{collection}.{name}"
+    return None
+
+
+def unfinished(root: Path) -> list[tuple[Path, str]]:
+    """Return each run folder below `root` whose last run has not ended orderly, with the name of that run."""
+    return [
+        (folder, _identity(folder / _ENVVARS))
+        for folder in retention.run_folders(root)
+        if (folder / KUBECONFIG).is_file() or (folder / _UNMASKED).is_file()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """A run that has not ended orderly: its name, and the marker of its processes."""
+
+    ident: str
+    marker: str
+
+
+def going_on(path: Path) -> GoingOn | None:
+    """Return the run of a folder that has not ended orderly; its operator may be dead."""
+    with contextlib.suppress(OSError):
+        return GoingOn((path / _UNMASKED).read_text(encoding="utf-8").strip(), _identity(path / _ENVVARS))
+    return None
+
+
+def in_use(base: Path) -> set[Path]:
+    """Return the run folders below `base` that an operator uses which lives, this one or another."""
+    running = processes.table()
+    return {folder for folder, identity in unfinished(base) if processes.operator_lives(identity, running)}
+
+
+def abandon(path: Path) -> None:
+    """Remove what must not stay of a run that nobody has ended: what was secret in it, nobody knows any more."""
+    (path / KUBECONFIG).unlink(missing_ok=True)
+    _remove(path / TEMPORARY)
+    _remove(_short_temporary(path))
+    with contextlib.suppress(FileNotFoundError):
+        ident = (path / _UNMASKED).read_text(encoding="utf-8").strip()
+        if ident and "/" not in ident and ident not in {".", "..", artifacts.LATEST}:
+            artifacts.discard(path / "artifacts", ident)
+        (path / "env" / "extravars").unlink(missing_ok=True)
+        (path / _UNMASKED).unlink()
+
+
+def _identity(envvars: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return str(json.loads(envvars.read_bytes()).get(MARKER, ""))
+    return ""

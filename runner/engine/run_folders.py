@@ -1,0 +1,108 @@
+"""Finds what an object's runs have said, in the run folders of an operator on this machine. Only reads.
+
+Layout: `<group>/<version>/<Kind>/<namespace>/<name>/artifacts/<run>/stdout`, without the parts that are empty. Names of
+runs sort by time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.engine import processes, retention, run_dir
+from runner.engine.artifacts import LATEST
+from runner.engine.output import STDOUT, named
+from runner.errors import ConfigError, NotKeptError
+from runner.objects import GVK, ObjectKey
+
+_VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
+_AFTER_KIND = 2
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run folder, and whose it is."""
+
+    folder: Path
+    gvk: GVK
+    key: ObjectKey
+
+    def runs(self) -> list[str]:
+        """Names of the runs that are kept, the oldest first."""
+        artifacts = self.folder / "artifacts"
+        if not artifacts.is_dir():
+            return []
+        return sorted(each.name for each in artifacts.iterdir() if each.is_dir() and each.name != LATEST)
+
+    def output(self, ident: str) -> Path:
+        """The file of what a run said."""
+        return self.folder / "artifacts" / ident / STDOUT
+
+    def is_live(self, ident: str) -> bool:
+        """Whether a run goes on."""
+        going = run_dir.going_on(self.folder)
+        return going is not None and going.ident == ident and processes.operator_lives(going.marker, processes.table())
+
+    def status(self, ident: str) -> str:
+        """What came of a run, in ansible-runner's words; `unknown` where nobody was left to say it."""
+        try:
+            return self.output(ident).with_name("status").read_text(encoding="utf-8").strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+
+def find(root: Path, wanted: str, namespace: str | None) -> Kept:
+    """Find the object that `KIND/NAME` means: KIND as for kubectl (`Kind`, plural, `kind.group`, `kind.version.group`).
+
+    ConfigError: it is not written so. NotKeptError says what there is instead.
+    """
+    kind, slash, name = wanted.partition("/")
+    if not slash or not kind or not name or "/" in name:
+        raise ConfigError(f"{wanted!r} names no object: write KIND/NAME, such as Memcached/sample")
+    known = list(_known(root))
+    if not known:
+        raise NotKeptError(
+            f"no run is kept below {root}: call this where the operator runs (in its pod, with `kubectl exec`), and "
+            "give the --runner-dir that it has"
+        )
+    of_kind = [each for each in known if kind.lower() in _names(each.gvk)]
+    if not of_kind:
+        kinds = sorted({named(each.gvk) for each in known})
+        raise NotKeptError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}")
+    found = [each for each in of_kind if each.key.name == name and namespace in {None, each.key.namespace}]
+    if not found:
+        where = f" in namespace {namespace}" if namespace else ""
+        objects = sorted(str(each.key) for each in of_kind)
+        raise NotKeptError(f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}")
+    if len(found) > 1:
+        which = ", ".join(sorted(f"{named(each.gvk)} {each.key}" for each in found))
+        raise NotKeptError(f"{wanted} may be one of {which}: say which with --namespace, or KIND.GROUP/NAME")
+    return found[0]
+
+
+def _known(root: Path) -> Iterable[Kept]:
+    for folder in retention.run_folders(root):
+        parts = folder.relative_to(root).parts
+        core = len(parts) > _AFTER_KIND and _VERSION.fullmatch(parts[0]) is not None
+        group, version, kind, *rest = ("", *parts) if core else (*parts, "", "", "")[: max(len(parts), 3)]
+        if rest and len(rest) <= _AFTER_KIND:
+            yield Kept(folder, GVK(group, version, kind), ObjectKey("".join(rest[:-1]), rest[-1]))
+
+
+def _names(gvk: GVK) -> set[str]:
+    """Everything that people may call a kind, in lower case."""
+    kind = gvk.kind.lower()
+    plurals = {kind, f"{kind}s", f"{kind}es", f"{kind.removesuffix('y')}ies"}
+    suffixes = {"", f".{gvk.group}".rstrip("."), f".{gvk.version}.{gvk.group}".rstrip(".")}
+    return {f"{plural}{suffix}".lower() for plural in plurals for suffix in suffixes}
+
+
+def _instead(given: str, there: Sequence[str]) -> str:
+    close = [*difflib.get_close_matches(given, there, n=_MOST_NAMED), *there]
+    some = list(dict.fromkeys(close))
+    more = f" and {len(some) - _MOST_NAMED} more" if len(some) > _MOST_NAMED else ""
+    return f"; there are {', '.join(some[:_MOST_NAMED])}{more}"

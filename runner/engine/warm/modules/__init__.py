@@ -1,0 +1,1 @@
+"""Ansible modules that run in a fork instead of a new interpreter."""

@@ -1,0 +1,262 @@
+"""The module world: what a module finds in its interpreter, made ahead and kept beside Ansible's own.
+
+A module that runs cold imports `ansible.module_utils` and its collection's module_utils from its payload, in an
+interpreter that never was a controller: there `ansible.module_utils` behaves differently. So the world is a second set
+of these modules, imported aside from the controller's, which a forked module gets in exchange. What they import from
+elsewhere (the Kubernetes client, say) is shared with the controller. Owns `sys.modules` during that exchange, and what
+else of an interpreter the controller changed. Must not import anything of Ansible's: see `payload` for what a module
+needs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import io
+import locale
+import logging
+import os
+import signal
+import sys
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+from typing import Any, TypeAlias
+
+from runner.engine.warm.modules.payload import Entry, Payload, digest_of
+
+_OURS = ("ansible", "ansible_collections")
+
+
+Codes: TypeAlias = Mapping[tuple[str, bytes], CodeType]
+"""What was compiled, by path and digest: a file may have been changed since."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a Python module is one of those that exist twice."""
+    return name.partition(".")[0] in _OURS
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What was imported ahead for modules. Fork it; do not change it."""
+
+    modules: Mapping[str, ModuleType]
+    entries: Mapping[str, Entry]
+    """What each of `modules` was loaded from."""
+    codes: Codes
+    """Compiled modules that run as `__main__`."""
+    path: tuple[str, ...]
+    """`sys.path` of an interpreter that started for a module."""
+    shared: frozenset[str]
+    """Other modules that were imported."""
+    filters: tuple[Any, ...]
+    """`warnings.filters` after that."""
+    finders: tuple[Any, ...]
+    """What was added to `sys.meta_path` (as `six` does)."""
+
+    def covers(self, payload: Payload) -> bool:
+        """Whether whatever the payload and the world both have is the same."""
+        return all(
+            self.entries[name].digest == entry.digest for name, entry in payload.entries.items() if name in self.entries
+        )
+
+
+def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str], imports: Iterable[str]) -> World:
+    """Import what these payloads hold, apart from the modules themselves; `skip` names what must not be.
+
+    What cannot be imported is left out: a module that needs it fails by itself, as it does cold. Of two payloads that
+    disagree about a name the first counts.
+    """
+    entries: dict[str, Entry] = {}
+    codes: dict[tuple[str, bytes], CodeType] = {}
+    for payload in payloads:
+        for name, entry in payload.entries.items():
+            entries.setdefault(name, entry)
+        main = payload.entries[payload.name]
+        with contextlib.suppress(SyntaxError, ValueError, OSError):
+            source = main.read()
+            codes[main.path, digest_of(source)] = compile(source, main.path, "exec", dont_inherit=True)
+    mains = {payload.name for payload in payloads}
+    with _aside(path):
+        before = list(sys.meta_path)
+        ours = Finder(entries, codes, {})
+        sys.meta_path.insert(0, ours)
+        for name in (*imports, *(name for name in entries if name not in mains)):
+            if name not in skip:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+        made = {name: module for name, module in sys.modules.items() if is_ours(name)}
+        shared = frozenset(name for name in sys.modules if not is_ours(name))
+        filters = tuple(warnings.filters)
+        finders = tuple(finder for finder in sys.meta_path if finder is not ours and finder not in before)
+    known = {name: entries[name] for name in made if name in entries}
+    return World(made, known, codes, tuple(path), shared, filters, finders)
+
+
+@contextlib.contextmanager
+def _aside(path: Iterable[str]) -> Iterator[None]:
+    """Take the controller's modules and finders away, and bring them back."""
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if is_ours(name)}
+    meta_path, path_hooks, own_path = list(sys.meta_path), list(sys.path_hooks), list(sys.path)
+    filters = list(warnings.filters)
+    _forget_controllers_finders()
+    sys.path[:] = path
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if is_ours(name)]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+        sys.meta_path[:], sys.path_hooks[:], sys.path[:] = meta_path, path_hooks, own_path
+        sys.path_importer_cache.clear()
+        warnings.filters[:] = filters  # type: ignore[index]  # a list, whatever its stub says
+        importlib.invalidate_caches()
+
+
+def _forget_controllers_finders() -> None:
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not is_ours(_home(finder))]
+    sys.path_hooks[:] = [hook for hook in sys.path_hooks if not is_ours(_home(hook))]
+    sys.path_importer_cache.clear()
+
+
+def _home(thing: Any) -> str:
+    return str(getattr(thing, "__module__", None) or type(thing).__module__)
+
+
+class Finder:
+    """Finds what a payload holds, and of our packages nothing else, as if the payload were all that there is."""
+
+    def __init__(self, entries: Mapping[str, Entry], codes: Codes, archives: Mapping[str, str]) -> None:
+        """`archives` names, for modules that shall seem to, where the archive stands that they are read from."""
+        self._entries = entries
+        self._codes = codes
+        self._archives = archives
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        """Return how to load a module (`importlib.abc.MetaPathFinder`)."""
+        del path, target
+        entry = self._entries.get(name)
+        if entry is None:
+            if name.startswith("ansible_collections."):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            return None
+        archive = self._archives.get(name)
+        origin = f"{archive}/{name.replace('.', '/')}.py" if archive else entry.path
+        spec = importlib.machinery.ModuleSpec(name, _Loader(name, entry, self._codes), origin=origin)
+        spec.has_location = True
+        if entry.is_package:
+            spec.submodule_search_locations = list(entry.folders)
+        return spec
+
+    def invalidate_caches(self) -> None:
+        """Nothing is cached."""
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads one entry, from memory where it stands on no file."""
+
+    def __init__(self, name: str, entry: Entry, codes: Codes) -> None:
+        super().__init__(name, entry.path)
+        self._entry = entry
+        self._codes = codes
+
+    def is_package(self, fullname: str) -> bool:
+        del fullname
+        return self._entry.is_package
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        known = self._codes.get((self._entry.path, self._entry.digest))
+        if known is not None:
+            return known
+        if self._entry.source is not None:
+            return compile(self._entry.source, self._entry.path, "exec", dont_inherit=True)
+        return super().get_code(fullname)
+
+    def get_data(self, path: str) -> bytes:
+        if self._entry.source is not None and path == self._entry.path:
+            return self._entry.source
+        return super().get_data(path)
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write no bytecode: a module that runs cold leaves none either."""
+
+
+def enter(world: World) -> None:
+    """Make this process, a fork, one that has never been a controller. There is no way back."""
+    for name in [name for name in sys.modules if is_ours(name)]:
+        del sys.modules[name]
+    sys.modules.update(world.modules)
+    _forget_controllers_finders()
+    sys.meta_path += world.finders
+    sys.path[:] = world.path
+    warnings.filters[:] = world.filters  # type: ignore[index]  # a list, whatever its stub says
+    _forget_controllers_settings()
+    _forget_handlers()
+
+
+def _forget_controllers_settings() -> None:
+    locale.setlocale(locale.LC_ALL, "C")
+    with contextlib.suppress(locale.Error):
+        locale.setlocale(locale.LC_CTYPE, "")
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
+    tempfile.tempdir = None
+
+
+def _forget_handlers() -> None:
+    """Run nothing at a module's end that others asked for, and handle signals as a new interpreter does."""
+    atexit._clear()  # noqa: SLF001 - there is no other way
+    finalize: Any = weakref.finalize
+    finalize._registry.clear()  # noqa: SLF001 - they were to be run by the handler that is gone
+    finalize._registered_with_atexit = False  # noqa: SLF001 - or none would be registered again
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def take(world: World, payload: Payload, archive: str) -> None:
+    """Give this process, which `enter`ed, what the payload holds; what differs from the world is loaded anew.
+
+    `archive` is where the payload would stand.
+    """
+    entries = payload.entries
+    if world.covers(payload):
+        gone = [name for name, entry in world.entries.items() if name not in entries and not entry.is_builtin]
+    else:
+        gone = list(world.modules)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in world.finders]
+    for name in gone:
+        sys.modules.pop(name, None)
+    sys.path.insert(0, archive)
+    sys.meta_path.insert(0, Finder(entries, world.codes, {payload.name: archive}))
+
+
+def open_streams(encodings: Iterable[tuple[str, str]]) -> None:
+    """Open the standard streams as an interpreter does that starts; `encodings` are encoding and errors of each."""
+    for number, (name, (encoding, errors)) in enumerate(zip(("stdin", "stdout", "stderr"), encodings, strict=True)):
+        unbuffered = bool(os.environ.get("PYTHONUNBUFFERED")) and number > 0
+        raw: Any = io.FileIO(number, "wb" if number else "rb", closefd=False)
+        buffered: Any = raw if unbuffered else io.BufferedWriter(raw) if number else io.BufferedReader(raw)
+        stream = io.TextIOWrapper(
+            buffered,
+            encoding=encoding,
+            errors=errors,
+            newline="\n" if number else None,
+            line_buffering=not unbuffered and name == "stderr",
+            write_through=unbuffered,
+        )
+        raw.name = f"<{name}>"
+        stream.mode = "w" if number else "r"  # type: ignore[misc]  # as an interpreter does
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)

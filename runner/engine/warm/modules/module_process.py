@@ -1,0 +1,282 @@
+"""A module's process: what AnsiballZ does in a new interpreter, done in a fork.
+
+Owns everything between the fork and the module's exit code: descriptors, session, folder, environment, streams,
+`sys.argv`, `__main__`, and the way an interpreter ends. Promises never to return.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.machinery
+import json
+import os
+import pickle
+import resource
+import runpy
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
+
+from runner.engine.warm import procfs
+from runner.engine.warm.modules import module_namespace as worlds
+from runner.engine.warm.modules import tracebacks
+from runner.engine.warm.modules.interpreter import Interpreter
+from runner.engine.warm.modules.module_namespace import World
+from runner.engine.warm.modules.payload import Payload
+
+_STREAMS = 3
+_OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_"
+"""What temporary names are made of."""
+_COLD_DEPTH = 4
+"""The place, from 1, of the function that AnsiballZ runs a module with on its stack."""
+_UNRAISABLE = 120
+"""The exit code of an interpreter that could not flush its streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One module to run."""
+
+    payload: Payload | tuple[str, str]
+    """Or the name and path of one that was made ahead."""
+    module_name: str
+    script: str
+    """Where Ansible would have put the module."""
+    wrapper: str
+    """What Ansible would have put there, without the payload."""
+    parameters: bytes
+    profile: str
+    """How the answer is serialized; empty before ansible-core 2.19."""
+    open_files: int
+    environment: Mapping[bytes, bytes]
+    umask: int
+    learned: str
+    """A file that takes what the module imported beyond what was there, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every module of a run starts from."""
+
+    world: World
+    payloads: Mapping[tuple[str, str], Payload]
+    interpreter: Interpreter
+
+
+def runner(ground: Ground) -> Callable[[list[int]], NoReturn]:
+    """Return what a module's process does with its descriptors."""
+
+    def run(descriptors: list[int]) -> NoReturn:
+        request = _arrive(descriptors)
+        _become(ground, request)
+        before = frozenset(sys.modules)
+        code = _run(request, _payload(ground, request))
+        _learn(ground, request, before)
+        _end(code)
+
+    return run
+
+
+def _payload(ground: Ground, request: Request) -> Payload:
+    return request.payload if isinstance(request.payload, Payload) else ground.payloads[request.payload]
+
+
+def _arrive(descriptors: list[int]) -> Request:
+    """Take over the streams and the folder; leave open what a program that is executed would have open."""
+    stdin, stdout, stderr, _, folder, body = descriptors
+    os.fchdir(folder)
+    with os.fdopen(os.dup(body), "rb") as file:
+        file.seek(0)
+        request: Request = _Unpickler(file).load()
+    for number, descriptor in enumerate((stdin, stdout, stderr)):
+        os.dup2(descriptor, number)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is wanted
+        if int(name) >= _STREAMS:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
+    return request
+
+
+class _Unpickler(pickle.Unpickler):
+    """Brings nothing of Ansible's along."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """Return one of our own classes."""
+        if worlds.is_ours(module_name):
+            raise pickle.UnpicklingError(f"{module_name}.{global_name} has no place in a module's process")
+        return super().find_class(module_name, global_name)
+
+
+def _become(ground: Ground, request: Request) -> None:
+    os.umask(request.umask)
+    os.environ.clear()
+    os.environb.update(request.environment)
+    ground.interpreter.show([sys.executable, request.script], os.environ)
+    procfs.name(os.path.basename(sys.executable))  # noqa: PTH119 - a string
+    time.tzset()
+    try:
+        os.getcwd()  # noqa: PTH109 - AnsiballZ's own test
+    except OSError:
+        os.chdir(os.path.expanduser("~"))  # noqa: PTH111 - as AnsiballZ does
+    if request.open_files:
+        _limit_open_files(request.open_files)
+    worlds.open_streams(ground.interpreter.encodings)
+    _mend()
+    worlds.take(ground.world, _payload(ground, request), _archive(request))
+
+
+def _archive(request: Request) -> str:
+    """Return where a payload would stand: in a temporary folder of its own, which is not there."""
+    name = f"ansible_{request.module_name}_payload"
+    chance = "".join(secrets.choice(_OF_NAMES) for _ in range(8))
+    folder = os.path.join(tempfile.gettempdir(), f"{name}_{chance}")  # noqa: PTH118 - a string
+    return os.path.join(os.path.realpath(folder) if request.profile else folder, f"{name}.zip")  # noqa: PTH118
+
+
+def _limit_open_files(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, wanted)
+    if wanted != soft:
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+MENDED = frozenset({"KUBECONFIG"})
+"""Variables that preloaded libraries read when they were imported, and that are looked up again here."""
+
+
+def _mend() -> None:
+    for name in ("kubernetes.config.kube_config", "kubernetes.config"):
+        module: Any = sys.modules.get(name)
+        if module:
+            module.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "~/.kube/config")
+
+
+def _run(request: Request, payload: Payload) -> int:
+    """Run the module as AnsiballZ does; returns the exit code that an interpreter would have."""
+    sys.argv = [request.script]
+    sys.orig_argv = [sys.executable, request.script]
+    main = ModuleType("__main__")
+    main.__file__ = request.script
+    sys.modules["__main__"] = main
+    library = sys.path[0]
+    _hide_frames()
+    try:
+        if request.profile:
+            _run_since_2_19(request, payload.name, library)
+        else:
+            _run_before_2_19(request, payload.name, library)
+    except SystemExit as end:
+        return _exit_code(end.code)
+    except BaseException as error:  # noqa: BLE001 - as an interpreter does
+        with contextlib.suppress(Exception):
+            tracebacks.show(error, payload, request.wrapper, request.script)
+        if isinstance(error, KeyboardInterrupt):
+            _flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    return 0
+
+
+def _hide_frames() -> None:
+    """Let a module recurse as deeply as in an interpreter that has nothing but AnsiballZ above it."""
+    depth = 0
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to know
+    while frame:
+        depth, frame = depth + 1, frame.f_back
+    hidden = max(0, depth + 2 - _COLD_DEPTH)
+    get, put = sys.getrecursionlimit, sys.setrecursionlimit
+    put(get() + hidden)
+    sys.getrecursionlimit = lambda: get() - hidden
+    sys.setrecursionlimit = lambda limit, /: put(limit + hidden)
+
+
+def _run_since_2_19(request: Request, name: str, library: str) -> None:
+    from ansible.module_utils._internal._ansiballz import _loader  # noqa: PLC0415 - the module world's
+
+    _loader.run_module(
+        json_params=request.parameters,
+        profile=request.profile,
+        module_fqn=name,
+        modlib_path=library,
+        extensions={},
+    )
+
+
+def _run_before_2_19(request: Request, name: str, library: str) -> None:
+    from ansible.module_utils import basic  # noqa: PLC0415 - the module world's
+
+    basic._ANSIBLE_ARGS = request.parameters  # noqa: SLF001 - as AnsiballZ does
+    runpy.run_module(
+        mod_name=name,
+        init_globals={"_module_fqn": name, "_modlib_path": library},
+        run_name="__main__",
+        alter_sys=True,
+    )
+    print('{"msg": "New-style module did not handle its own exit", "failed": true}')  # noqa: T201 - as AnsiballZ does
+    sys.exit(1)
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _learn(ground: Ground, request: Request, before: frozenset[str]) -> None:
+    """Note what was imported, so that it is there the next time."""
+    if not request.learned:
+        return
+    fresh = sorted(name for name in sys.modules if name not in before and _is_of(ground.world.path, name))
+    if fresh or not isinstance(request.payload, tuple):
+        line = json.dumps({"module": request.module_name, "imports": fresh}) + "\n"
+        with contextlib.suppress(OSError):
+            descriptor = os.open(request.learned, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.write(descriptor, line.encode())  # one call: lines of two modules do not mix
+            os.close(descriptor)
+
+
+def _is_of(path: tuple[str, ...], name: str) -> bool:
+    """Whether whoever imports this by its name gets what the module got, which may have looked elsewhere."""
+    top, _, rest = name.partition(".")
+    if rest:
+        return _is_of(path, top)
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if spec is None or worlds.is_ours(name) or name == "__main__":
+        return False
+    found = importlib.machinery.PathFinder.find_spec(name, list(path))
+    return found is not None and found.origin == spec.origin
+
+
+def _end(code: int) -> NoReturn:
+    """End as an interpreter does: wait for threads, run what was registered, flush."""
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 - as above
+    os._exit(code if _flush() else _UNRAISABLE)
+
+
+def _flush() -> bool:
+    """Flush the streams; whether that succeeded."""
+    flushed = True
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:  # noqa: BLE001 - whatever a module put there
+            flushed = False
+    return flushed

@@ -1,0 +1,192 @@
+"""What the fork server does for modules ahead: it resolves what they need, and imports it where that is harmless.
+
+Owns the choice of what is imported. Not everything may be: a library that starts a thread, a process or a connection
+when it is imported, or that reads a file which may change, has to be imported by each module anew, as it is cold. So
+everything is imported once in a process of its own, under watch, and what did such a thing is left out. Variables of
+the environment that are read then become part of what a module has to share with the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ansible.plugins.loader import module_loader
+
+from runner.engine import processes
+from runner.engine.warm.modules import module_namespace as worlds
+from runner.engine.warm.modules import payload as payloads
+from runner.engine.warm.modules.interpreter import Interpreter
+from runner.engine.warm.modules.module_namespace import World
+from runner.engine.warm.modules.parsed_once import parsed_once
+from runner.engine.warm.modules.payload import Payload
+
+ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "setup", "stat"))
+"""Modules that Ansible's own actions run."""
+_DEEDS = frozenset(
+    {
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "socket.connect",
+        "socket.getaddrinfo",
+        "socket.gethostname",
+        "subprocess.Popen",
+    }
+)
+_ROUNDS = 4
+_HARMLESS = ("/dev/", "/etc/mime.types", "/etc/localtime", "/proc/self/")
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is there for modules before any of them runs."""
+
+    payloads: tuple[Payload, ...]
+    world: World
+    read: Mapping[str, str | None]
+    """Variables of the environment that were read by what was imported, and their values."""
+    interpreter: Interpreter
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    harmful: frozenset[str]
+    read: Mapping[str, str | None]
+
+
+def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Ahead:
+    """Resolve these modules and import what they need; `imports` names what else they were seen to import.
+
+    Needs a process with a single thread, where Ansible's plugin loader is set up.
+    """
+    with parsed_once():
+        found = tuple(_resolve({*ALWAYS, *names}))
+    imports, path = tuple(imports), interpreter.path
+    skip: frozenset[str] = frozenset()
+    for _ in range(_ROUNDS):
+        trial = _try(found, skip, path, imports)
+        if trial.harmful <= skip:
+            return Ahead(found, worlds.build(found, skip, path, imports), trial.read, interpreter)
+        skip |= trial.harmful
+    return Ahead(found, worlds.build((), skip, path, ()), {}, interpreter)
+
+
+def _resolve(names: Iterable[str]) -> Iterator[Payload]:
+    for name in sorted(names):
+        with contextlib.suppress(Exception):  # whatever is wrong with it, its task will say
+            path = module_loader.find_plugin_with_context(name, "").plugin_resolved_path
+            if path and path.endswith(".py"):
+                yield payloads.resolve(name, path, Path(path).read_bytes())
+
+
+def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...], imports: tuple[str, ...]) -> _Trial:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            os.setsid()  # as every process that the operator may have to bury
+            processes.signal_on_parent_death(signal.SIGKILL)
+            watch = _Watch()
+            watch.start()
+            worlds.build(found, skip, path, imports)
+            trial = {"harmful": sorted(watch.harmful), "read": watch.read}
+            if threading.active_count() > 1:
+                trial["harmful"] = sorted({name for each in found for name in each.entries} | set(imports))
+            with os.fdopen(writer, "w", encoding="utf-8") as file:
+                json.dump(trial, file)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    if not said:  # it did not survive what it imported
+        return _Trial(frozenset(name for each in found for name in each.entries) | set(imports), {})
+    trial = json.loads(said)
+    return _Trial(frozenset(trial["harmful"]), trial["read"])
+
+
+class _Watch:
+    """Watches what is imported. Cannot be ended: for a process that ends itself."""
+
+    def __init__(self) -> None:
+        self.harmful: set[str] = set()
+        self.read: dict[str, str | None] = {}
+        self._code = tuple(
+            os.path.realpath(folder) + os.sep for folder in {*sys.path, sys.prefix, sys.base_prefix} if folder
+        )
+
+    def start(self) -> None:
+        sys.addaudithook(self._audit)
+        note = self._note
+
+        environ: Any = type(os.environ)
+
+        class Watched(environ):  # type: ignore[misc]  # the class of the one environment
+            def __getitem__(self, name: str) -> str:
+                note(name)
+                value: str = super().__getitem__(name)
+                return value
+
+            def get(self, name: str, default: Any = None) -> Any:
+                note(name)
+                return super().get(name, default)
+
+            def __contains__(self, name: object) -> bool:
+                note(name)
+                return bool(super().__contains__(name))
+
+        os.environ.__class__ = Watched
+
+    def _note(self, name: object) -> None:
+        if isinstance(name, str) and any(_importing()):  # whoever asks by bytes gets a TypeError, and nothing of it
+            self.read[name] = os.environb.get(os.fsencode(name), b"").decode(errors="replace") or None
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            harmful = self._is_data(arguments[0])
+        elif event == "socket.bind":
+            harmful = not _is_probe(arguments[1])
+        else:
+            harmful = event in _DEEDS
+        if harmful:
+            self.harmful.update(_importing())
+
+    def _is_data(self, path: object) -> bool:
+        """Whether what is opened may change while the server lives: neither code nor the system's own."""
+        if not isinstance(path, str | bytes):
+            return False
+        text = os.fsdecode(path)
+        if text.startswith("<") and text.endswith(">"):
+            return False  # stands for no file: whoever formats a traceback has lines looked for there
+        return not os.path.realpath(text).startswith((*self._code, *_HARMLESS))
+
+
+def _is_probe(address: object) -> bool:
+    """Whether a socket is bound to no port of its own: to see whether there is IPv6."""
+    return isinstance(address, tuple) and len(address) > 1 and address[1] == 0
+
+
+def _importing() -> list[str]:
+    """Return the modules that are being imported, the innermost first."""
+    names = []
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way to know
+    while frame:
+        if frame.f_code.co_name == "<module>":
+            names.append(str(frame.f_globals.get("__name__")))
+        frame = frame.f_back
+    return names

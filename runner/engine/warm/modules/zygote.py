@@ -1,0 +1,202 @@
+"""The zygote of a run: the process that modules are forked from.
+
+It is forked before the run loads anything of the project's, so what plugins do to their process reaches no module, as
+it does not where a module starts a new interpreter. Owns the socket over which modules are asked for, and waiting for
+them. Promises: single threaded; ends once nobody is left who could ask, and what it forked has ended or lives on as an
+orphan, as after a run with new interpreters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import selectors
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, Self
+
+from runner.engine.warm.modules.module_process import Request
+from runner.engine.warm.modules.shell import Output
+
+_ASK = b"module"
+_DESCRIPTORS = 6
+_STATUS = struct.Struct("=q")
+_CHUNK = 1 << 16
+_SURVIVED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Signals to a group of processes that mean its modules."""
+
+Run = Callable[[list[int]], NoReturn]
+
+
+class Unavailable(Exception):  # noqa: N818 - not an error: the module is then run the cold way
+    """No module can be forked."""
+
+
+@dataclass
+class Zygote:
+    """The way to the zygote, in the playbook's process and its workers."""
+
+    pid: int
+    _socket: socket.socket
+    _running: set[int]
+
+    @classmethod
+    def start(cls, enter: Callable[[], None], run: Run) -> Zygote:
+        """Fork it; `enter` is called in it, and `run` in each module's process, with its descriptors."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            with contextlib.suppress(BaseException):
+                enter()
+                _serve(theirs, run)
+            os._exit(0)
+        theirs.close()
+        return cls(pid, ours, set())
+
+    @property
+    def running(self) -> frozenset[int]:
+        """The modules that this process waits for."""
+        return frozenset(self._running)
+
+    def run(self, request: Request, folder: str, begun: Callable[[], None]) -> Output:
+        """Run a module in a folder to its end; whoever holds its output open is waited for too.
+
+        Calls `begun` once it runs; raises `Unavailable`, when nothing has run.
+        """
+        with _Pipes() as pipes:
+            try:
+                pipes.ask(self._socket, request, folder)
+                pid = pipes.started()
+            except OSError as error:
+                raise Unavailable(str(error)) from error
+            self._running.add(pid)
+            begun()
+            try:
+                return pipes.finish()
+            finally:
+                self._running.discard(pid)
+
+
+class _Pipes:
+    """Everything that a module's process and its caller share."""
+
+    def __init__(self) -> None:
+        self._ours: dict[str, int] = {}
+        self._theirs: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (*self._ours.values(), *self._theirs):
+            os.close(descriptor)
+
+    def ask(self, to: socket.socket, request: Request, folder: str) -> None:
+        stdin, nobody = os.pipe()
+        os.close(nobody)  # an empty pipe: what a module reads there ends at once
+        self._theirs.append(stdin)
+        for name in ("stdout", "stderr", "status"):
+            self._ours[name], other = os.pipe()
+            self._theirs.append(other)
+        self._theirs.append(os.open(folder, os.O_PATH | os.O_DIRECTORY))
+        body = os.memfd_create("module", os.MFD_CLOEXEC)
+        self._theirs.append(body)
+        with open(body, "wb", closefd=False) as file:
+            pickle.dump(request, file)
+        socket.send_fds(to, [_ASK], self._theirs)
+        while self._theirs:
+            os.close(self._theirs.pop())
+
+    def started(self) -> int:
+        """Return the module's process."""
+        data = os.read(self._ours["status"], _STATUS.size)
+        if not data:
+            raise BrokenPipeError("the process that modules are forked from has ended")
+        (pid,) = _STATUS.unpack(data)
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid))
+        return int(pid)
+
+    def finish(self) -> Output:
+        parts: dict[str, list[bytes]] = {name: [] for name in self._ours}
+        with selectors.PollSelector() as selector:  # as subprocess has it: a task's timeout tells where it struck
+            for name, descriptor in self._ours.items():
+                selector.register(descriptor, selectors.EVENT_READ, name)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    data = os.read(key.fd, _CHUNK)
+                    if data:
+                        parts[key.data].append(data)
+                    else:
+                        selector.unregister(key.fd)
+        status = b"".join(parts["status"])
+        # A zygote that was killed said nothing; the module has gone on, and what it wrote is all there is to know.
+        ended = _STATUS.unpack(status)[0] if status else -signal.SIGKILL
+        return Output(int(ended), b"".join(parts["stdout"]), b"".join(parts["stderr"]))
+
+
+def _serve(requests: socket.socket, run: Run) -> None:
+    gc.freeze()
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _SURVIVED}
+
+    def begin(descriptors: list[int]) -> NoReturn:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        run(descriptors)
+
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ, None)
+        while True:
+            for key, _ in selector.select():
+                if key.data is not None:
+                    selector.unregister(key.fd)
+                    _reap(key.fd, *key.data)
+                elif not _answer(requests, selector, begin):
+                    return
+
+
+def _answer(requests: socket.socket, selector: selectors.BaseSelector, run: Run) -> bool:
+    """Fork a module that was asked for; whether more may be asked for."""
+    message, descriptors, _, _ = socket.recv_fds(requests, len(_ASK), _DESCRIPTORS)
+    if message != _ASK:
+        return False
+    status = descriptors[3]
+    try:
+        pid = os.fork()
+    except OSError as error:
+        _tell(status, -(error.errno or 1))
+        pid = -1
+    if pid == 0:
+        _be_module(descriptors, run)
+    for descriptor in descriptors:
+        if descriptor != status or pid < 0:
+            os.close(descriptor)
+    if pid > 0:
+        _tell(status, pid)
+        selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+    return True
+
+
+def _be_module(descriptors: list[int], run: Run) -> NoReturn:
+    try:
+        run(descriptors)
+    finally:
+        os._exit(1)
+
+
+def _reap(process: int, pid: int, status: int) -> None:
+    os.close(process)
+    _, ended = os.waitpid(pid, 0)
+    _tell(status, os.waitstatus_to_exitcode(ended))
+    os.close(status)
+
+
+def _tell(status: int, value: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who asked has gone, as after a timeout of its task
+        os.write(status, _STATUS.pack(value))

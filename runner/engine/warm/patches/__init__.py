@@ -1,0 +1,1 @@
+"""Changes to Ansible inside a forked run, one file per shortcut."""

@@ -1,0 +1,355 @@
+"""Modules without a new interpreter: they run in forks of the run's zygote.
+
+Hooks into Ansible where it has resolved a module and would pack it up, and where the local connection would execute a
+command. Promises: whatever is not plain (another connection, `become`, `async`, another interpreter, modules that are
+not Python's, kept remote files, a debugger, -vvv, variables that an interpreter reads when it starts) goes Ansible's
+own way, which is left as it is. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.executor import module_common
+from ansible.executor.interpreter_discovery import InterpreterDiscoveryRequiredError
+from ansible.executor.process.worker import WorkerProcess
+from ansible.module_utils.common.text.converters import to_bytes
+from ansible.plugins import action as action_plugins
+from ansible.plugins.action import ActionBase
+from ansible.plugins.connection import local
+from ansible.plugins.shell import sh
+from ansible.utils.display import Display
+
+from runner.engine.warm import versions
+from runner.engine.warm.modules import module_process, shell
+from runner.engine.warm.modules.module_process import Request
+from runner.engine.warm.modules.payload import Payload, Payloads, encoded, plain
+from runner.engine.warm.modules.zygote import Unavailable, Zygote
+from runner.engine.warm.patches import guard
+from runner.engine.warm.session import Session
+
+SPEAKING = 3
+"""The verbosity at which Ansible prints each command that it executes; so there it executes them."""
+_INTERPRETERS = ("PYTHON", "LD_", "LC_", "MALLOC_", "GLIBC_", "OPENSSL_")
+_INTERPRETERS_OWN = frozenset({"LANG", "LANGUAGE", "HOME", "PATH"})
+_OWN_WAYS = frozenset({"ansible.modules.async_wrapper", "ansible.modules.async_status"})
+
+
+class _Prepared(bytes):
+    """What stands for a packed module on its way through Ansible to the connection."""
+
+    request: Request
+    folder: str
+    shells: shell.Shells
+
+
+class _OwnWay(Exception):  # noqa: N818 - not an error
+    """This module goes Ansible's own way."""
+
+
+@dataclass
+class Modules:
+    """What this run's modules start from."""
+
+    zygote: Zygote
+    session: Session
+    payloads: Payloads
+    ahead: frozenset[tuple[str, str]]
+    sensitive: Mapping[str, str | None]
+    """Variables that were read while the world was made, and what they were then."""
+    learned: str
+
+    def prepare(self, action: Any, source: bytes, arguments: Mapping[str, Any]) -> Any:
+        """Return what `modify_module` would return of a module that can be forked, else raise `_OwnWay`."""
+        task_vars, templar = arguments["task_vars"], arguments["templar"]
+        if not _is_python(source) or versions.is_instrumented(task_vars) or arguments["async_timeout"]:
+            raise _OwnWay
+        if versions.worker_session(task_vars) is not self.session:
+            raise _OwnWay
+        remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))
+        try:
+            shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
+        except InterpreterDiscoveryRequiredError as error:
+            raise _OwnWay from error  # Ansible will ask for the discovery
+        if shebang != f"#!{sys.executable}":
+            raise _OwnWay
+        environment = arguments["environment"]
+        if not self._may_change(environment):
+            raise _OwnWay
+        cache = Path(constants.DEFAULT_LOCAL_TMP) / "warm_payloads"
+        try:
+            payload = self.payloads.find(arguments["module_name"], arguments["module_path"], source, cache)
+        except (Exception, SystemExit) as error:
+            raise _OwnWay from error  # whatever it is, Ansible shall say it
+        if payload.starts_anew or payload.name in _OWN_WAYS:
+            raise _OwnWay
+        prepared = _Prepared(b"#")
+        prepared.shells = _shells()
+        call = versions.encode(arguments["module_args"], task_vars, templar)
+        prepared.folder = action._loader.get_basedir()
+        through = _through(prepared.shells, prepared.folder, environment)
+        prepared.request = self._request(
+            payload=payload,
+            module_name=plain(arguments["module_name"]),
+            call=call,
+            environment=through,
+            shebang=shebang,
+            script=_script(action, payload),
+        )
+        return versions.built(prepared, shebang)
+
+    def _may_change(self, environment: Mapping[str, Any]) -> bool:
+        """Whether an interpreter that runs already can take on these variables."""
+        for name, value in environment.items():
+            if not str(name).isidentifier():
+                return False
+            if str(value) != os.environ.get(name) and is_sensitive(name, self.sensitive):
+                return False
+        return True
+
+    def _request(self, *, payload: Payload, call: versions.Call, shebang: str, **fields: Any) -> Request:
+        key = (payload.name, payload.path)
+        return Request(
+            payload=key if key in self.ahead and not payload.around else payload,
+            wrapper=versions.wrapper(fields["module_name"], payload.name, call, shebang),
+            parameters=call.parameters,
+            profile=call.profile,
+            open_files=call.open_files,
+            umask=_umask(),
+            learned=self.learned,
+            **fields,
+        )
+
+    def run(self, prepared: _Prepared) -> shell.Output:
+        """Run a module in a fork."""
+        try:
+            output = self.zygote.run(prepared.request, prepared.folder, guard.a_module_runs)
+        except (KeyboardInterrupt, SystemExit):
+            if guard.watching():  # there is no worker that Ansible could end, and what it started along with it
+                self.end_running(signal.SIGTERM)
+            raise
+        return shell.ending(prepared.shells, output)
+
+    def end_running(self, number: int) -> None:
+        """Send a signal to the modules that this process waits for."""
+        if self.zygote.running:
+            self.session.end(self.zygote.pid, self.zygote.running, number)
+
+
+def _script(action: Any, payload: Payload) -> str:
+    """Return where Ansible would put the module."""
+    folder = plain(str(action._connection._shell.tmpdir or ""))
+    return os.path.join(folder, f"AnsiballZ_{Path(payload.path).name}")  # noqa: PTH118 - as Ansible joins them
+
+
+def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Mapping[bytes, bytes]:
+    given = dict(os.environb)
+    given.update({encoded(str(name)): encoded(str(value)) for name, value in added.items()})
+    try:
+        return shell.environment(shells, sys.executable, folder, given)
+    except shell.Unlike as error:
+        raise _OwnWay from error
+
+
+def is_sensitive(name: str, read: Mapping[str, str | None]) -> bool:
+    """Whether an interpreter, or what is imported already, has read a variable for good."""
+    own = name.startswith(_INTERPRETERS) or name in _INTERPRETERS_OWN or name in read
+    return own and name not in module_process.MENDED
+
+
+def _shells() -> shell.Shells:
+    return shell.Shells(constants.DEFAULT_EXECUTABLE.split()[0], constants.DEFAULT_EXECUTABLE, versions.SHELL_TAIL)
+
+
+def _is_python(source: bytes) -> bool:
+    return (
+        not module_common._is_binary(source)
+        and module_common.REPLACER not in source
+        and bool(module_common.NEW_STYLE_PYTHON_MODULE_RE.search(source))
+    )
+
+
+def _umask() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+def install(modules: Modules) -> None:
+    """Have modules that are plain forked."""
+    current: list[Any] = []
+    _hook_execute(current)
+    _hook_modify(modules, current)
+    _hook_pipelining()
+    _hook_connection(modules)
+    _hook_end_of_worker(modules)
+
+
+def _hook_execute(current: list[Any]) -> None:
+    execute, configure = ActionBase._execute_module, ActionBase._configure_module
+
+    @functools.wraps(execute)
+    def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
+        self._warm = None
+        self._warm_may = not wrap_async and _is_plain(self)
+        with contextlib.suppress(Unavailable):  # which comes before anything has run
+            try:
+                return execute(self, *args, wrap_async=wrap_async, **kwargs)
+            finally:
+                self._warm, self._warm_may = None, False
+        return execute(self, *args, wrap_async=wrap_async, **kwargs)
+
+    @functools.wraps(configure)
+    def configure_module(self: Any, *args: Any, **kwargs: Any) -> Any:
+        current.append(self)
+        try:
+            return configure(self, *args, **kwargs)
+        finally:
+            current.pop()
+
+    ActionBase._execute_module = execute_module
+    ActionBase._configure_module = configure_module
+
+
+def _is_plain(action: Any) -> bool:
+    connection = action._connection
+    return (
+        type(connection) is local.Connection
+        and type(connection._shell) is sh.ShellModule
+        and not connection.become
+        and not action._task.async_val
+        and not constants.DEFAULT_KEEP_REMOTE_FILES
+        and Display().verbosity < SPEAKING
+        and action._play_context.executable == constants.DEFAULT_EXECUTABLE
+    )
+
+
+def _hook_modify(modules: Modules, current: list[Any]) -> None:
+    modify: Callable[..., Any] = action_plugins.modify_module
+    names = ("module_name", "module_path", "module_args", "templar")
+
+    @functools.wraps(modify)
+    def modify_module(*args: Any, **kwargs: Any) -> Any:
+        action = current[-1] if current else None
+        if action is None or not getattr(action, "_warm_may", False):
+            return modify(*args, **kwargs)
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        source = Path(arguments["module_path"]).read_bytes()
+        with contextlib.suppress(_OwnWay):
+            built = modules.prepare(action, source, arguments)
+            action._warm = True
+            return built
+        # Not while that is being handled: whatever goes wrong now would be said to have happened meanwhile.
+        guard.need_fork()
+        return modify(*args, **kwargs)
+
+    action_plugins.modify_module = modify_module
+
+
+def _hook_pipelining() -> None:
+    """Have a forked module go to the connection as one that is piped would: nothing is written to a file."""
+    enabled = ActionBase._is_pipelining_enabled
+
+    @functools.wraps(enabled)
+    def is_pipelining_enabled(self: Any, module_style: str, *args: Any, **kwargs: Any) -> bool:
+        return bool(getattr(self, "_warm", None)) or bool(enabled(self, module_style, *args, **kwargs))
+
+    ActionBase._is_pipelining_enabled = is_pipelining_enabled
+
+
+def _hook_connection(modules: Modules) -> None:
+    execute = local.Connection.exec_command
+
+    @functools.wraps(execute)
+    def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
+        if not isinstance(in_data, _Prepared):
+            guard.need_fork()
+            return execute(self, cmd, in_data=in_data, sudoable=sudoable)
+        if not self._connected:
+            self._connect()
+        output = modules.run(in_data)
+        return output.code, output.stdout, output.stderr
+
+    local.Connection.exec_command = exec_command
+
+
+def _hook_end_of_worker(modules: Modules) -> None:
+    """Have a worker that is ended take its module along, as it does where that is in its group of processes."""
+    end: Callable[..., Any] | None = getattr(WorkerProcess, "_term", None)
+    if end is None:  # before ansible-core 2.19 a worker has no group of its own
+        return
+
+    @functools.wraps(end)
+    def term(self: Any, signum: int, frame: Any) -> Any:
+        modules.end_running(signum)
+        return end(self, signum, frame)
+
+    WorkerProcess._term = term
+
+
+def install_commands() -> None:
+    """Have the `sh` plugin's own commands carried out without a shell."""
+    _hook_shell()
+    execute = local.Connection.exec_command
+
+    @functools.wraps(execute)
+    def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
+        guard.stop_if_left()
+        noted = getattr(self._shell, "_noted", None)
+        if noted is None or in_data is not None or self.become or Display().verbosity >= SPEAKING:
+            return execute(self, cmd, in_data=in_data, sudoable=sudoable)
+        plan = noted.find(os.fsdecode(to_bytes(cmd)), _shells())
+        printed = plan() if plan else None
+        if printed is None:
+            return execute(self, cmd, in_data=in_data, sudoable=sudoable)
+        if not self._connected:
+            self._connect()
+        return 0, printed.encode(), b""
+
+    local.Connection.exec_command = exec_command
+
+
+def _hook_shell() -> None:
+    """Have the plugin note what it makes up."""
+    plugin = sh.ShellModule
+
+    def noting(name: str, plan_of: Callable[..., shell.Plan | None]) -> None:
+        method = getattr(plugin, name)
+
+        @functools.wraps(method)
+        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            command = method(self, *args, **kwargs)
+            if type(self) is plugin:
+                commands = self.__dict__.setdefault("_noted", shell.Commands())
+                commands.note(command, plan_of(*args, **kwargs))
+            return command
+
+        setattr(plugin, name, noted)
+
+    noting("mkdtemp", _plan_folder)
+    noting("remove", lambda path, recurse=False: shell.remove(path) if recurse else None)
+    noting("chmod", shell.change_mode)
+    noting("expand_user", lambda user_home_path, username="": shell.expand_user(user_home_path, username))
+
+
+def _plan_folder(
+    basefile: str | None = None,
+    system: bool = False,  # noqa: FBT001,FBT002 - as the plugin has it
+    mode: int = 0o700,
+    tmpdir: str | None = None,
+) -> shell.Plan | None:
+    if system or not basefile or not tmpdir or not mode:
+        return None
+    return shell.make_folder(tmpdir, basefile, mode)

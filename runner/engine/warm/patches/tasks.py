@@ -1,0 +1,308 @@
+"""Tasks without a worker's fork.
+
+These are tasks that never leave the controller, those that are skipped, and, where a play has one host only, those
+whose modules are forked anyway. Hooks into Ansible where a worker would be started. The worker's own code then runs
+here, on copies of what a fork would have copied, and what it reports goes through the queue's own serialization and
+into the strategy's own handling, when a worker's results would be looked at. `guard` sees to it that nothing but known
+code runs; where it does not pass, the worker is started after all: before anything happened it begins from the
+beginning, after that it goes on from here. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import functools
+import io
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import ansible
+from ansible.executor.process import worker as workers
+from ansible.executor.process.worker import WorkerProcess
+from ansible.executor.task_queue_manager import FinalQueue
+from ansible.plugins import strategy as strategies
+from ansible.plugins.strategy import StrategyBase
+from ansible.utils.display import Display
+
+from runner.engine.warm import versions
+from runner.engine.warm.patches import actions, guard, handover
+from runner.engine.warm.patches.actions import Kind
+from runner.engine.warm.patches.guard import Inside
+
+_STRATEGIES = frozenset({"debug", "free", "host_pinned", "linear"})
+_STRATEGY_FOLDER = Path(ansible.__file__).parent / "plugins" / "strategy"
+
+
+class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
+    """Takes what a worker would send, as it would arrive."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._thread = threading.get_ident()
+        self._real: Any = None
+
+    def __bool__(self) -> bool:
+        # Ansible's display asks whether it has a queue; only this task's thread has one.
+        return threading.get_ident() == self._thread
+
+    def put(self, obj: Any) -> None:
+        if self._real is not None:
+            self._real.put(obj)
+        else:
+            self._items.append(_sent(obj))
+
+    def get(self) -> Any:
+        return self._items.pop(0) if self._items else strategies.StrategySentinel()
+
+    def pass_on(self, to: Any) -> None:
+        """Send what there is, and from now on whatever comes."""
+        self._real = to
+        while self._items:
+            to.put(self._items.pop(0))
+
+
+def _sent(thing: Any) -> Any:
+    """Return what arrives of this at the other end of a queue.
+
+    How to take a thing apart is looked up in a plain dictionary; the queue's own pickler has a chain of them, which is
+    gone through in Python for each tagged value.
+    """
+    taken_apart = io.BytesIO()
+    pickler = pickle.Pickler(taken_apart)
+    pickler.dispatch_table = {**copyreg.dispatch_table, **ForkingPickler._extra_reducers}  # type: ignore[attr-defined]
+    pickler.dump(thing)
+    return ForkingPickler.loads(taken_apart.getbuffer())
+
+
+class _Nobody:
+    """Hears nothing: the task goes on elsewhere, and reports from there."""
+
+    def put(self, _: Any) -> None:
+        """Do nothing."""
+
+
+class _Reader:
+    """A strategy that reads its results from elsewhere."""
+
+    def __init__(self, strategy: Any, reports: _Reports) -> None:
+        self._strategy = strategy
+        self._final_q = reports
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._strategy, name)
+
+
+class _Stream:
+    """A standard stream that also has what Ansible asks of a worker's: what was printed past its display."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def getvalue(self) -> str:
+        """Return nothing: whoever prints is not known, and not run here."""
+        return ""
+
+
+def install(*, with_modules: bool) -> None:
+    """Run tasks here where that is possible; those with modules need both shortcuts for these."""
+    if not guard.is_possible():
+        return
+    guard.install()
+    _queue_late()
+    current: list[Any] = []
+    _hook_queue(current)
+    _hook_start(current, with_modules=with_modules)
+    _hook_results()
+
+
+class _LateQueue:
+    """Stands for a worker's queue until the worker is started: most are not, and a queue is five system calls."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def _queue_late() -> None:
+    initialise: Callable[..., Any] = WorkerProcess.__init__
+    real = workers.WorkerQueue
+
+    @functools.wraps(initialise)
+    def initialised(self: Any, *args: Any, **options: Any) -> None:
+        # Only meanwhile: the class itself goes by this name where it is made.
+        workers.WorkerQueue = lambda **how: _LateQueue(functools.partial(real, **how))
+        try:
+            initialise(self, *args, **options)
+        finally:
+            workers.WorkerQueue = real
+
+    WorkerProcess.__init__ = initialised
+
+
+def _hook_queue(current: list[Any]) -> None:
+    queue: Callable[..., Any] = StrategyBase._queue_task
+
+    @functools.wraps(queue)
+    def queue_task(self: Any, *args: Any, **kwargs: Any) -> Any:
+        current.append(self)
+        try:
+            return queue(self, *args, **kwargs)
+        finally:
+            current.pop()
+
+    StrategyBase._queue_task = queue_task
+
+
+def _hook_start(current: list[Any], *, with_modules: bool) -> None:
+    begin: Callable[..., Any] = WorkerProcess.start
+
+    def start(worker: Any) -> Any:
+        worker.worker_queue = worker.worker_queue.make()
+        return begin(worker)
+
+    @functools.wraps(begin)
+    def start_worker(self: Any) -> Any:
+        strategy = current[-1] if current else None
+        if strategy is None or not _is_known(strategy):
+            return start(self)
+        alone = with_modules and len(strategy._hosts_cache) == 1
+        if not _may_try(self._task, with_modules=alone):
+            return start(self)
+        reports = _Here(self, start, with_modules=alone).run()
+        if reports is not None:
+            strategy.__dict__.setdefault("_warm_reports", []).append(reports)
+        return None
+
+    WorkerProcess.start = start_worker
+
+
+class _Here:
+    """One task that runs here."""
+
+    def __init__(self, worker: Any, start: Callable[[Any], Any], *, with_modules: bool) -> None:
+        self._worker = worker
+        self._start = start
+        self._reports = _Reports()
+        self._inside = Inside(self._hand_over, self._commit, with_modules)
+
+    def run(self) -> _Reports | None:
+        """Run it; returns what it reported, or nothing where that arrives like a worker's."""
+        process = os.getpid()
+        try:
+            with guard.watched(self._inside), _as_worker(self._reports):
+                try:
+                    versions.run_worker(_stand_in(self._worker, self._reports))
+                finally:
+                    if os.getpid() != process:
+                        handover.end()
+        except guard.NeedsFork:
+            pass
+        except guard.HandedOver:
+            return None
+        else:
+            return None if self._inside.committed else self._reports
+        # Not while that is being handled: whatever goes wrong in the worker would be said to have happened meanwhile.
+        self._start(self._worker)
+        return None
+
+    def _commit(self) -> None:
+        self._reports.pass_on(self._worker._final_q)
+
+    def _hand_over(self) -> None:
+        if handover.fork(self._worker, self._start):
+            guard.leave()
+            return
+        self._inside.left = True
+        self._reports.pass_on(_Nobody())
+        raise guard.HandedOver
+
+
+def _is_known(strategy: Any) -> bool:
+    """Whether a strategy is Ansible's own."""
+    return _is_of_ansible(sys.modules[type(strategy).__module__])
+
+
+@functools.cache
+def _is_of_ansible(module: Any) -> bool:
+    file = Path(getattr(module, "__file__", None) or os.sep)
+    return file.parent == _STRATEGY_FOLDER and file.stem in _STRATEGIES
+
+
+def _may_try(task: Any, *, with_modules: bool) -> bool:
+    """Whether it is worth beginning a task here."""
+    if task.timeout or task.async_val:
+        return False
+    if task.loop_control and task.loop_control.pause and not with_modules:
+        return False
+    kind = actions.kind_of(task)
+    if kind is Kind.ON_CONTROLLER or (kind is Kind.OF_MODULES and with_modules):
+        return True
+    return bool(task.when or task.loop is not None)
+
+
+def _stand_in(worker: Any, reports: _Reports) -> Any:
+    """Return a worker whose process is this one: it may change whatever it has."""
+    own = _copy(worker)
+    own._final_q = reports
+    own._task = worker._task.copy(exclude_parent=True, exclude_tasks=True)
+    own._task._parent = worker._task._parent
+    own._task_vars = worker._task_vars.copy()
+    own._host = _copy(worker._host)
+    own._play_context = worker._play_context.copy()
+    own._loader = _copy(worker._loader)
+    own._loader._FILE_CACHE = dict(worker._loader._FILE_CACHE)
+    own._loader._tempfiles = set()
+    own._new_stdin = io.StringIO()
+    return own
+
+
+def _copy(thing: Any) -> Any:
+    """Copy an object as it is; some have ways of being copied that are meant for other processes."""
+    fresh = object.__new__(type(thing))
+    fresh.__dict__.update(thing.__dict__)
+    return fresh
+
+
+@contextlib.contextmanager
+def _as_worker(reports: _Reports) -> Iterator[None]:
+    """Let what Ansible keeps once for a process be that of a worker."""
+    display: Any = Display()
+    streams = sys.stdout, sys.stderr
+    display._final_q = reports
+    display.set_queue = lambda _: None
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        workers.current_worker = None
+        display._final_q = None
+        del display.set_queue
+
+
+def _hook_results() -> None:
+    process: Callable[..., Any] = StrategyBase._process_pending_results
+
+    @functools.wraps(process)
+    def process_pending_results(
+        self: Any,
+        iterator: Any,
+        one_pass: bool = False,  # noqa: FBT001,FBT002 - as Ansible has it
+        max_passes: int | None = None,
+    ) -> Any:
+        # With `max_passes` a strategy only glances at what is there, between two hosts: workers would hardly be done.
+        waiting = self.__dict__.get("_warm_reports")
+        while waiting and max_passes is None:
+            strategies.results_thread_main(_Reader(self, waiting.pop(0)))
+        return process(self, iterator, one_pass=one_pass, max_passes=max_passes)
+
+    StrategyBase._process_pending_results = process_pending_results

@@ -1,0 +1,229 @@
+"""What Jinja makes of templates, made once in the server for all runs: each would parse and compile them anew.
+
+A run notes which templates it had to compile, with all that decides about the code that comes of them; the next server
+compiles them ahead. Since ansible-core 2.19 that is the text, the settings of the environment, and how filters and
+tests want to be called: nothing is computed while a template is compiled. Whether that is still so is looked at before
+code is used, and filters and tests are looked up at the same moment as if they were compiled. Before 2.19 templates are
+compiled as ever. `install` and `compile_ahead` must be called only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, TypeAlias
+
+from jinja2 import nodes
+from jinja2.environment import TemplateExpression
+from jinja2.exceptions import TemplateSyntaxError
+from jinja2.utils import _PassArg
+
+_LONGEST = 4096
+"""Characters of a template that is worth being remembered."""
+_MOST = 1000
+"""Templates that a run notes."""
+
+_DEEP = 600
+"""Calls within each other; Python's limit is 1000."""
+
+_Key: TypeAlias = tuple[str, bool, bool | None]
+"""The text; whether it is an expression; whether backslashes in it are escaped, if that was said."""
+_Uses: TypeAlias = tuple[tuple[str, str, str], ...]
+"""Filters and tests of a template: which of both, the name, and what it wants to be passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    code: CodeType
+    uses: _Uses
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What was compiled ahead."""
+
+    state: tuple[object, ...] = ()
+    """The settings with which it was."""
+    known: Mapping[_Key, _Compiled] = field(default_factory=dict)
+
+
+def compile_ahead(noted: Iterable[str]) -> Ahead:
+    """Compile what runs have noted; what is not understood, or cannot be compiled, is left to them."""
+    noted = sorted(noted)
+    if not noted:
+        return Ahead()
+    from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19, and see above
+
+    environment: Any = _jinja_bits.AnsibleEnvironment()
+    state = _state(_jinja_bits, environment)
+    known: dict[_Key, _Compiled] = {}
+    for each in noted:
+        try:
+            text, is_expression, escapes, uses = json.loads(each)
+            environment.filters, environment.tests = _stand_ins(uses, "filter"), _stand_ins(uses, "test")
+            key, found = (text, is_expression, escapes), tuple((kind, name, passes) for kind, name, passes in uses)
+            known[key] = _Compiled(_compile(_jinja_bits, environment, *key), found)
+        except Exception:  # noqa: BLE001, S112 - whatever is wrong with it, the run will say
+            continue
+    return Ahead(state, known)
+
+
+def _compile(bits: Any, environment: Any, text: str, is_expression: bool, escapes: bool | None) -> CodeType:  # noqa: FBT001 - a key
+    made: list[CodeType] = []
+
+    class Kept(bits.AnsibleTemplate):  # type: ignore[misc]  # ansible-core has no types
+        @classmethod
+        def from_code(cls, _environment: Any, code: CodeType, *_: Any) -> Any:
+            made.append(code)
+
+    environment.template_class = Kept
+    make = environment.compile_expression if is_expression else environment.from_string
+    if escapes is None:
+        make(text)
+    else:
+        with bits._TemplateCompileContext(escape_backslashes=escapes):
+            make(text)
+    return made[0]
+
+
+def _stand_ins(uses: Iterable[tuple[str, str, str]], kind: str) -> dict[str, Any]:
+    return {name: _stand_in(passes) for each, name, passes in uses if each == kind}
+
+
+def _stand_in(passes: str) -> Callable[..., Any]:
+    def plugin(*_: Any, **__: Any) -> Any:
+        raise nodes.Impossible  # nothing is computed ahead
+
+    if passes:
+        plugin.jinja_pass_arg = _PassArg[passes]  # type: ignore[attr-defined]
+    return plugin
+
+
+def _passes(plugin: Any) -> str:
+    """Return what Jinja's code passes to a filter or test first: nothing, or the name of a `_PassArg`."""
+    found = _PassArg.from_obj(plugin)
+    return found.name if found else ""
+
+
+def _state(bits: Any, environment: Any) -> tuple[object, ...]:
+    """Return what decides about code but for the template."""
+    return (
+        type(environment),
+        environment.finalize,
+        environment.undefined,
+        environment.optimized,
+        environment.autoescape,
+        environment.is_async,
+        environment._debuggable_template_source,
+        bits._TemplateConfig.allow_embedded_templates,
+        tuple(environment.extensions),
+        *(getattr(environment, name) for name in bits._TEMPLATE_OVERRIDE_FIELD_NAMES),
+    )
+
+
+@dataclass(slots=True)
+class Templates:
+    """The templates of one run, in the playbook's process and its workers."""
+
+    ahead: Ahead
+    noted: dict[_Key, str] = field(default_factory=dict)
+    """What this process has compiled itself."""
+
+    def install(self) -> None:
+        """Have Ansible take from here what is there."""
+        from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19
+
+        bits: Any = _jinja_bits
+        made: Any = bits.AnsibleEnvironment
+        plain = _state(bits, made())
+        compile_any, compile_expression = made.compile, made.compile_expression
+
+        def key_of(environment: Any, source: Any, *, is_expression: bool = False) -> _Key | None:
+            """Return the key; None for what is not looked up: where settings differ from those of most templates."""
+            if (
+                not isinstance(source, str)
+                or len(source) > _LONGEST
+                or _state(bits, environment) != plain
+                or _is_deep()
+            ):
+                return None
+            context = bits._TemplateCompileContext.current(optional=True)
+            return source, is_expression, context.escape_backslashes if context else None
+
+        def compiled(environment: Any, source: Any, *args: Any, **options: Any) -> Any:
+            key = None if args or options else key_of(environment, source)
+            if key is None:
+                return compile_any(environment, source, *args, **options)
+            if known := self._known(environment, key, plain):
+                return known
+            code = compile_any(environment, source)
+            self._note(environment, key, source)
+            return code
+
+        def expression(environment: Any, source: Any, *args: Any, **options: Any) -> Any:
+            key = key_of(environment, source, is_expression=True)
+            if key and (known := self._known(environment, key, plain)):
+                template = environment.template_class.from_code(
+                    environment, known, environment.make_globals(None), None
+                )
+                return TemplateExpression(template, *args, **options)
+            made = compile_expression(environment, source, *args, **options)
+            if key:
+                self._note(environment, key, "{{" + source + "}}")
+            return made
+
+        made.compile, made.compile_expression = compiled, expression
+
+    def _known(self, environment: Any, key: _Key, state: tuple[object, ...]) -> CodeType | None:
+        found = self.ahead.known.get(key)
+        if found is None or state != self.ahead.state:
+            return None
+        for kind, name, passes in found.uses:
+            plugin = (environment.filters if kind == "filter" else environment.tests).get(name)
+            if plugin is None or _passes(plugin) != passes:
+                return None
+        return found.code
+
+    def _note(self, environment: Any, key: _Key, template: str) -> None:
+        if len(self.noted) >= _MOST or not _is_told(key[0]):
+            return
+        with contextlib.suppress(TemplateSyntaxError):  # an expression need not be one between braces
+            uses = _uses(environment, template)
+            if uses is not None:
+                self.noted[key] = json.dumps([*key, uses])
+
+
+def _is_deep() -> bool:
+    """Whether this is so deep that it may never end: where that breaks off is told, and is to be where it ever was."""
+    try:
+        sys._getframe(_DEEP)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_told(text: str) -> bool:
+    """Whether a text may be kept beyond the run: what was decrypted, for one, is nobody's business but the run's."""
+    from ansible._internal._datatag import _tags  # noqa: PLC0415 - since 2.19
+    from ansible.module_utils._internal._datatag import AnsibleTagHelper  # noqa: PLC0415 - since 2.19
+
+    return bool(AnsibleTagHelper.tag_types(text) <= {_tags.Origin, _tags.TrustedAsTemplate})
+
+
+def _uses(environment: Any, source: str) -> _Uses | None:
+    """Return the filters and tests of a template that was compiled; None if it is not to be compiled ahead."""
+    tree = environment._parse(source, None, None)
+    if any(True for _ in tree.find_all((nodes.EvalContextModifier, nodes.ScopedEvalContextModifier))):
+        return None  # what it says about its own compilation may be computed
+    found: dict[tuple[str, str], str] = {}
+    for each in tree.find_all((nodes.Filter, nodes.Test)):
+        kind, table = ("filter", environment.filters) if isinstance(each, nodes.Filter) else ("test", environment.tests)
+        plugin = table.get(each.name)
+        if plugin is None:
+            return None
+        found[kind, each.name] = _passes(plugin)
+    return tuple((kind, name, passes) for (kind, name), passes in found.items())

@@ -1,0 +1,1 @@
+"""The fork server and the operator's end of it."""

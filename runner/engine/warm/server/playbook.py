@@ -1,0 +1,96 @@
+"""The playbook's process: everything that an interpreter has anew, then `ansible-playbook`'s own main function.
+
+Owns standard streams, `sys.argv`, names and keys that must not be the same in two processes, and the way out. What is
+Ansible's is made fresh by `refresh`. Imports Ansible: import it where `model` has loaded that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing.process
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ansible.cli.playbook import main
+
+from runner.engine.warm import messages, procfs
+from runner.engine.warm.messages import Load
+from runner.engine.warm.modules.interpreter import Interpreter
+from runner.engine.warm.patches import shortcuts
+from runner.engine.warm.patches.shortcuts import Made
+from runner.engine.warm.server import model, preload
+from runner.engine.warm.server.model import Model
+from runner.engine.warm.server.refresh import Refresh
+
+_NOT_FLUSHED = 120
+"""The exit code of an interpreter that could not write its last output."""
+
+
+def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Made:
+    """Make ready in the server what shortcuts need of it, for what runs use."""
+    encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
+    interpreter = Interpreter(loaded.module_path, encodings, partial(procfs.show, shown))
+    return shortcuts.prepare(wanted, interpreter)
+
+
+def run(refresh: Refresh, made: Made, arguments: list[str], without: frozenset[str], telling: int) -> int:
+    """Run `ansible-playbook` with these arguments and without some shortcuts; returns its exit code.
+
+    `telling` is the number of the socket that takes the data of events.
+    """
+    sys.argv = list(arguments)
+    sys.orig_argv = [sys.executable, *arguments]
+    sys.modules["__main__"].__file__ = arguments[0]
+    current: Any = multiprocessing.process.current_process()
+    current.authkey = os.urandom(32)
+    model.open_streams(refresh.model.streams)
+    os.write(1, refresh.model.said)
+    refresh.apply()
+    os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
+    templates = shortcuts.install(without, made, telling)
+    del os.environ[shortcuts.LEARNED]
+    before = frozenset(sys.modules)
+    code = _exit_code(main)
+    if found := preload.worth_loading(before):
+        messages.note(os.environ, {"plugins": found})
+    if templates.noted:
+        messages.note(os.environ, {"templates": list(templates.noted.values())})
+    return _finish(code)
+
+
+def _exit_code(program: Callable[[], object]) -> int:
+    """Do what an interpreter does with what its main module raises."""
+    try:
+        program()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        sys.excepthook(*sys.exc_info())
+    else:
+        return 0
+    return 1
+
+
+def _finish(code: int) -> int:
+    """End as an interpreter does: threads, then what was registered, then the streams."""
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
+    atexit._run_exitfuncs()  # noqa: SLF001 - as above
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        code = code or _NOT_FLUSHED
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    return code

@@ -1,0 +1,1 @@
+"""Kubernetes Events: recorder, series and bodies."""

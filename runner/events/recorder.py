@@ -1,0 +1,166 @@
+"""Events about the objects that we watch, for people who look with `kubectl describe` and `kubectl events`.
+
+Best effort: `tell` never waits, and an event that cannot be written stops nothing. They are of events.k8s.io/v1, and of
+the core group where only that is granted, which the API server's answer tells. What is told how often `event_series`
+decides. What was dropped is counted; a right that is missing is told once, with the rule to add.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Literal, Protocol, get_args
+from urllib.parse import quote
+
+from runner import log
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.events import bodies
+from runner.events.bodies import REPORTER, Occurrence, Seen
+from runner.events.series import Book, Series
+from runner.objects import Object
+
+Why = Literal["too many", "refused", "failed"]
+
+_WAITING = 1000
+"""Occurrences that wait while the API server is slow."""
+_REFUSED_FOR = 600.0
+"""Seconds in which a namespace that refuses events is not asked again."""
+_DEFAULT_NAMESPACE = "default"
+"""Where events about cluster-scoped objects are."""
+_MERGE = "application/merge-patch+json"
+_RULE = "{apiGroups: ['', events.k8s.io], resources: [events], verbs: [create, patch]}"
+
+_log = log.get(__name__)
+
+
+class Requests(Protocol):
+    """What events need of a client."""
+
+    async def request(self, method: str, path: str, *, body: object, content_type: str = ...) -> Object:
+        """Send one request and return what comes back."""
+        ...
+
+
+class Events:
+    """Tells events; `follow` writes them."""
+
+    def __init__(self, client: Requests, instance: str, clock: Callable[[], float]) -> None:
+        """`instance` names this process among replicas; `clock` counts seconds."""
+        self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(Why), 0))
+        """Events that nobody will read, by why."""
+        self._client = client
+        self._instance = instance or REPORTER
+        self._clock = clock
+        self._epoch = time.time() - clock()
+        self._book = Book(clock())
+        self._told: deque[Occurrence] = deque()
+        self._news = asyncio.Event()
+        self._core = False
+        self._refused_until: dict[str, float] = {}
+        self._no_series = False
+        self._is_warned = False
+        self._is_closing = False
+        self._last_name = 0
+
+    def tell(self, what: Occurrence) -> None:
+        """Take note of what happened; it is written soon."""
+        if len(self._told) >= _WAITING:
+            self.dropped["too many"] += 1
+            return
+        self._told.append(what)
+        self._news.set()
+
+    async def follow(self) -> None:
+        """Write what is told, until `close` was called and all that is due is written."""
+        while True:
+            self._news.clear()
+            await self._write_due()
+            if self._is_closing:
+                return
+            due = self._book.next()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(due - self._clock(), 0)):
+                    await self._news.wait()
+
+    async def close(self, following: asyncio.Task[None], grace: float) -> None:
+        """End the task that follows, once all that was told is written, or after so many seconds."""
+        self._is_closing = True
+        self._news.set()
+        await asyncio.wait([following], timeout=grace)
+        following.cancel()
+        (ended,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(ended, Exception):
+            _log.error("Events were not written any more", error=repr(ended))
+        if self.dropped.total():
+            _log.info("Events were dropped", **{why.replace(" ", "_"): count for why, count in self.dropped.items()})
+
+    async def _write_due(self) -> None:
+        while self._told or ((due := self._book.next()) is not None and due <= self._clock()):
+            while self._told:
+                if not self._book.take(self._told.popleft(), self._clock()):
+                    self.dropped["too many"] += 1
+            for series in self._book.due(self._clock()):
+                await self._write(series)
+
+    async def _write(self, series: Series) -> None:
+        namespace = series.what.regarding.key.namespace or _DEFAULT_NAMESPACE
+        if self._refused_until.get(namespace, 0) > self._clock():
+            self.dropped["refused"] += 1
+            return
+        try:
+            if series.object_name:
+                await self._repeat(series, namespace)
+            else:
+                await self._create(series, namespace)
+        except ForbiddenError as error:
+            self.dropped["refused"] += 1
+            self._refused_until[namespace] = self._clock() + _REFUSED_FOR
+            self._book.forget(series)
+            self._warn("Events are not written; what they say stands in the log", error)
+        except (ApiError, ApiUnavailableError) as error:
+            self.dropped["failed"] += 1
+            self._book.forget(series)
+            _log.debug("An event was not written", error=str(error), reason=series.what.reason)
+
+    async def _create(self, series: Series, namespace: str) -> None:
+        try:
+            await self._post(series, namespace, core=self._core)
+        except (ForbiddenError, NotFoundError):
+            await self._post(series, namespace, core=not self._core)
+            self._core = not self._core
+
+    async def _post(self, series: Series, namespace: str, *, core: bool) -> None:
+        self._last_name = max(self._last_name + 1, int((self._epoch + series.first) * 1e9))
+        name = bodies.name_of(series.what, self._last_name)
+        metadata = {"name": name, "namespace": namespace}
+        body = bodies.created(series.what, metadata, self._instance, self._seen(series), core=core)
+        await self._client.request("POST", _path(namespace, core=core), body=body)
+        series.object_name = name
+
+    async def _repeat(self, series: Series, namespace: str) -> None:
+        if self._no_series:
+            return
+        path = f"{_path(namespace, core=self._core)}/{quote(series.object_name, safe='')}"
+        body = bodies.repeated(self._seen(series), core=self._core)
+        try:
+            await self._client.request("PATCH", path, body=body, content_type=_MERGE)
+        except ForbiddenError as error:
+            self._no_series = True
+            self._warn("Events are not counted, since they cannot be patched", error)
+        except NotFoundError:
+            self._book.forget(series)  # the API server keeps events for an hour, as a rule
+
+    def _seen(self, series: Series) -> Seen:
+        return Seen(self._epoch + series.first, self._epoch + series.last, series.count)
+
+    def _warn(self, message: str, error: ForbiddenError) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning(message, error=str(error), rule=_RULE)
+
+
+def _path(namespace: str, *, core: bool) -> str:
+    return f"{'/api/v1' if core else '/apis/events.k8s.io/v1'}/namespaces/{quote(namespace, safe='')}/events"

@@ -1,0 +1,228 @@
+"""Credentials: found, loaded, and kept fresh.
+
+Owns the order in which they are looked for: the given kubeconfig; the files of `KUBECONFIG`; the pod's service account;
+`~/.kube/config`. The second to last is skipped when a context is asked for, since a service account has none.
+
+Promises: `headers()` is fresh enough to use at once; `refresh()` reads everything again, so that renewed certificates,
+authorities and tokens come into use without a restart. Must not import: the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from multidict import CIMultiDict
+
+from runner import log
+from runner.errors import ApiUnavailableError, ConfigError
+from runner.kube.credentials import kubeconfig, proxies, tls
+from runner.kube.credentials.exec_plugin import ExecPlugin
+from runner.kube.credentials.kubeconfig import KubeConfig
+from runner.kube.credentials.oidc import OidcLogin
+from runner.kube.credentials.tokens import Fixed, TokenFile, TokenSource
+
+_REFRESH_INTERVAL = 5.0
+_PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")
+"""Settings of a login provider that are secret."""
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of the process and its machine decides about credentials."""
+
+    environ: Mapping[str, str]
+    home: Path
+    service_account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+    @classmethod
+    def of_process(cls) -> Surroundings:
+        """Those of this process."""
+        return cls(dict(os.environ), Path.home())
+
+
+def pod_namespace(surroundings: Surroundings) -> str | None:
+    """The namespace of the pod that this process runs in; None outside of one."""
+    try:
+        return (surroundings.service_account / "namespace").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+class Credentials:
+    """How to reach one API server, and as whom."""
+
+    base_url: str
+    """The server's URL, perhaps with a path, without a slash at its end."""
+    ssl: ssl.SSLContext | None
+    """None for a server without TLS."""
+    server_hostname: str | None
+    """The name that the server's certificate must have, where it differs from the URL's."""
+    proxy: str | None
+    namespace: str
+    """Where a request without a namespace goes."""
+
+    def __init__(self, source: Callable[[], KubeConfig], environ: Mapping[str, str]) -> None:
+        self._source = source
+        self._environ = environ
+        self._refreshing = asyncio.Lock()
+        self._refreshed_at = float("-inf")
+        self._shown = ""
+        self._adopt(source())
+
+    def _adopt(self, config: KubeConfig) -> None:
+        self._config = config
+        self.base_url = str(config.cluster["server"]).rstrip("/")
+        self.ssl = tls.context(config.cluster, config.user, config.origin)
+        self.server_hostname = config.cluster.get("tls-server-name") or None
+        self.proxy = proxies.choose(config.cluster, self._environ)
+        self.namespace = config.namespace
+        self._token = _token_source(config, self._environ)
+
+    async def headers(self) -> CIMultiDict[str]:
+        """The headers that say who asks.
+
+        Raises ApiUnavailableError when they are not to be had now (a credential plugin failed, a login server is away).
+        """
+        headers: CIMultiDict[str] = CIMultiDict()
+        authorization = await self._token.authorization()
+        if authorization:
+            headers["Authorization"] = self._shown = authorization
+        if isinstance(self._token, ExecPlugin):
+            try:
+                self._use_plugin_certificate(self._token)
+            except ConfigError as error:
+                # Not the user's doing: the plugin's next answer may be better.
+                self._token.forget()
+                raise ApiUnavailableError(f"credential plugin: {error}") from error
+        _impersonate(self._config.user, headers)
+        return headers
+
+    async def refresh(self) -> None:
+        """Read everything again: the API server refused what we have, or we its certificate.
+
+        Many callers may find that at once, and a refusal may last: within a few seconds only the first has an effect.
+        """
+        async with self._refreshing:
+            if time.monotonic() - self._refreshed_at < _REFRESH_INTERVAL:
+                return
+            await self._reload()
+            self._refreshed_at = time.monotonic()
+
+    async def _reload(self) -> None:
+        self._token.forget()
+        try:
+            config = await asyncio.to_thread(self._source)
+            if config != self._config:
+                self._adopt(config)
+        except ConfigError as error:
+            # Perhaps somebody is writing the file just now; what we have may still be good.
+            _log.warning("Credentials cannot be read again; the old ones stay in use", error=str(error))
+
+    def secret_values(self) -> list[str]:
+        """What of these credentials must not be shown, as far as it is in use: nothing is renewed for it."""
+        user = self._config.user
+        provider = user.get("auth-provider") or {}
+        settings = provider.get("config") or {} if isinstance(provider, dict) else {}
+        values = [user.get("token"), user.get("password"), self._shown.partition(" ")[2]]
+        values += [settings.get(name) for name in _PROVIDED]
+        values.append(tls.decode(user, "client-key", self._config.origin).decode(errors="replace"))
+        return [str(value) for value in values if value]
+
+    def kubeconfig_text(self) -> str:
+        """A self-contained kubeconfig with these credentials, for child processes.
+
+        A login by OIDC is passed on as its present token: were a child to renew it, ours would end.
+        """
+        user = dict(self._config.user)
+        if isinstance(self._token, OidcLogin):
+            user.pop("auth-provider")
+            user["token"] = self._token.token
+        return replace(self._config, user=user).text()
+
+    def _use_plugin_certificate(self, plugin: ExecPlugin) -> None:
+        fresh = plugin.take_certificate()
+        if fresh is None:
+            return
+        made = tls.context(self._config.cluster, {}, self._config.origin)
+        if made is not None:
+            tls.add_client_certificate(made, *fresh, self._config.origin)
+            self.ssl = made
+
+
+async def load(path: str | None, context: str | None, surroundings: Surroundings | None = None) -> Credentials:
+    """Find and load credentials; ConfigError when there are none or they cannot be used."""
+    around = surroundings or Surroundings.of_process()
+    return await asyncio.to_thread(lambda: Credentials(_find(path, context, around), around.environ))
+
+
+def _find(path: str | None, context: str | None, around: Surroundings) -> Callable[[], KubeConfig]:
+    if path:
+        return lambda: kubeconfig.read([Path(path).expanduser()], context)
+    named = [Path(p).expanduser() for p in around.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
+    files = [file for file in named if file.exists()]
+    if files:
+        return lambda: kubeconfig.read(files, context)
+    if not context and around.environ.get("KUBERNETES_SERVICE_HOST") and (around.service_account / "token").exists():
+        return lambda: _in_cluster(around)
+    default = around.home / ".kube" / "config"
+    if default.exists():
+        return lambda: kubeconfig.read([default], context)
+    tried = [f"--kubeconfig (not given), KUBECONFIG ({', '.join(map(str, named)) or 'not set'})"]
+    tried += [f"the service account of a pod ({around.service_account})", str(default)]
+    raise ConfigError(f"no credentials for a cluster: tried {'; '.join(tried)}. Give --kubeconfig")
+
+
+def _in_cluster(around: Surroundings) -> KubeConfig:
+    """Read the pod's service account
+    (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api).
+    """  # noqa: D205 - the address is one word
+    host = around.environ["KUBERNETES_SERVICE_HOST"]
+    port = around.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    folder = around.service_account
+    try:
+        authority = (folder / "ca.crt").read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}; is the token mounted?") from error
+    space = folder / "namespace"
+    return KubeConfig(
+        cluster={
+            "server": f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            "certificate-authority-data": base64.b64encode(authority).decode(),
+        },
+        user={"tokenFile": str(folder / "token")},
+        namespace=space.read_text(encoding="utf-8").strip() if space.exists() else "default",
+        origin=str(folder),
+    )
+
+
+def _token_source(config: KubeConfig, environ: Mapping[str, str]) -> TokenSource:
+    user = config.user
+    if user.get("exec"):
+        return ExecPlugin(config, environ)
+    if user.get("auth-provider"):
+        return OidcLogin(config)
+    if user.get("tokenFile"):
+        return TokenFile(Path(user["tokenFile"]))
+    return Fixed(user)
+
+
+def _impersonate(user: Mapping[str, object], headers: CIMultiDict[str]) -> None:
+    """https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/."""
+    if user.get("as"):
+        headers["Impersonate-User"] = str(user["as"])
+    if user.get("as-uid"):
+        headers["Impersonate-Uid"] = str(user["as-uid"])
+    groups, extra = user.get("as-groups"), user.get("as-user-extra")
+    for group in groups if isinstance(groups, list) else []:
+        headers.add("Impersonate-Group", str(group))
+    for name, values in extra.items() if isinstance(extra, dict) else []:
+        for value in values:
+            headers.add(f"Impersonate-Extra-{name}", str(value))

@@ -1,0 +1,178 @@
+"""What is remembered of a dependent, and in what two of its states differ. Pure.
+
+A `State` holds digests, never content. Of an object that has woken its owner of late (a suspect) it holds one for each
+field, so that the next time the fields can be named. Annotations that were written together with the status (as the
+Deployment controller does with its revision) are status: `managedFields` tell
+(https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from runner.kube.object_diff import differing, fingerprint
+from runner.objects import GVK, ObjectKey, annotations_of, finalizers_of, is_deleting, metadata, uid_of
+from runner.ownership import references_of
+
+_DIGEST_SIZE = 8
+_GRACEFUL = {"foregroundDeletion", "orphan"}
+"""Finalizers of the garbage collector: it takes them off by itself."""
+_MOST_TOLD = 5
+
+
+class Target(NamedTuple):
+    """An owner that is to be told: its kind as it is watched, and its key."""
+
+    gvk: GVK
+    key: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is remembered of a dependent."""
+
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    generation: int | None
+    deleting: bool
+    held: bool
+    """Whether somebody's finalizer keeps it."""
+    labels: bytes
+    annotations: bytes
+    finalizers: bytes
+    owners: bytes
+    content: bytes | None
+    """All but metadata and status; None where only metadata was read."""
+    status: bytes | None
+    by: str
+    """The field manager that wrote last, status aside; empty where that is not known."""
+    targets: tuple[Target, ...]
+    fields: Mapping[str, bytes] | None = None
+    """A digest of each field, where they are to be told apart."""
+
+    @classmethod
+    def of(cls, obj: Mapping[str, Any], targets: tuple[Target, ...], *, whole: bool, suspect: bool = False) -> State:
+        """Condense an object; `whole` when it is more than its metadata, `suspect` when its fields matter."""
+        meta = metadata(obj)
+        finalizers = sorted(set(finalizers_of(obj)))
+        transient = _written_with_status(meta)
+        return cls(
+            uid=uid_of(obj),
+            version=str(meta.get("resourceVersion") or ""),
+            generation=meta.get("generation"),
+            deleting=is_deleting(obj),
+            held=bool(set(finalizers) - _GRACEFUL),
+            labels=_digest(meta.get("labels")),
+            annotations=_digest({k: v for k, v in annotations_of(obj).items() if k not in transient}),
+            finalizers=_digest(finalizers),
+            owners=_digest(references_of(obj)),
+            content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
+            status=_digest(obj.get("status")) if whole else None,
+            by=_last_manager(meta),
+            targets=targets,
+            fields=_fields(obj, meta, transient) if whole and suspect else None,
+        )
+
+    def traits(self, *, with_status: bool, generation_tells: bool) -> list[object] | None:
+        """What matters of it, as JSON; None where something of that is not known."""
+        tells = generation_tells and self.generation is not None
+        content = str(self.generation) if tells else self.content
+        status = self.status if with_status else b""
+        if content is None or status is None:
+            return None
+        digests = (self.labels, self.annotations, self.finalizers, self.owners, status)
+        spelt = content if isinstance(content, str) else content.hex()
+        return [self.uid, self.deleting, spelt, *(each.hex() for each in digests)]
+
+
+def difference(old: State, new: State, *, with_status: bool) -> str:
+    """Say what changed between two states; empty when it is nothing that matters."""
+    if old.uid != new.uid:
+        return "was made anew"
+    if new.deleting:
+        # What ends by itself is news when it has ended; what a finalizer keeps may need somebody.
+        return "is being deleted" if new.held and not old.deleting else ""
+    changed = _changed_parts(old, new, with_status=with_status)
+    return f"changed: {', '.join(changed)}" if changed else ""
+
+
+def _changed_parts(old: State, new: State, *, with_status: bool) -> list[str]:
+    changed = [name for name in ("labels", "annotations", "finalizers", "owners") if _differ(old, new, name)]
+    if old.content is not None and new.content is not None:
+        changed += ["content"] if old.content != new.content else []
+    elif old.generation != new.generation:
+        changed.append("spec")
+    elif new.generation is None and old.version != new.version:
+        changed.append("content, perhaps")
+    if with_status and old.status is not None and new.status is not None and old.status != new.status:
+        changed.append("status")
+    return changed
+
+
+def changed(old: State, new: State, *, with_status: bool) -> tuple[str, ...]:
+    """Name what changed of an object that went on: its fields, or what is known of them."""
+    if old.uid != new.uid or new.deleting:
+        return ()
+    if old.fields is None or new.fields is None:
+        return tuple(_changed_parts(old, new, with_status=with_status))
+    return tuple(path for path in differing(old.fields, new.fields) if with_status or not _is_status(path))
+
+
+def _is_status(path: str) -> bool:
+    return path == "status" or path.startswith(("status.", "status["))
+
+
+def sentence(what: str, fields: tuple[str, ...]) -> str:
+    """Put fields in place of the parts that they are of."""
+    if not fields:
+        return what
+    return f"changed: {', '.join(fields[:_MOST_TOLD])}" + (" and more" if len(fields) > _MOST_TOLD else "")
+
+
+def _differ(old: State, new: State, name: str) -> bool:
+    return bool(getattr(old, name) != getattr(new, name))
+
+
+def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
+    """The annotations that only writers of the status subresource manage."""
+    by_status: set[str] = set()
+    by_others: set[str] = set()
+    for entry in meta.get("managedFields") or ():
+        fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+        names = {name[2:] for name in fields.get("f:annotations") or () if name.startswith("f:")}
+        (by_status if entry.get("subresource") == "status" else by_others).update(names)
+    return by_status - by_others
+
+
+def _last_manager(meta: Mapping[str, Any]) -> str:
+    """Who wrote last; nobody can be named where two did in the same second, which is as fine as times are here."""
+    writes = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") != "status"]
+    last = max((str(entry.get("time") or "") for entry in writes), default="")
+    managers = {str(entry.get("manager") or "") for entry in writes if str(entry.get("time") or "") == last}
+    return sys.intern(managers.pop()) if len(managers) == 1 else ""
+
+
+def _fields(obj: Mapping[str, Any], meta: Mapping[str, Any], transient: set[str]) -> dict[str, bytes]:
+    """Digest each field that may matter to an owner."""
+    telling = {
+        "labels": meta.get("labels"),
+        "annotations": {name: value for name, value in annotations_of(obj).items() if name not in transient},
+        "finalizers": sorted(set(finalizers_of(obj))),
+        "ownerReferences": references_of(obj),
+    }
+    content = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind", "metadata"}}
+    return fingerprint({**content, "metadata": {name: value for name, value in telling.items() if value}})
+
+
+def _digest(value: object) -> bytes:
+    """Digest a JSON value; nothing at all, empty or absent, is empty."""
+    if not value:
+        return b""
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()

@@ -1,0 +1,1 @@
+"""Masking of known secret values in text."""

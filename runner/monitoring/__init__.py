@@ -1,0 +1,1 @@
+"""Metrics, health checks, probes, and access to them."""

@@ -1,0 +1,133 @@
+"""Content that is read as a whole: objects in requests and in answers.
+
+Owns: which media types can be read, and how large a content may be for that. What is larger, or of another type,
+streams on as it is. YAML is read as the API server reads it, and written as JSON, which is YAML too. Of protobuf only
+requests are read, and of these no more than whose they are.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import orjson
+import yaml
+
+from runner.errors import ConfigError
+from runner.objects import Object
+from runner.proxy.calls import Answer, Call, Whole
+from runner.proxy.http.connection import Body
+from runner.proxy.protobuf import owners
+from runner.yamlfile import tree
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+LARGEST_REQUEST = 4 << 20
+"""Bytes; the API server itself takes 3 MiB."""
+LARGEST_ANSWER = 8 << 20
+
+_OF_JSON = frozenset({JSON, MERGE, STRATEGIC})
+_OF_YAML = frozenset({YAML, APPLY})
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that JSON writes as they are and YAML takes for line breaks or refuses."""
+
+
+def media_type(value: bytes) -> str:
+    """The type without its parameters, JSON where there is none, as the API server has it."""
+    return value.partition(b";")[0].strip().lower().decode("latin-1") or JSON
+
+
+def is_readable(media: str) -> bool:
+    """Whether objects of this type can be read and written here."""
+    return media in _OF_JSON or media in _OF_YAML or media == PROTOBUF
+
+
+async def hold(call: Call) -> bytes | None:
+    """Take a request's whole content off the client; None, and nothing is lost, when it is too large."""
+    if isinstance(call.content, bytes):
+        return call.content
+    if call.head.length > LARGEST_REQUEST:
+        return None
+    if call.head.get(b"expect").lower() == b"100-continue":
+        call.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    data = await call.content.read_all(LARGEST_REQUEST)
+    if data is not None:
+        call.content = data
+    return data
+
+
+def parse(media: str, data: bytes) -> Object | None:
+    """Read an object; None when it is none: the API server says so better."""
+    if media == PROTOBUF:
+        return owners.read(data)
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        found = _parse_yaml(data) if media in _OF_YAML else None
+    return found if isinstance(found, dict) else None
+
+
+def dump(media: str, obj: Object, before: bytes) -> bytes:
+    """Write an object that was read from `before`, in the same type."""
+    if media == PROTOBUF:
+        return owners.add(before, obj)
+    data = orjson.dumps(obj)
+    if media in _OF_JSON:
+        return data
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
+
+
+async def observe(answer: Answer) -> Object | None:
+    """Read the object in an answer, which still goes to the client; None when it cannot be read."""
+    return parse(JSON, await json_in(answer))
+
+
+async def json_in(answer: Answer) -> bytes:
+    """Take the JSON in an answer, unpacked, which still goes to the client; nothing where there is none to be read."""
+    return (await whole(answer) or b"") if media_of(answer) == JSON else b""
+
+
+async def whole(answer: Answer) -> bytes | None:
+    """Take what is in an answer, unpacked, which still goes to the client; None, and nothing is lost, when it is too
+    large.
+    """  # noqa: D205 - one thought
+    content = answer.content
+    if isinstance(content, Body):
+        data = await content.read_all(LARGEST_ANSWER)
+        if data is None:
+            return None
+    else:
+        data = await content.read()
+    answer.content = Whole(data)
+    return _unpacked(_header(answer, b"content-encoding"), data)
+
+
+def media_of(answer: Answer) -> str:
+    """The type of what is in an answer."""
+    return media_type(_header(answer, b"content-type"))
+
+
+def _unpacked(encoding: bytes, data: bytes) -> bytes:
+    if encoding.lower() != b"gzip":
+        return data
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data, 4 * LARGEST_ANSWER)
+    except zlib.error:
+        return b""
+
+
+def _header(answer: Answer, name: bytes) -> bytes:
+    return next((value for key, value in answer.headers if key.lower() == name), b"")
+
+
+def _parse_yaml(data: bytes) -> object:
+    try:
+        node = yaml.compose(data.decode(), Loader=yaml.CSafeLoader)
+        return None if node is None else tree.plain(node)
+    except (yaml.YAMLError, ConfigError, ValueError):
+        return None

@@ -1,0 +1,223 @@
+"""Passes calls on to the API server, with the operator's credentials, and streams both contents.
+
+Owns: what goes on the wire to the API server, and which calls are sent a second time. That is only done where it
+cannot be seen: a call whose content we hold, refused for credentials that could be refreshed; and an idempotent call
+without content (RFC 9110, 9.2.2) on a kept connection that turns out closed.
+
+Promises: nothing that may change something is sent for a run whose object may be another replica's: that is asked when
+the bytes are handed to the socket, with nothing waited for in between. Content flows at the speed of the slower side;
+who goes takes the other side along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from multidict import CIMultiDict
+
+from runner.errors import ApiUnavailableError
+from runner.kube.credentials.auth import Credentials
+from runner.proxy.calls import Answer, Call, Whole, refusal
+from runner.proxy.http import messages
+from runner.proxy.http.connection import Body, BrokenError, MalformedError
+from runner.proxy.http.ends import ServerConnection
+from runner.proxy.http.messages import CHUNKED, Headers, ResponseHead
+from runner.proxy.http.upstream import Upstream
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_WITH_CONTENT = frozenset({"POST", "PUT", "PATCH"})
+_OURS = frozenset({b"host", b"content-length", b"via"})
+_HELD = _OURS | {b"expect"}
+_VIA = (b"Via", b"1.1 ansible-operator")
+_SWITCHING = 101
+_UNAUTHORIZED = 401
+_FIRST_FINAL = 200
+_IMPERSONATE = "impersonate-"
+_NOT_OURS = (
+    "this operator's Lease could not be renewed in time, so that another replica may be running this object now: "
+    "the run is ended, and nothing that it writes is let through"
+)
+
+
+class Forward:
+    """The end of every call's way."""
+
+    def __init__(self, credentials: Credentials, upstream: Upstream) -> None:
+        self._credentials = credentials
+        self._upstream = upstream
+
+    async def __call__(self, call: Call) -> Answer:
+        """Ask the API server. ApiUnavailableError when it gives no usable answer."""
+        login = await self._credentials.headers()
+        account = call.run.run.service_account
+        if problem := _clash(login, account, call.headers):
+            return refusal(403, problem)
+        login = _acting_as(account, login)
+        answer = await self._ask(call, login)
+        if answer.status == _UNAUTHORIZED and not isinstance(call.content, Body):
+            answer.finish()
+            await self._credentials.refresh()
+            answer = await self._ask(call, _acting_as(account, await self._credentials.headers()))
+        return answer
+
+    async def _ask(self, call: Call, login: CIMultiDict[str]) -> Answer:
+        for fresh in (False, True):
+            connection = await self._upstream.acquire(fresh=fresh)
+            if not _may_send(call):
+                self._upstream.release(connection)
+                return refusal(409, _NOT_OURS)
+            exchange = _Exchange(call, connection, self._upstream)
+            try:
+                return await exchange.run(self._render(call, login))
+            except (BrokenError, MalformedError) as error:
+                exchange.give_up()
+                exchange.blame_client()
+                if fresh or not _may_repeat(call, connection):
+                    raise ApiUnavailableError(f"{self._credentials.base_url}: {error}") from error
+            except BaseException:
+                exchange.give_up()
+                raise
+        raise AssertionError("unreachable: the second attempt returns or raises")
+
+    def _render(self, call: Call, login: Mapping[str, str]) -> bytes:
+        """The head, and the content if it is here already."""
+        server = urlsplit(self._credentials.base_url)
+        content, length = call.content, call.head.length
+        headers: Headers = [(b"Host", server.netloc.rpartition("@")[2].encode())]
+        headers += messages.end_to_end(call.headers, without=_OURS if isinstance(content, Body) else _HELD)
+        headers += [(name.encode(), value.encode()) for name, value in login.items()]
+        headers.append(_VIA)
+        if isinstance(content, bytes):
+            length = len(content)
+        if length == CHUNKED:
+            headers.append((b"Transfer-Encoding", b"chunked"))
+        elif length or call.head.method in _WITH_CONTENT:
+            headers.append((b"Content-Length", b"%d" % length))
+        if call.head.upgrade:
+            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", call.head.get(b"upgrade"))]
+        start = f"{call.head.method} {server.path}{call.head.target} HTTP/1.1"
+        head = messages.render(start.encode("latin-1"), headers)
+        return head + content if isinstance(content, bytes) else head
+
+
+class _Exchange:
+    """One call on one connection."""
+
+    def __init__(self, call: Call, connection: ServerConnection, upstream: Upstream) -> None:
+        self._call = call
+        self._connection = connection
+        self._upstream = upstream
+        self._pump: asyncio.Task[None] | None = None
+
+    async def run(self, request: bytes) -> Answer:
+        """Send the call and return the answer, its content still on the way."""
+        connection, content = self._connection, self._call.content
+        connection.expect(self._call.head.method)
+        connection.write(request)
+        if isinstance(content, Body):
+            self._pump = asyncio.create_task(_pump(self._call, content, connection))
+            self._pump.add_done_callback(_retrieve)
+        head, body = await connection.receive()
+        while head.status < _FIRST_FINAL and head.status != _SWITCHING:
+            self._pass_interim(head)
+            head, body = await connection.receive()
+        if head.status == _SWITCHING:
+            if not self._call.head.upgrade:
+                raise MalformedError("the API server changed the protocol without being asked")
+            return Answer(_SWITCHING, head.reason, head.headers, 0, Whole(b""), connection.close, connection)
+        headers = messages.end_to_end(head.headers)
+        return Answer(head.status, head.reason, headers, head.length, body, lambda: self._finish(head, body))
+
+    def give_up(self) -> None:
+        """Leave the connection as it is: nobody else can use it."""
+        if self._pump is not None:
+            self._pump.cancel()
+        self._connection.abort()
+
+    def blame_client(self) -> None:
+        """Raise what was wrong with the client's content, if that is what ended the exchange."""
+        pump = self._pump
+        if pump is not None and pump.done() and not pump.cancelled():
+            error = pump.exception()
+            if isinstance(error, MalformedError):
+                raise error
+
+    def _pass_interim(self, head: ResponseHead) -> None:
+        if self._call.head.version != "1.0":
+            start = b"HTTP/1.1 %d %b" % (head.status, head.reason)
+            self._call.client.write(messages.render(start, messages.end_to_end(head.headers)))
+
+    def _finish(self, head: ResponseHead, body: Body) -> None:
+        sent = self._pump is None or (self._pump.done() and not self._pump.cancelled() and not self._pump.exception())
+        if sent and body.ended and head.keep_alive:
+            body.take()
+            self._upstream.release(self._connection)
+        else:
+            self.give_up()
+
+
+async def _pump(call: Call, content: Body, connection: ServerConnection) -> None:
+    """Send content as it comes. MalformedError: the client's content is none, and the call came to nothing."""
+    chunked = call.head.length == CHUNKED
+    try:
+        while True:
+            piece = await content.read()
+            if not _may_send(call):
+                connection.abort()
+                return
+            if not piece:
+                break
+            connection.write(messages.chunk(piece) if chunked else piece)
+            await connection.drain()
+        if chunked:
+            connection.write(messages.chunk(b""))
+    except MalformedError:
+        connection.abort()
+        raise
+
+
+def _may_send(call: Call) -> bool:
+    """Whether a call changes nothing, or its run may change things. An upgrade is a way to do anything."""
+    return (call.head.method in _SAFE and not call.head.upgrade) or call.run.run.may_write()
+
+
+def _retrieve(pump: asyncio.Task[None]) -> None:
+    """What went wrong with sending shows in what is received; here it is only taken note of."""
+    if not pump.cancelled():
+        pump.exception()
+
+
+def _clash(login: CIMultiDict[str], account: str, headers: Headers) -> str:
+    """Say why a call cannot be made, since it would have to be made as two at once; empty when it can."""
+    is_ours = any(name.lower().startswith(_IMPERSONATE) for name in login)
+    is_theirs = any(name.lower().startswith(_IMPERSONATE.encode()) for name, _ in headers)
+    if account and is_ours:
+        return (
+            "the operator's credentials impersonate someone already, so its runs cannot be made as the watch's "
+            f"serviceAccount {account}: give the operator credentials without `as`"
+        )
+    if account and is_theirs:
+        return f"this run's calls are made as the watch's serviceAccount {account}: it cannot impersonate others"
+    if is_ours and is_theirs:
+        return "the operator impersonates someone already: runs cannot impersonate others through it"
+    return ""
+
+
+def _acting_as(account: str, login: CIMultiDict[str]) -> CIMultiDict[str]:
+    """Have the API server judge by a service account's rights. Its groups it adds itself, so that no right on them is
+    needed (https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/).
+    """  # noqa: D205 - two sentences belong together
+    if not account:
+        return login
+    acting = CIMultiDict(login)
+    acting["Impersonate-User"] = f"system:serviceaccount:{account.replace('/', ':')}"
+    return acting
+
+
+def _may_repeat(call: Call, connection: ServerConnection) -> bool:
+    return (
+        connection.is_reused and not connection.has_answered and call.head.method in _IDEMPOTENT and call.content == b""
+    )

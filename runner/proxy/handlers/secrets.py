@@ -1,0 +1,201 @@
+"""Learns what is secret from what passes: Secrets that a run reads or writes, tokens that are made for it, and what the
+run itself tells of arguments that Ansible does not log.
+
+Owns: which calls are looked into, and the path on which runs tell. Changes nothing of what passes.
+
+Promises: a value is known before the client has the answer that holds it, and before the API server has the request. An
+answer that cannot be read, or not as a whole, makes the run's output withheld; so do more values than can be kept. No
+value is logged. Must stand before every other handler: what is answered from memory is secret too.
+"""  # noqa: D205 - one list
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import orjson
+
+from runner import log
+from runner.engine.run_secrets import RunSecrets
+from runner.proxy.calls import Answer, Call, Content, Proceed, Whole, refusal
+from runner.proxy.handlers import content, secret_objects
+from runner.proxy.handlers.secret_objects import Found
+from runner.proxy.identity import RunIdentity
+from runner.proxy.protobuf import secrets
+from runner.proxy.request import RequestInfo
+
+TOLD = "/ansible-operator/no-log"
+"""Where a run posts the arguments of a task that Ansible does not log: `{"task": UUID, "values": [...]}`."""
+
+_JSON_PATCH = "application/json-patch+json"
+_YAML = frozenset({content.YAML, content.APPLY})
+_KNOWN = _YAML | {content.JSON, content.MERGE, content.STRATEGIC, content.PROTOBUF, _JSON_PATCH}
+_LARGE = 1 << 17
+"""Bytes from which on content is read in a thread."""
+_REDIRECT = 300
+_log = log.get(__name__)
+
+Read: TypeAlias = Callable[[Any], Iterator[Found]]
+"""Finds the values in what was parsed."""
+
+
+class Secrets:
+    """The handler."""
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        """Pass a call on, and learn from it."""
+        run = call.run.run
+        if call.info.path == TOLD:
+            return await _told(call, run)
+        is_token = _makes_token(call.info)
+        if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade:
+            return await proceed(call)
+        if not is_token:
+            await _learn_request(call, run)
+        answer = await proceed(call)
+        if answer.status >= _REDIRECT:
+            return answer
+        try:
+            read = secret_objects.of_token_request if is_token else secret_objects.of_secrets
+            await _learn_answer(call, answer, run, read)
+        except BaseException:
+            answer.finish()
+            raise
+        return answer
+
+
+def learn_object(known: RunSecrets, obj: Any) -> None:
+    """Learn from a Secret that a run is given."""
+    for values, names in secret_objects.of_secrets(obj):
+        known.learn(values, names)
+
+
+def _is_of_secrets(info: RequestInfo) -> bool:
+    return info.is_resource and info.resource == "secrets" and not info.group
+
+
+def _makes_token(info: RequestInfo) -> bool:
+    return info.is_resource and info.resource == "serviceaccounts" and info.subresource == "token" and not info.group
+
+
+async def _told(call: Call, run: RunIdentity) -> Answer:
+    """Take what a run tells. This is no call of the API: it is neither counted nor logged."""
+    data = await content.hold(call)
+    try:
+        told = orjson.loads(data or b"")
+        values = [value for value in told["values"] if isinstance(value, str)]
+        task = str(told["task"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return refusal(400, "what a run tells here is an object with `task` and `values`")
+    run.secrets.learn(values)
+    run.secrets.clear(task)
+    _tell_if_exhausted(run)
+    call.run.connections.discard(call.client)
+    call.session = None
+    body = b"{}"
+    headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body))]
+    return Answer(200, b"", headers, len(body), Whole(body))
+
+
+async def _learn_request(call: Call, run: RunIdentity) -> None:
+    data = await content.hold(call)
+    if not data:
+        return  # nothing, or more than the API server takes
+    media = content.media_type(call.head.get(b"content-type"))
+    read = secret_objects.of_json_patch if media == _JSON_PATCH else secret_objects.of_secrets
+    if not await _learn(run, media, data, read) and media not in _KNOWN:
+        run.secrets.exhaust()  # what is wrong in a format that we know, the API server refuses
+    _tell_if_exhausted(run)
+
+
+async def _learn_answer(call: Call, answer: Answer, run: RunIdentity, read: Read) -> None:
+    media = content.media_of(answer)
+    if call.info.verb == "watch":
+        answer.content = _Watched(answer.content, run, media)
+        return
+    data = await content.whole(answer)
+    if data is None or (data and not await _learn(run, media, data, read)):
+        run.secrets.exhaust()
+    _tell_if_exhausted(run)
+
+
+async def _learn(run: RunIdentity, media: str, data: bytes, read: Read) -> bool:
+    """Learn from content; whether it could be read."""
+
+    def learn() -> bool:
+        try:
+            for values, names in read(_parse(media, data)):
+                run.secrets.learn(values, names)
+        except ValueError:
+            return False
+        return True
+
+    return await asyncio.to_thread(learn) if len(data) > _LARGE else learn()
+
+
+def _tell_if_exhausted(run: RunIdentity) -> None:
+    if run.secrets.is_exhausted_first():
+        _log.warning(
+            "A run read more Secrets than can be masked, or in a form that cannot be read: its output is withheld",
+            job=run.ident,
+            gvk=str(run.owner.gvk),
+            **run.owner.key._asdict(),
+        )
+
+
+def _parse(media: str, data: bytes) -> Any:
+    """Read content; ValueError when it cannot be read."""
+    if media == content.PROTOBUF:
+        return secrets.read(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        found = content.parse(content.YAML, data) if media in _YAML else None
+        if found is None:
+            raise
+        return found
+
+
+class _Watched:
+    """The content of a watch, which is learned from as it passes."""
+
+    def __init__(self, inner: Content, run: RunIdentity, media: str) -> None:
+        self._inner = inner
+        self._run = run
+        self._is_binary = media == content.PROTOBUF
+        self._rest = b""
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it has arrived."""
+        return self._inner.ended
+
+    def take(self) -> bytes:
+        """Return what is there, perhaps nothing."""
+        return self._learned(self._inner.take())
+
+    async def read(self) -> bytes:
+        """Return what is there, waiting for some of it."""
+        return self._learned(await self._inner.read())
+
+    def _learned(self, data: bytes) -> bytes:
+        if self._run.secrets.is_exhausted:
+            self._rest = b""
+            return data
+        try:
+            for event in self._events(self._rest + data):
+                learn_object(self._run.secrets, event)
+        except ValueError:
+            self._run.secrets.exhaust()
+        if len(self._rest) > content.LARGEST_ANSWER:
+            self._run.secrets.exhaust()
+        _tell_if_exhausted(self._run)
+        return data
+
+    def _events(self, stream: bytes) -> list[Any]:
+        if self._is_binary:
+            found, self._rest = secrets.split(stream)
+            return found
+        *lines, self._rest = stream.split(b"\n")
+        return [orjson.loads(line) for line in lines if line.strip()]

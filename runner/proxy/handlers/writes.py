@@ -1,0 +1,197 @@
+"""What a run writes becomes its owner's, and is told.
+
+Owns: which calls are looked into. Creates, updates and server-side applies get the owner by the rules of `owners`,
+merge patches where they ask for an object's adoption, and lose it where they ask for its release; answers to writes,
+and to reads that may be the first since a restart, are told to the witness before the client has them.
+
+Promises: a call that is not looked into, or cannot be (CBOR, content that is too large), passes as it is, with one
+warning where an owner would have been due. A write that was sent is told even when its client has gone meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from runner import log
+from runner.errors import ApiError, NotFoundError
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey
+from runner.ownership import Owner
+from runner.proxy.calls import Answer, Call, Proceed
+from runner.proxy.handlers import content, owners
+from runner.proxy.handlers.owners import Ownership
+from runner.proxy.handlers.served import Served
+from runner.proxy.identity import RunIdentity
+
+_AFTERWARDS = 30.0
+"""Seconds that a write may take whose client has gone."""
+_REDIRECT = 300
+_MERGES = frozenset({content.MERGE, content.STRATEGIC})
+_log = log.get(__name__)
+
+
+class Witness(Protocol):
+    """Who is told what runs write and read. Objects are as the API server answered."""
+
+    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+        """Whether an object of this kind that the owner's run reads is of interest."""
+        ...
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """An object was read."""
+        ...
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """An object or a subresource of it was created, updated or patched."""
+        ...
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """An object was deleted; `answer` is the object, or a Status about it."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads objects with the operator's own rights."""
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        """Read one object; NotFoundError when there is none."""
+        ...
+
+
+class Writes:
+    """The handler."""
+
+    def __init__(self, served: Served, reader: Reader, witness: Witness) -> None:
+        self._served = served
+        self._reader = reader
+        self._witness = witness
+        self._warned: set[str] = set()
+        self._unattended: set[asyncio.Task[Answer]] = set()
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        """Answer a call."""
+        run, info = call.run.run, call.info
+        if not run.inject or not info.is_resource or call.head.upgrade:
+            return await proceed(call)
+        if info.verb == "get" and info.name and not info.subresource:
+            return await self._get(call, proceed, run)
+        if not _is_write(call):
+            return await proceed(call)
+        resource = await self._find(call)
+        if resource is None:
+            return await proceed(call)
+        if info.verb in {"create", "update", "patch"} and not info.subresource:
+            await self._own(call, run, resource)
+        writing = asyncio.create_task(self._write(call, proceed, run, resource))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._let_end(writing)
+            raise
+
+    async def _get(self, call: Call, proceed: Proceed, run: RunIdentity) -> Answer:
+        resource = await self._find(call) if run.watch_dependents else None
+        answer = await proceed(call)
+        if resource is not None and answer.status < _REDIRECT and self._witness.wants(run.owner, resource):
+            obj = await _observed(answer)
+            if obj is not None:
+                self._witness.read(run.owner, resource, obj)
+        return answer
+
+    async def _write(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:
+        answer = await proceed(call)
+        if not run.watch_dependents or answer.status >= _REDIRECT or call.info.is_dry_run:
+            return answer
+        obj = await _observed(answer)
+        if obj is not None:
+            tell = self._witness.deleted if call.info.verb.startswith("delete") else self._witness.wrote
+            items = obj.get("items") if str(obj.get("kind", "")).endswith("List") else None
+            for each in items if isinstance(items, list) else [obj]:
+                tell(run.owner, resource, each)
+        return answer
+
+    def _let_end(self, writing: asyncio.Task[Answer]) -> None:
+        """Let a write end whose client has gone: whether it took place, the API server knows."""
+
+        def ended(task: asyncio.Task[Answer]) -> None:
+            self._unattended.discard(task)
+            if not task.cancelled() and task.exception() is None:
+                task.result().finish()
+
+        self._unattended.add(writing)
+        asyncio.get_running_loop().call_later(_AFTERWARDS, writing.cancel)
+        writing.add_done_callback(ended)
+
+    async def _find(self, call: Call) -> ApiResource | None:
+        try:
+            return await self._served.find(call.info)
+        except ApiError as error:
+            self._warn(call, "What kind this is cannot be found; it is passed on as it is", error=str(error))
+            return None
+
+    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> None:
+        """Put the owner into what is written."""
+        media = content.media_type(call.head.get(b"content-type"))
+        if call.info.verb == "patch" and media not in _MERGES and media != content.APPLY:
+            return
+        data = await content.hold(call) if content.is_readable(media) else None
+        if data is None:
+            self._warn(
+                call,
+                "This gets no owner: only JSON, YAML and protobuf of some MiB can be given one; own it in the role",
+                media=media,
+            )
+            return
+        obj = content.parse(media, data)
+        if obj is None or (media in _MERGES and not (owners.wants_adoption(obj) or owners.wants_release(obj))):
+            return
+        owned = await self._decide(call, run, resource, obj, media)
+        if owned is not None and owned.obj is not obj:
+            call.content = content.dump(media, owned.obj, data)
+
+    async def _decide(
+        self, call: Call, run: RunIdentity, resource: ApiResource, obj: Object, media: str
+    ) -> Ownership | None:
+        info = call.info
+        current = None
+        if info.name:
+            key = ObjectKey(info.namespace if resource.namespaced else "", info.name)
+            try:
+                current = await self._reader.get(resource, key)
+            except NotFoundError:
+                current = None
+            except ApiError as error:
+                self._warn(call, "Whose this is cannot be read; it is passed on as it is", error=str(error))
+                return None
+        if media in _MERGES:
+            if current is None:
+                return None
+            if owners.wants_release(obj):
+                return owners.give_up(obj, run.owner, current, strategic=media == content.STRATEGIC)
+            return owners.adopt(obj, run.owner, resource, info.namespace, current)
+        replaces = info.verb == "update"
+        return owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
+
+    def _warn(self, call: Call, message: str, **fields: str) -> None:
+        """Say something once per resource."""
+        resource = call.info.qualified
+        if resource not in self._warned:
+            self._warned.add(resource)
+            _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
+
+
+def _is_write(call: Call) -> bool:
+    info = call.info
+    if info.subresource:
+        # Other subresources are actions (binding, eviction, token): what they answer is no object of this path.
+        return info.verb in {"update", "patch"}
+    return info.verb in {"create", "update", "patch", "delete", "deletecollection"}
+
+
+async def _observed(answer: Answer) -> Object | None:
+    try:
+        return await content.observe(answer)
+    except BaseException:
+        answer.finish()
+        raise

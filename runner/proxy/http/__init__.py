@@ -1,0 +1,1 @@
+"""HTTP of the proxy: connections, messages, TLS, upstream."""

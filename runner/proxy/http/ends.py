@@ -1,0 +1,137 @@
+"""The two ends of the proxy: connections of clients, and connections to the API server.
+
+Owns what only one direction knows: which requests are refused for their form (RFC 9112, 3.2 and 6), and where a
+response ends whose request the parser has not seen. Must not import: what the messages are about.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import cast
+
+import httptools
+
+from runner.proxy.http import messages
+from runner.proxy.http.connection import Connection, MalformedError
+from runner.proxy.http.messages import UNTIL_CLOSE, RequestHead, ResponseHead
+
+_FIRST_FINAL = 200
+_SWITCHING = 101
+
+
+class ClientConnection(Connection[RequestHead]):
+    """A client's end: requests come, responses go."""
+
+    def __init__(self) -> None:
+        self._url = b""
+        super().__init__()
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        return httptools.HttpRequestParser(self)
+
+    def on_url(self, piece: bytes) -> None:
+        """Collect the target."""
+        self._url += piece
+        self._size += len(piece)
+
+    def _head(self) -> RequestHead:
+        parser = cast("httptools.HttpRequestParser", self._parser)
+        target, self._url = self._url, b""
+        headers = self._headers
+        version = parser.get_http_version()
+        _check_request(version, headers)
+        length = messages.request_length(headers)
+        if length and parser.should_upgrade():
+            raise MalformedError("a request to upgrade the connection cannot have content")
+        return RequestHead(
+            method=parser.get_method().decode("ascii"),
+            target=_path_of(target),
+            headers=headers,
+            version=version,
+            length=length,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            upgrade=messages.wanted_upgrade(headers) if parser.should_upgrade() else b"",
+        )
+
+
+class ServerConnection(Connection[ResponseHead]):
+    """An end at the API server: requests go, responses come."""
+
+    def __init__(self) -> None:
+        self._reason = b""
+        self._answers_head = False
+        self.tls: ssl.SSLContext | None = None
+        """The context that it was made with."""
+        self.is_reused = False
+        self.has_answered = False
+        """Whether anything of the present response has come."""
+        super().__init__()
+
+    def _new_parser(self) -> httptools.HttpResponseParser:
+        return httptools.HttpResponseParser(self)
+
+    def expect(self, method: str) -> None:
+        """Say what is asked next: the response to HEAD, or a good one to CONNECT, has no content."""
+        self._answers_head = method in {"HEAD", "CONNECT"}
+        self.has_answered = False
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, or pass on."""
+        self.has_answered = True
+        super().data_received(data)
+
+    def on_status(self, piece: bytes) -> None:
+        """Collect the reason."""
+        self._reason += piece
+
+    def _head(self) -> ResponseHead:
+        parser = cast("httptools.HttpResponseParser", self._parser)
+        reason, self._reason = self._reason, b""
+        status = parser.get_status_code()
+        return ResponseHead(
+            status=status,
+            reason=reason,
+            headers=self._headers,
+            length=messages.response_length(self._headers, status, to_head=self._answers_head),
+            keep_alive=parser.should_keep_alive(),
+        )
+
+    def on_headers_complete(self) -> None:
+        """Make a message; one without content ends here, whatever its headers say."""
+        super().on_headers_complete()
+        head, body, _ = self._messages[-1]
+        self._ends_with_connection = head.length == UNTIL_CLOSE
+        if self._answers_head and head.status >= _FIRST_FINAL:
+            body.ended = True
+            self._body = None
+            # The parser would wait for content. What comes behind a response to HEAD was never asked for.
+            self._parser_is_spent = True
+
+    def _parse(self, data: bytes) -> None:
+        self._parser_is_spent = False
+        super()._parse(data)
+        if self._parser_is_spent and self._parser is not None:
+            self._parser = self._new_parser()
+
+
+def _check_request(version: str, headers: messages.Headers) -> None:
+    """Refuse what may be understood in two ways, where the parser does not."""
+    if version not in {"1.0", "1.1"}:
+        raise MalformedError("the version must be HTTP/1.0 or HTTP/1.1")
+    hosts = sum(name.lower() == b"host" for name, _ in headers)
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise MalformedError("a request needs exactly one Host")
+    coding = messages.get(headers, b"transfer-encoding")
+    if coding and (coding.lower() != b"chunked" or version != "1.1"):
+        raise MalformedError("the only Transfer-Encoding is chunked, of HTTP/1.1")
+
+
+def _path_of(target: bytes) -> str:
+    """The path and query of a target in origin or absolute form (RFC 9112, 3.2)."""
+    text = target.decode("latin-1")
+    if text[:7].lower() == "http://":
+        slash = text.find("/", 7)
+        text = text[slash:] if slash > 0 else "/"
+    if not text.startswith("/") or "#" in text:
+        raise MalformedError("the request's target must be a path")
+    return text

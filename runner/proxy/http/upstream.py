@@ -1,0 +1,149 @@
+"""Connections to the API server: made, kept for the next call, and dropped.
+
+Owns: addresses, TLS, the way through an HTTP proxy, and which connections stand idle. Connections are HTTP/1.1 and
+carry one call at a time; watches and sessions hold one each, so their number has no bound but the clients'.
+
+Promises: a connection that is handed out was quiet until then, and was made with the credentials of now; whatever
+keeps one from being made is an ApiUnavailableError. Must not import: what calls are about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import aiohappyeyeballs
+
+from runner.errors import ApiUnavailableError
+from runner.kube import sockets
+from runner.kube.credentials.auth import Credentials
+from runner.proxy.http.connection import BrokenError, MalformedError
+from runner.proxy.http.ends import ServerConnection
+from runner.proxy.http.tls import TlsClient
+
+_CONNECT = 10.0
+_IDLE = 30.0
+"""Seconds that an unused connection is kept. The API server keeps its end for longer."""
+_MOST_IDLE = 32
+_OK = 200
+_REDIRECT = 300
+
+
+class Upstream:
+    """The API server's end."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._idle: list[tuple[float, ServerConnection]] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def acquire(self, *, fresh: bool) -> ServerConnection:
+        """Return a connection for one call; a `fresh` one was not used before."""
+        while self._idle and not fresh:
+            _, connection = self._idle.pop()
+            connection.call_when_lost(None)
+            if connection.is_quiet and connection.tls is self._credentials.ssl:
+                connection.is_reused = True
+                return connection
+            connection.abort()
+        return await self._dial()
+
+    def release(self, connection: ServerConnection) -> None:
+        """Keep a connection for the next call."""
+        if self._is_closed or not connection.is_quiet or len(self._idle) >= _MOST_IDLE:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        entry = (loop.time(), connection)
+        self._idle.append(entry)
+        connection.call_when_lost(lambda: self._drop(entry))
+        if self._sweep is None:
+            self._sweep = loop.call_later(_IDLE, self._drop_old)
+
+    def close(self) -> None:
+        """Close what is idle, and what becomes so: a write may end after the proxy, since its client did not wait."""
+        self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for _, connection in list(self._idle):
+            connection.abort()
+        self._idle.clear()
+
+    def _drop(self, entry: tuple[float, ServerConnection]) -> None:
+        if entry in self._idle:
+            self._idle.remove(entry)
+
+    def _drop_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        old = [entry for entry in self._idle if entry[0] <= loop.time() - _IDLE]
+        for entry in old:
+            self._idle.remove(entry)
+            entry[1].abort()
+        self._sweep = loop.call_later(_IDLE, self._drop_old) if self._idle else None
+
+    async def _dial(self) -> ServerConnection:
+        credentials = self._credentials
+        server = urlsplit(credentials.base_url)
+        try:
+            async with asyncio.timeout(_CONNECT):
+                if credentials.proxy:
+                    return await self._dial_through(urlsplit(credentials.proxy), server)
+                return await _connect(server, credentials.ssl, credentials.server_hostname)
+        except ssl.SSLCertVerificationError as error:
+            # The server's authority may have been renewed; the next try finds out.
+            await credentials.refresh()
+            raise ApiUnavailableError(f"{credentials.base_url}: {error}") from error
+        except TimeoutError as error:
+            raise ApiUnavailableError(f"{credentials.base_url}: no connection within {_CONNECT:g} s") from error
+        except (OSError, BrokenError, MalformedError) as error:
+            raise ApiUnavailableError(f"{credentials.base_url}: {error}") from error
+
+    async def _dial_through(self, proxy: SplitResult, server: SplitResult) -> ServerConnection:
+        """Connect through an HTTP proxy by CONNECT (RFC 9110, 9.3.6), whatever the server's scheme."""
+        credentials = self._credentials
+        context = ssl.create_default_context() if proxy.scheme == "https" else None
+        connection = await _connect(proxy, context, None)
+        authority = f"{server.hostname}:{_port(server)}"
+        lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+        if proxy.username:
+            login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}")
+        connection.expect("CONNECT")
+        connection.write("\r\n".join([*lines, "", ""]).encode())
+        head, _ = await connection.receive()
+        if not _OK <= head.status < _REDIRECT:
+            connection.abort()
+            raise BrokenError(f"the proxy {proxy.hostname} refuses to connect to {authority}: {head.status}")
+        if credentials.ssl is not None:
+            await connection.start_tls(credentials.ssl, credentials.server_hostname or server.hostname or "")
+        connection.tls = credentials.ssl
+        return connection
+
+
+async def _connect(server: SplitResult, context: ssl.SSLContext | None, name: str | None) -> ServerConnection:
+    loop = asyncio.get_running_loop()
+    host = server.hostname or ""
+    infos = await loop.getaddrinfo(host, _port(server), type=socket.SOCK_STREAM)
+    sock = await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=0.25, socket_factory=sockets.make)
+    connection = ServerConnection()
+    if context is None:
+        await loop.create_connection(lambda: connection, sock=sock)
+        return connection
+    wrapped = TlsClient(connection, context, name or host)
+    transport, _ = await loop.create_connection(lambda: wrapped, sock=sock)
+    try:
+        await wrapped.handshake
+    except BaseException:
+        transport.abort()
+        raise
+    connection.tls = context
+    return connection
+
+
+def _port(server: SplitResult) -> int:
+    return server.port or (443 if server.scheme == "https" else 80)

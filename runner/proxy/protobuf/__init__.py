@@ -1,0 +1,1 @@
+"""Objects in the protobuf encoding of the Kubernetes API."""

@@ -1,0 +1,111 @@
+r"""Owners in the API's protobuf: Go programs write the API server's own kinds in it.
+
+A content is `k8s\0` and a message `Unknown` of type and raw object; in each kind's message the metadata are field 1.
+What is added is appended: a message that stands there twice is read as both merged (Protocol Buffers' "Last One Wins").
+Sources: `generated.proto` of k8s.io/apimachinery in pkg/runtime and pkg/apis/meta/v1, and
+https://protobuf.dev/programming-guides/encoding/. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runner.objects import Object, annotations_of
+from runner.ownership import references_of
+from runner.proxy.protobuf.wire import fields, flag, message, octets, string, text
+
+_MAGIC = b"k8s\0"
+_TYPE_META, _RAW, _ENCODING = 1, 2, 3
+_API_VERSION, _KIND = 1, 2
+_METADATA = 1
+_TEXTS = {1: "name", 2: "generateName", 3: "namespace"}
+_ANNOTATIONS, _REFERENCES = 12, 13
+_REFERENCE_TEXTS = {1: "kind", 3: "name", 4: "uid", 5: "apiVersion"}
+_REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
+
+
+def read(data: bytes) -> Object | None:
+    """Read an object's type, name and owners; None where this is no object."""
+    try:
+        return _read(data)
+    except ValueError:
+        return None
+
+
+def add(data: bytes, obj: Object) -> bytes:
+    """Add the references and annotations of `obj` that an object lacks. `data` is one that `read` has read."""
+    found = _read(data)
+    names = {reference.get("uid") for reference in references_of(found)}
+    theirs = annotations_of(found)
+    more = b"".join(
+        message(_REFERENCES, _reference(reference))
+        for reference in references_of(obj)
+        if reference.get("uid") not in names
+    ) + b"".join(
+        message(_ANNOTATIONS, text(1, name) + text(2, value))
+        for name, value in annotations_of(obj).items()
+        if theirs.get(name) != value
+    )
+    if not more:
+        return data
+    unknown = _unknown(data)
+    return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
+
+
+def _enclosed(unknown: Mapping[int, bytes]) -> bytes:
+    return _MAGIC + b"".join(message(number, value) for number, value in unknown.items())
+
+
+def _unknown(data: bytes) -> dict[int, bytes]:
+    """The fields around the object. What is not written as every client writes it is left to the API server."""
+    found = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
+    if _enclosed(found) != data or found.get(_ENCODING):
+        raise ValueError("this is not the API's protobuf, or not in its usual form")
+    return found
+
+
+def _read(data: bytes) -> Object:
+    unknown = _unknown(data)
+    kind = dict(fields(unknown.get(_TYPE_META, b"")))
+    found: Object = {}
+    annotations: dict[str, str] = {}
+    references: list[Object] = []
+    for number, value in fields(unknown.get(_RAW, b"")):
+        if number == _METADATA:
+            _read_metadata(octets(value), found, annotations, references)
+    if annotations:
+        found["annotations"] = annotations
+    if references:
+        found["ownerReferences"] = references
+    return {"apiVersion": string(kind.get(_API_VERSION)), "kind": string(kind.get(_KIND)), "metadata": found}
+
+
+def _read_metadata(data: bytes, found: Object, annotations: dict[str, str], references: list[Object]) -> None:
+    for number, value in fields(data):
+        if number in _TEXTS:
+            found[_TEXTS[number]] = string(value)
+        elif number == _ANNOTATIONS:
+            entry = dict(fields(octets(value)))
+            annotations[string(entry.get(1))] = string(entry.get(2))
+        elif number == _REFERENCES:
+            references.append(_read_reference(octets(value)))
+
+
+def _read_reference(data: bytes) -> Object:
+    found: Object = {}
+    for number, value in fields(data):
+        if number in _REFERENCE_TEXTS:
+            found[_REFERENCE_TEXTS[number]] = string(value)
+        elif number in _REFERENCE_FLAGS:
+            found[_REFERENCE_FLAGS[number]] = bool(value)
+    return found
+
+
+def _reference(reference: Mapping[str, object]) -> bytes:
+    texts = [text(number, str(reference.get(name, ""))) for number, name in _REFERENCE_TEXTS.items()]
+    flags = [
+        flag(number, reference[name] is True)
+        for number, name in _REFERENCE_FLAGS.items()
+        if reference.get(name) is not None
+    ]
+    return b"".join(texts + flags)

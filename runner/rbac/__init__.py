@@ -1,0 +1,1 @@
+"""Required rights: checked at start, recorded as Roles."""

@@ -1,0 +1,79 @@
+"""Asks the API server at start whether the operator may do what it will have to, and says what it may not.
+
+Owns: the questions (SelfSubjectAccessReviews, which every account may make) and one warning for each resource, with the
+verbs that are missing and the rule to add. Nothing waits for it and nothing is refused for it: what a right is missing
+for fails by itself, and works as soon as the right is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from runner import log
+from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
+from runner.kube import forbidden
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource, Discovery
+from runner.objects import GVK
+from runner.rbac.rights import Right
+
+_AT_ONCE = 4
+_AGAIN = 5.0
+"""Seconds before a kind that is not served yet, or a server that is away, is asked about again."""
+_WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_log = log.get(__name__)
+
+
+class RightsCheck:
+    """What is asked about. `needs` tells a kind's rights once it is known how it is served; `learn` is told of all."""
+
+    def __init__(self, client: Client, discovery: Discovery, learn: Callable[[Iterable[Right]], None]) -> None:
+        self._client = client
+        self._discovery = discovery
+        self._learn = learn
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def kind(self, gvk: GVK, needs: Callable[[ApiResource], set[Right]]) -> None:
+        """Check a kind, as soon as it is served."""
+        while True:
+            try:
+                resource = await self._discovery.find(gvk)
+            except (KindNotFoundError, ApiError, ApiUnavailableError):
+                await asyncio.sleep(_AGAIN)
+                continue
+            await self.check(needs(resource))
+            return
+
+    async def check(self, needed: set[Right]) -> None:
+        """Check rights, and say of each resource what is missing."""
+        self._learn(needed)
+        while True:
+            try:
+                found = await asyncio.gather(*(self._lacks(right) for right in sorted(needed)))
+                missing = [right for right, lacks in zip(sorted(needed), found, strict=True) if lacks]
+                user = await self._user() if missing else ""
+            except ApiUnavailableError:
+                await asyncio.sleep(_AGAIN)
+                continue
+            except ApiError as error:
+                _log.debug("The API server does not say which rights the operator has", error=str(error))
+                return
+            break
+        for sentence in forbidden.sentences(right.missing(user) for right in missing):
+            _log.warning("The operator lacks a right that it needs", problem=sentence)
+
+    async def _lacks(self, right: Right) -> bool:
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": right.asked()}
+        async with self._turns:
+            answer = await self._client.request("POST", _MAY, body=body)
+        return not (answer.get("status") or {}).get("allowed")
+
+    async def _user(self) -> str:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = await self._client.request("POST", _WHO, body=body)
+        except ApiError:
+            return "the operator"
+        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "the operator")

@@ -1,0 +1,74 @@
+"""What the operator may do and what it needs: checked at start, recorded where that is asked for.
+
+Owns: which rights there are to ask about, put together from settings and watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from runner.config.settings import Settings
+from runner.controller import run_access
+from runner.kube.client import Client, Noted
+from runner.kube.credentials import auth
+from runner.kube.discovery import ApiResource, Discovery
+from runner.proxy.calls import Handler
+from runner.rbac import rights
+from runner.rbac.check import RightsCheck
+from runner.rbac.record import RightsRecord
+from runner.rbac.rights import Right
+from runner.watches.watch import Watch
+
+
+class Privileges:
+    """Check and record of one operator."""
+
+    def __init__(self, settings: Settings, watches: Sequence[Watch]) -> None:
+        """A ConfigError says why there can be no record."""
+        self._settings = settings
+        self._watches = watches
+        path = settings.record_rbac
+        self._record = RightsRecord(path, everywhere=not settings.namespaces) if path else None
+
+    @property
+    def noted(self) -> Noted | None:
+        """Who is to be told of the operator's own calls."""
+        return self._record.noted if self._record else None
+
+    def handlers(self) -> list[Handler]:
+        """Who is to stand first on the way of runs' calls."""
+        return [self._record] if self._record else []
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        if self._record:
+            self._record.write()
+
+    async def follow(self, client: Client, discovery: Discovery) -> None:
+        """Check everything once, and record for ever."""
+        check = RightsCheck(client, discovery, self._learn)
+        async with asyncio.TaskGroup() as group:
+            for watch in self._watches:
+                account = run_access.account(watch.service_account, client.credentials.namespace)
+                group.create_task(check.kind(watch.gvk, partial(self._of_watch, watch, account)))
+            group.create_task(check.check(self._of_settings()))
+            if self._record:
+                group.create_task(self._record.follow())
+            await asyncio.Event().wait()
+
+    def _of_watch(self, watch: Watch, account: str, resource: ApiResource) -> set[Right]:
+        return rights.of_watch(watch, resource, self._settings.namespaces, account)
+
+    def _of_settings(self) -> set[Right]:
+        settings = self._settings
+        found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
+        if settings.leader_elect or settings.shards > 1:
+            space = settings.leader_election_namespace or auth.pod_namespace(auth.Surroundings.of_process())
+            found |= rights.of_leases(space or "", shared=settings.shards > 1)
+        return found
+
+    def _learn(self, found: Iterable[Right]) -> None:
+        if self._record:
+            self._record.add(found)

@@ -1,0 +1,118 @@
+"""A file with the Roles that the operator and its runs really needed (`--record-rbac`).
+
+Owns: the file. What it held before stays, so that it grows over runs and restarts; the same rights make the same bytes.
+It appears whole or not at all. A file that is no such record is not overwritten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+import yaml
+
+from runner import log
+from runner.errors import ConfigError
+from runner.proxy import request
+from runner.proxy.calls import Answer, Call, Proceed
+from runner.rbac import rights
+from runner.rbac.rights import Right
+
+_PAUSE = 1.0
+"""Seconds between two writes of the file."""
+_HEADER = (
+    "# What the operator and its runs were seen to need. Written by --record-rbac, and added to while that is given:\n"
+    "# what no run has done yet is not in it.\n"
+)
+_log = log.get(__name__)
+
+
+class RightsRecord:
+    """The file, and what is to be in it."""
+
+    def __init__(self, path: Path, *, everywhere: bool) -> None:
+        """`everywhere`: the operator watches all namespaces, and needs in all what it needed in one.
+
+        A ConfigError says why the file cannot be used.
+        """
+        self._path = path
+        self._everywhere = everywhere
+        self._rights = _read(path)
+        self._written: frozenset[Right] = frozenset()
+        self._news = asyncio.Event()
+        self._failed = False
+
+    def add(self, found: Iterable[Right]) -> None:
+        """Take rights in."""
+        new = set(found)
+        if self._everywhere:
+            new = rights.spread(new)
+        if not new <= self._rights:
+            self._rights |= new
+            self._news.set()
+
+    def noted(self, method: str, path: str, params: Mapping[str, str], content_type: str, status: int) -> None:
+        """Take in a call of the operator's own."""
+        info = request.parse(method, f"{path}?{urlencode(params)}")
+        found = rights.of_call(info, status, content_type, "")
+        if info.verb == "watch":
+            # Where lists are not streamed, a watch begins with a plain one.
+            found |= {Right("", each.namespace, each.group, each.resource, "list") for each in found}
+        self.add(found)
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        """Take in a run's call: a handler of the proxy, before all that answers from memory."""
+        answer = await proceed(call)
+        kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
+        self.add(rights.of_call(call.info, answer.status, kind, call.run.run.service_account))
+        return answer
+
+    async def follow(self) -> None:
+        """Write what is new, for ever."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await asyncio.to_thread(self.write)
+            await asyncio.sleep(_PAUSE)
+
+    def write(self) -> None:
+        """Write the file, if anything is new."""
+        present = frozenset(self._rights)
+        if present == self._written:
+            return
+        try:
+            _replace(
+                self._path, _HEADER + yaml.safe_dump_all(rights.roles(present), sort_keys=False, explicit_start=True)
+            )
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                _log.warning("The rights that were needed cannot be recorded", file=str(self._path), error=str(error))
+            return
+        self._written, self._failed = present, False
+
+
+def _read(path: Path) -> set[Right]:
+    try:
+        return rights.read([each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each])
+    except FileNotFoundError:
+        return set()
+    except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"--record-rbac: {path} is there and is no record to add to ({error}); name another file, or remove it"
+        ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,192 @@
+"""Rights as values: what the operator needs for its watches, what a call needed, and both as Roles. Pure.
+
+A right is a verb on a resource in a namespace, or on a path that is no resource. What every authenticated user has by
+Kubernetes' default roles (discovery, questions about oneself) is none that anybody has to grant. Source:
+https://kubernetes.io/docs/reference/access-authn-authz/rbac/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any
+
+from runner.kube.discovery import ApiResource
+from runner.kube.forbidden import MissingRight
+from runner.proxy.request import RequestInfo
+from runner.watches.watch import Watch
+
+NAME = "ansible-operator-recorded"
+RECORDED_FOR = "ansible.sdk.operatorframework.io/recorded-for"
+"""On each recorded role: whose calls it allows."""
+OPERATOR = "the operator's own service account"
+_API = "rbac.authorization.k8s.io/v1"
+_EVERYBODYS_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
+_EVERYBODYS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
+_SESSIONS = frozenset({"exec", "attach", "portforward"})
+_APPLY = "application/apply-patch"
+_STAY = frozenset({("coordination.k8s.io", "leases"), ("", "configmaps")})
+"""What the operator keeps in its own namespace, wherever it watches."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """A verb on a resource, or on a path."""
+
+    account: str
+    """Whose: a service account, `namespace/name`; empty: the operator's."""
+    namespace: str
+    """Empty: at the cluster scope."""
+    group: str
+    resource: str
+    """With its subresource, `pods/log`; empty: it is about `path`."""
+    verb: str
+    name: str = ""
+    """The one object that it is about; empty: all."""
+    path: str = ""
+
+    def missing(self, user: str) -> MissingRight:
+        """The same as something that a user lacks."""
+        return MissingRight(user, self.verb, self.group, self.resource, self.namespace, self.name, self.path)
+
+    def asked(self) -> dict[str, Any]:
+        """The spec of a SelfSubjectAccessReview."""
+        if not self.resource:
+            return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
+        resource, _, subresource = self.resource.partition("/")
+        fields = {
+            "namespace": self.namespace,
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "name": self.name,
+        }
+        return {"resourceAttributes": {name: value for name, value in fields.items() if value}}
+
+
+def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], account: str) -> set[Right]:
+    """What the operator itself does with the objects of a watch. `account`: as whom the runs go, `namespace/name`."""
+    group, plural = resource.gvk.group, resource.plural
+    has_status = "status" in resource.subresources
+    verbs = {"get", "list", "watch"}
+    if watch.finalizer or watch.skip_unchanged or (watch.manage_status and not has_status):
+        verbs.add("patch")
+    within = [name for name in namespaces if name] if resource.namespaced else []
+    found = {Right("", space, group, plural, verb) for space in within or [""] for verb in verbs}
+    if watch.manage_status and has_status:
+        found |= {Right("", space, group, f"{plural}/status", "patch") for space in within or [""]}
+    if account:
+        space, _, name = account.partition("/")
+        found.add(Right("", space, "", "serviceaccounts", "impersonate", name))
+    return found
+
+
+def of_leases(namespace: str, *, shared: bool) -> set[Right]:
+    """What replicas need to agree."""
+    verbs = {"get", "create", "update", *({"list"} if shared else ())}
+    return {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in verbs}
+
+
+def of_reviews() -> set[Right]:
+    """What is needed to find out who may read metrics."""
+    return {
+        Right("", "", "authentication.k8s.io", "tokenreviews", "create"),
+        Right("", "", "authorization.k8s.io", "subjectaccessreviews", "create"),
+    }
+
+
+def of_call(info: RequestInfo, status: int, content_type: str, account: str) -> set[Right]:
+    """What a call needed, be it that it was refused."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        return set()
+    if not info.is_resource:
+        everybodys = any(
+            info.path.rstrip("/") == root or info.path.startswith(f"{root}/") for root in _EVERYBODYS_PATHS
+        )
+        return set() if everybodys else {Right(account, "", "", "", info.verb, path=info.path)}
+    if info.resource in _EVERYBODYS:
+        return set()
+    resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+    right = Right(account, info.namespace, info.group, resource, info.verb)
+    makes = info.verb == "update" or (info.verb == "patch" and content_type.startswith(_APPLY))
+    if (makes and status == HTTPStatus.CREATED) or (info.verb == "get" and info.subresource in _SESSIONS):
+        # A write that made its object, and a session by websocket, need the right to create as well.
+        return {right, replace(right, verb="create")}
+    return {right}
+
+
+def spread(rights: Iterable[Right]) -> set[Right]:
+    """Make rights in single namespaces rights in all, for an operator that watches all."""
+    return {
+        right if (right.group, right.resource) in _STAY or right.verb == "impersonate" else replace(right, namespace="")
+        for right in rights
+    }
+
+
+def roles(rights: Iterable[Right]) -> list[dict[str, Any]]:
+    """Write rights as Roles and ClusterRoles, the same rights always in the same way."""
+    by_role: dict[tuple[str, str], list[Right]] = {}
+    for right in sorted(set(rights)):
+        by_role.setdefault((right.account, right.namespace), []).append(right)
+    return [_role(account, namespace, found) for (account, namespace), found in sorted(by_role.items())]
+
+
+def _role(account: str, namespace: str, rights: Sequence[Right]) -> dict[str, Any]:
+    meta = {"name": f"{NAME}-{account.replace('/', '-')}" if account else NAME}
+    if namespace:
+        meta["namespace"] = namespace
+    return {
+        "apiVersion": _API,
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": {**meta, "annotations": {RECORDED_FOR: account or OPERATOR}},
+        "rules": _rules(rights),
+    }
+
+
+def _rules(rights: Sequence[Right]) -> list[dict[str, Any]]:
+    verbs: dict[tuple[str, str, str, str], set[str]] = {}
+    for right in rights:
+        verbs.setdefault((right.group, right.name, right.resource, right.path), set()).add(right.verb)
+    alike: dict[tuple[str, str, bool, tuple[str, ...]], list[str]] = {}
+    for (group, name, resource, path), found in sorted(verbs.items()):
+        alike.setdefault((group, name, bool(resource), tuple(sorted(found))), []).append(resource or path)
+    return [
+        _rule(*head, sorted(about)) for head, about in sorted(alike.items(), key=lambda each: (each[0][:3], each[1]))
+    ]
+
+
+def _rule(group: str, name: str, is_resource: bool, verbs: Sequence[str], about: list[str]) -> dict[str, Any]:  # noqa: FBT001 - a part of the key
+    if not is_resource:
+        return {"nonResourceURLs": about, "verbs": list(verbs)}
+    named = {"resourceNames": [name]} if name else {}
+    return {"apiGroups": [group], "resources": about, **named, "verbs": list(verbs)}
+
+
+def read(documents: Collection[Any]) -> set[Right]:
+    """Read recorded roles. A ValueError says what is none."""
+    found: set[Right] = set()
+    for document in documents:
+        meta = document.get("metadata") if isinstance(document, Mapping) else None
+        owner = (meta or {}).get("annotations", {}).get(RECORDED_FOR)
+        if owner is None:
+            raise ValueError(f"a document in it is no role with the annotation {RECORDED_FOR}")
+        account = "" if owner == OPERATOR else str(owner)
+        for rule in document.get("rules") or []:
+            found |= _read_rule(rule, account, (meta or {}).get("namespace", ""))
+    return found
+
+
+def _read_rule(rule: Mapping[str, Any], account: str, namespace: str) -> set[Right]:
+    if "nonResourceURLs" in rule:
+        return {
+            Right(account, "", "", "", verb, path=path) for path in rule["nonResourceURLs"] for verb in rule["verbs"]
+        }
+    return {
+        Right(account, namespace, group, resource, verb, name)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }

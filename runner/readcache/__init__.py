@@ -1,0 +1,1 @@
+"""Owned objects, cached for GET requests through the proxy."""

@@ -1,0 +1,1 @@
+"""Objects that a spec names and the custom resource does not own."""

@@ -1,0 +1,69 @@
+"""Which objects name which others. Pure.
+
+Owns the names that each watched object has, and for labels the objects of each watch by namespace. Must not import: the
+client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from runner.kube.object_state import Target
+from runner.objects import GVK, ObjectKey
+from runner.references.state import Asked
+
+_NOBODY: frozenset[Target] = frozenset()
+
+
+class ReferenceIndex:
+    """Looked up from both sides."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Target, frozenset[Asked]] = {}
+        self._targets: dict[Asked, set[Target]] = {}
+        self._spaces: dict[tuple[GVK, str], set[ObjectKey]] = {}
+
+    def update(self, target: Target, asked: frozenset[Asked]) -> tuple[list[Asked], list[Asked]]:
+        """Note what an object names now; returns what is named for the first time, and what by nobody any more."""
+        before = self._asked.get(target, frozenset())
+        self._asked[target] = asked
+        self._spaces.setdefault((target.gvk, target.key.namespace), set()).add(target.key)
+        fresh = [each for each in asked - before if self._add(each, target)]
+        return fresh, self._leave(before - asked, target)
+
+    def forget(self, target: Target) -> list[Asked]:
+        """Drop an object; returns what nobody names any more."""
+        space = (target.gvk, target.key.namespace)
+        there = self._spaces.get(space, set())
+        there.discard(target.key)
+        if not there:
+            self._spaces.pop(space, None)
+        return self._leave(self._asked.pop(target, frozenset()), target)
+
+    def asked(self, target: Target) -> frozenset[Asked]:
+        """What an object names."""
+        return self._asked.get(target, frozenset())
+
+    def targets(self, asked: Asked) -> frozenset[Target]:
+        """Who names it."""
+        return frozenset(self._targets.get(asked, _NOBODY))
+
+    def objects(self, watch: GVK, namespace: str) -> Iterator[Target]:
+        """The objects of a watch in a namespace, and those without one; empty: all."""
+        spaces = {namespace, ""} if namespace else [space for gvk, space in self._spaces if gvk == watch]
+        return (Target(watch, key) for space in spaces for key in self._spaces.get((watch, space), ()))
+
+    def _add(self, asked: Asked, target: Target) -> bool:
+        targets = self._targets.setdefault(asked, set())
+        targets.add(target)
+        return len(targets) == 1
+
+    def _leave(self, left: Iterable[Asked], target: Target) -> list[Asked]:
+        unnamed = []
+        for asked in left:
+            targets = self._targets[asked]
+            targets.discard(target)
+            if not targets:
+                del self._targets[asked]
+                unnamed.append(asked)
+        return unnamed

@@ -1,0 +1,313 @@
+"""The referenced objects of one kind that others name: watched by name while they are few, else by metadata together.
+
+Up to `FEW` names of a scope (a namespace, or all where the operator watches all) have a watch each, which the API
+server filters by name. More share one watch of the scope that brings metadata only: what of that does not tell whether
+the content changed is read, one object at a time.
+
+Guarantees: an object that is asked for becomes known, as a state or as absent, unless `trouble` says why not; each
+change after that is told once. What nobody asks for leaves nothing here. A kind that the API server does not serve has
+no objects. Must not import: proxy, reconcile, controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from runner import log
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.kube.backoff import Backoff
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.watch import Watcher
+from runner.kube.watch_policy import WatchPolicy
+from runner.objects import GVK, Object, ObjectKey
+from runner.references.state import Asked, Seen, difference, has_to_be_read
+from runner.references.watch import ReferenceWatch
+
+FEW = 8
+"""Names of a scope that have a watch each."""
+_GATHER = 0.02
+"""Seconds in which names gather before watches are opened: most come together."""
+
+_UNKNOWN = object()
+
+Heard = Callable[[Asked, str, Seen], None]
+"""Told what happened to an object, and how it is now, or how it was last if it is gone."""
+Sighted = Callable[[Asked, Seen | None], None]
+"""Told when an object becomes known, and how it is; None: there is none."""
+
+
+@dataclass(slots=True)
+class _Open:
+    watch: ReferenceWatch
+    task: asyncio.Task[None]
+
+
+class _Unread:
+    """What is to be read, each with the metadata that is known of it; first of all that of which nothing is known."""
+
+    def __init__(self) -> None:
+        self._urgent: dict[ObjectKey, None] = {}
+        self._others: dict[ObjectKey, Seen] = {}
+
+    def add(self, key: ObjectKey, known: Seen | None) -> None:
+        self.discard(key)
+        if known is None:
+            self._urgent[key] = None
+        else:
+            self._others[key] = known
+
+    def discard(self, key: ObjectKey) -> None:
+        self._urgent.pop(key, None)
+        self._others.pop(key, None)
+
+    def first(self) -> ObjectKey | None:
+        return next(iter(self._urgent), None) or next(iter(self._others), None)
+
+    def known(self, key: ObjectKey) -> Seen | None:
+        return self._others.get(key)
+
+    def take_known(self) -> dict[ObjectKey, Seen]:
+        """Give up; returns what is known."""
+        self._urgent.clear()
+        taken, self._others = self._others, {}
+        return taken
+
+
+class ReferenceKind:
+    """All that is asked for of one kind."""
+
+    def __init__(
+        self, client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], heard: Heard, sighted: Sighted
+    ) -> None:
+        """`namespaces` are those of the operator, none: all."""
+        self._client = client
+        self._discovery = discovery
+        self._gvk = gvk
+        self._in_all = not namespaces
+        self._heard = heard
+        self._sighted = sighted
+        self._asked: dict[ObjectKey, None] = {}
+        self._by_name: dict[str, set[ObjectKey]] = {}
+        self._states: dict[ObjectKey, Seen | None] = {}
+        self._resource: ApiResource | None = None
+        self._is_absent = False
+        """Whether the API server does not serve the kind."""
+        self._trouble = ""
+        self._changed = asyncio.Event()
+        self._narrow: dict[ObjectKey, _Open] = {}
+        self._wide: dict[str, _Open] = {}
+        self._unread = _Unread()
+        self._reading = asyncio.Event()
+        self._cannot_read = False
+        self._log = log.get(__name__, gvk=str(gvk))
+
+    def ask(self, key: ObjectKey) -> None:
+        """Follow an object from now on."""
+        self._asked[key] = None
+        self._by_name.setdefault(key.name, set()).add(key)
+        if self._is_absent:
+            self._states[key] = None
+        self._changed.set()
+
+    def drop(self, key: ObjectKey) -> None:
+        """Follow it no more."""
+        self._asked.pop(key, None)
+        self._states.pop(key, None)
+        self._unread.discard(key)
+        of_name = self._by_name.get(key.name, set())
+        of_name.discard(key)
+        if not of_name:
+            self._by_name.pop(key.name, None)
+        narrow = self._narrow.pop(key, None)
+        if narrow is not None:
+            narrow.task.cancel()
+        self._changed.set()
+
+    def is_known(self, key: ObjectKey) -> bool:
+        """Whether it is known how an object is, or that there is none."""
+        return key in self._states
+
+    def state(self, key: ObjectKey) -> Seen | None:
+        """How an object is; None when there is none. It has to be known."""
+        return self._states[key]
+
+    def trouble(self, key: ObjectKey) -> str:
+        """What keeps an object from being known; empty while nothing does."""
+        if self._lacks_namespace(key):
+            return f"{self._gvk.kind} {key.name} is named without a namespace; write {{name, namespace}} in the spec"
+        found = self._narrow.get(key) or self._wide.get(self._scope(key))
+        return found.watch.trouble if found is not None else self._trouble
+
+    def shown(self, key: ObjectKey) -> ObjectKey:
+        """The key that the object itself has: of a kind without namespaces, its name alone."""
+        return key if self._is_namespaced() else ObjectKey("", key.name)
+
+    async def follow(self) -> None:
+        """Follow for ever."""
+        self._resource = await self._find()
+        self._trouble, self._is_absent = "", False
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read())
+            while True:
+                self._arrange(group)
+                await self._changed.wait()
+                await asyncio.sleep(_GATHER)
+                self._changed.clear()
+
+    async def _find(self) -> ApiResource:
+        """Wait until the kind is served."""
+        backoff, told = Backoff(0.5, 5.0), ""
+        while True:
+            try:
+                return await self._discovery.find(self._gvk)
+            except (KindNotFoundError, ApiError, ApiUnavailableError) as error:
+                self._trouble, self._is_absent = str(error), isinstance(error, KindNotFoundError)
+            if self._is_absent:
+                for key in self._asked:
+                    self._states.setdefault(key, None)
+            if self._trouble != told:
+                told = self._trouble
+                self._log.warning("References to a kind wait until it can be found", error=told)
+            await asyncio.sleep(backoff.next())
+
+    def _arrange(self, group: asyncio.TaskGroup) -> None:
+        """Open the watches that are needed now, and end the others."""
+        scopes: dict[str, list[ObjectKey]] = {}
+        for key in self._asked:
+            if not self._lacks_namespace(key):
+                scopes.setdefault(self._scope(key), []).append(key)
+        for scope, keys in scopes.items():
+            if scope in self._wide:
+                self._extend(group, scope, keys)
+            elif len(keys) > FEW:
+                self._wide[scope] = self._open_wide(group, scope)
+            else:
+                for key in keys:
+                    if key not in self._narrow:
+                        self._narrow[key] = self._open_narrow(group, key)
+        for key in [key for key in self._narrow if self._scope(key) in self._wide]:
+            self._narrow.pop(key).task.cancel()
+        for scope in [scope for scope in self._wide if scope not in scopes]:
+            self._wide.pop(scope).task.cancel()
+
+    def _extend(self, group: asyncio.TaskGroup, scope: str, keys: Iterable[ObjectKey]) -> None:
+        """Make known what was asked for after a scope's list had begun."""
+        unknown = [key for key in keys if key not in self._states]
+        if not unknown or not self._wide[scope].watch.is_synced:
+            return
+        if self._cannot_read:
+            self._wide.pop(scope).task.cancel()
+            self._wide[scope] = self._open_wide(group, scope)
+        for key in unknown:
+            self._want(key, None)
+
+    def _open_narrow(self, group: asyncio.TaskGroup, key: ObjectKey) -> _Open:
+        selection = Selection(fields=f"metadata.name={key.name}")
+        watcher = Watcher(self._client, self._discovery, self._gvk, key.namespace, selection, WatchPolicy())
+        watch = ReferenceWatch(
+            watcher, lambda: (self.shown(key),), lambda _, obj: self._saw(key, obj, whole=True), self._changed.set
+        )
+        return _Open(watch, group.create_task(watch.follow()))
+
+    def _open_wide(self, group: asyncio.TaskGroup, scope: str) -> _Open:
+        selection = Selection(metadata_only=True)
+        watcher = Watcher(self._client, self._discovery, self._gvk, scope, selection, WatchPolicy())
+        watch = ReferenceWatch(watcher, partial(self._expected, scope), self._saw_metadata, self._changed.set)
+        return _Open(watch, group.create_task(watch.follow()))
+
+    def _expected(self, scope: str) -> Iterable[ObjectKey]:
+        return [self.shown(key) for key in self._asked if self._scope(key) == scope]
+
+    def _saw_metadata(self, shown: ObjectKey, obj: Object | None) -> None:
+        asked = (shown,) if self._is_namespaced() else tuple(self._by_name.get(shown.name, ()))
+        for key in asked:
+            self._saw(key, obj, whole=False)
+
+    def _saw(self, key: ObjectKey, obj: Object | None, *, whole: bool) -> None:
+        """Take in how an object is; None: there is none."""
+        if key not in self._asked:
+            return
+        is_first, old = key not in self._states, self._states.get(key)
+        new = None if obj is None else Seen.of(obj, whole=whole, generation_tells=self._generation_tells())
+        if new is not None and has_to_be_read(old, new) and not self._cannot_read:
+            self._want(key, new)
+            return
+        what = difference(old, new)
+        if new is not None and old is not None and new.content is None and not what:
+            new = replace(new, content=old.content)
+        self._states[key] = new
+        if new is not None and new.content is None and new.generation is None:
+            self._want(key, new)
+        last = new or old
+        if is_first:
+            self._sighted(Asked(self._gvk, key), new)
+        elif what and last is not None:
+            self._heard(Asked(self._gvk, key), what, last)
+
+    def _want(self, key: ObjectKey, known: Seen | None) -> None:
+        if not self._cannot_read:
+            self._unread.add(key, known)
+            self._reading.set()
+
+    async def _read(self) -> None:
+        """Read what metadata do not tell."""
+        backoff = Backoff(0.2, 30.0)
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            while (key := self._unread.first()) is not None:
+                try:
+                    await self._read_one(key)
+                except (ApiError, ApiUnavailableError) as error:
+                    self._log.warning("A reference cannot be read; trying again", error=str(error), **key._asdict())
+                    await asyncio.sleep(backoff.next())
+                    continue
+                backoff.reset()
+
+    async def _read_one(self, key: ObjectKey) -> None:
+        resource = self._resource
+        if resource is None:
+            raise RuntimeError("objects are read once their kind is found")
+        before, known = self._states.get(key, _UNKNOWN), self._unread.known(key)
+        obj: Object | None = None
+        try:
+            obj = await self._client.get(resource, key)
+        except NotFoundError:
+            pass  # that is the answer
+        except ForbiddenError as error:
+            self._refuse(error)
+            return
+        if self._states.get(key, _UNKNOWN) is before and self._unread.known(key) is known:
+            # Else something came meanwhile that may be newer than the answer: it is read once more.
+            self._unread.discard(key)
+            self._saw(key, obj, whole=True)
+
+    def _refuse(self, error: ForbiddenError) -> None:
+        """Do without reading: versions have to tell."""
+        self._cannot_read = True
+        self._log.warning(
+            "References cannot be read, so that any change of one counts, be it of its metadata", error=str(error)
+        )
+        for key, known in self._unread.take_known().items():
+            old = self._states.get(key)
+            self._states[key] = known
+            what = difference(old, known)
+            if what:
+                self._heard(Asked(self._gvk, key), what, known)
+        self._changed.set()
+
+    def _generation_tells(self) -> bool:
+        return self._resource is not None and "status" in self._resource.subresources
+
+    def _lacks_namespace(self, key: ObjectKey) -> bool:
+        return not key.namespace and self._resource is not None and self._resource.namespaced
+
+    def _is_namespaced(self) -> bool:
+        return self._resource is None or self._resource.namespaced
+
+    def _scope(self, key: ObjectKey) -> str:
+        return "" if self._in_all or not self._is_namespaced() else key.namespace

@@ -1,0 +1,258 @@
+"""Runs objects for a change of what they name: Secrets, ConfigMaps, or any kind, which they do not own.
+
+Flow: the controllers tell of their objects; what these name is followed (`reference_kind` by name, `reference_labels`
+by label); a change of content wakes every object that names it. Before a run `ready` waits, for a moment, until all
+that the object names is known, so that no change between the run's reading and ours gets lost; what could not be known
+by then counts as changed when it is first seen.
+
+Guarantees: what an object's own runs wrote does not wake it, as far as the proxy is told of writes; a reference that
+wakes its object again and again is slowed down. Nothing but digests and versions is kept. Must not import: proxy,
+reconcile, controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from runner import log
+from runner.dependents.ledger import News
+from runner.dependents.loop_guard import LoopGuard
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.object_state import Target
+from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.ownership import Owner
+from runner.references.by_label import LabelledReferences, Selected
+from runner.references.deferred import ReferenceNews, ReferenceRuns
+from runner.references.index import ReferenceIndex
+from runner.references.kind import ReferenceKind
+from runner.references.state import GONE, Asked, Seen, names
+from runner.watches.reference_fields import Reference
+from runner.watches.watch import Watch
+
+_PATIENCE = 5.0
+"""Seconds that a run waits at most until what its object names is known."""
+_LOOK = 0.05
+_MOST_TOLD = 1000
+_UNPROVEN = "was there before it was watched"
+
+_log = log.get(__name__)
+
+
+class References:
+    """All references of all watches."""
+
+    def __init__(
+        self,
+        client: Client,
+        discovery: Discovery,
+        namespaces: Sequence[str],
+        watches: Iterable[Watch],
+        guard: LoopGuard,
+        is_ours: Callable[[GVK, ObjectKey], bool],
+    ) -> None:
+        """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`."""
+        self._watches = {watch.gvk: watch for watch in watches if watch.references}
+        self._guard = guard
+        self._is_ours = is_ours
+        self._index = ReferenceIndex()
+        self._runs = ReferenceRuns()
+        self._unproven: dict[Asked | Selected, set[Target]] = {}
+        """What a run began without knowing: the first sight of it may be of a change."""
+        self._told: set[tuple[object, str]] = set()
+        every = [reference for watch in self._watches.values() for reference in watch.references]
+        self._kinds = {
+            gvk: ReferenceKind(client, discovery, gvk, namespaces, self._heard, self._sighted)
+            for gvk in {reference.gvk for reference in every if not reference.selector}
+        }
+        self._labelled = {
+            selected: LabelledReferences(client, discovery, namespaces, selected, self._heard_labelled, self._settled)
+            for selected in {_selected(reference) for reference in every if reference.selector}
+        }
+
+    async def follow(self) -> None:
+        """Follow for ever."""
+        async with asyncio.TaskGroup() as group:
+            for kind in self._kinds.values():
+                group.create_task(kind.follow())
+            for labelled in self._labelled.values():
+                group.create_task(labelled.follow())
+            await asyncio.Event().wait()
+
+    # What controllers say.
+
+    def update(self, gvk: GVK, obj: Object) -> None:
+        """An object of a watch is there, and looks like this."""
+        watch = self._watches.get(gvk)
+        if watch is None:
+            return
+        target, asked = Target(gvk, key_of(obj)), set[Asked]()
+        for reference in watch.references:
+            try:
+                asked |= {Asked(reference.gvk, key) for key in names(reference, obj)}
+            except ValueError as error:
+                self._tell(target, "A reference cannot be followed", str(error))
+        fresh, left = self._index.update(target, frozenset(asked))
+        self._leave(left)
+        for each in fresh:
+            self._kinds[each.gvk].ask(each.key)
+
+    def forget(self, gvk: GVK, key: ObjectKey) -> None:
+        """An object of a watch is gone."""
+        if gvk in self._watches:
+            self._leave(self._index.forget(Target(gvk, key)))
+
+    async def ready(self, gvk: GVK, key: ObjectKey) -> None:
+        """Wait until all that an object names is known, or turns out not to be knowable now."""
+        if gvk not in self._watches:
+            return
+        target, time = Target(gvk, key), asyncio.get_running_loop().time
+        until = time() + _PATIENCE
+        while True:
+            troubles = dict(self._unknown(target))
+            if all(troubles.values()) or time() >= until:
+                break
+            await asyncio.sleep(_LOOK)
+        for name, trouble in troubles.items():
+            self._tell(target, "A reference cannot be followed", f"{name}: {trouble or 'no answer yet'}")
+
+    def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
+        """What tells the present state of all that an object names from others, also after a restart.
+
+        None while something of it is not known. Shows nothing of anybody's content; of what has no generation, a
+        change of metadata makes it another too. Empty for an object that names nothing.
+        """
+        watch = self._watches.get(gvk)
+        if watch is None:
+            return ""
+        target = Target(gvk, key)
+        states: set[tuple[Asked, str]] = set()
+        for asked in self._index.asked(target):
+            if not self._kinds[asked.gvk].is_known(asked.key):
+                return None
+            seen = self._kinds[asked.gvk].state(asked.key)
+            states.add((asked, seen.lasting() if seen is not None else ""))
+        for labelled in self._labelled_of(target):
+            if not labelled.is_known(key.namespace):
+                return None
+            states |= {(asked, seen.lasting()) for asked, seen in labelled.states(key.namespace)}
+        text = "\n".join(f"{asked.gvk} {asked.key} {state}" for asked, state in sorted(states))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
+
+    # What runs do.
+
+    def began(self, owner: Owner) -> None:
+        """A run of `owner` begins."""
+        target = Target(owner.gvk, owner.key)
+        if owner.gvk not in self._watches:
+            return
+        self._runs.began(target)
+        for asked in self._index.asked(target):
+            if not self._kinds[asked.gvk].is_known(asked.key):
+                self._unproven.setdefault(asked, set()).add(target)
+        for labelled in self._labelled_of(target):
+            if not labelled.is_seen(owner.key.namespace):
+                self._unproven.setdefault(labelled.selected, set()).add(target)
+
+    def ended(self, owner: Owner) -> None:
+        """A run of `owner` is over, and all that it wrote was told."""
+        if owner.gvk in self._watches:
+            for news in self._runs.ended(Target(owner.gvk, owner.key)):
+                self._say(news)
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run's write was answered with `obj`."""
+        if owner.gvk in self._watches and self._concerns(resource):
+            version = str(metadata(obj).get("resourceVersion") or "")
+            self._runs.wrote(Target(owner.gvk, owner.key), uid_of(obj), version)
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """A run's delete was answered with `answer`: the object as it was, or a `Status` about it."""
+        if owner.gvk in self._watches and self._concerns(resource):
+            details = answer.get("details")
+            uid = uid_of(answer) or (str(details.get("uid", "")) if isinstance(details, dict) else "")
+            self._runs.wrote(Target(owner.gvk, owner.key), uid, "")
+
+    # What watches say.
+
+    def _heard(self, asked: Asked, what: str, last: Seen) -> None:
+        for target in sorted(self._index.targets(asked)):
+            self._news(target, asked, what, last)
+
+    def _sighted(self, asked: Asked, seen: Seen | None) -> None:
+        unproven = self._unproven.pop(asked, set()) & self._index.targets(asked)
+        if seen is not None:
+            for target in sorted(unproven):
+                self._news(target, asked, _UNPROVEN, seen)
+
+    def _heard_labelled(self, selected: Selected, asked: Asked, what: str, last: Seen) -> None:
+        labelled = self._labelled[selected]
+        for watch in self._watches.values():
+            if any(_selected(reference) == selected for reference in watch.references):
+                for target in self._index.objects(watch.gvk, "" if selected.namespace else asked.key.namespace):
+                    if labelled.concerns(asked.key, target.key.namespace):
+                        self._news(target, asked, what, last)
+
+    def _settled(self, labelled: LabelledReferences) -> None:
+        """What a selection holds is seen for the first time, in a namespace or in all."""
+        waiting = self._unproven.get(labelled.selected, set())
+        for target in sorted(waiting):
+            if labelled.is_seen(target.key.namespace):
+                waiting.discard(target)
+                for asked, seen in list(labelled.states(target.key.namespace))[:1]:
+                    self._news(target, asked, _UNPROVEN, seen)
+
+    def _news(self, target: Target, asked: Asked, what: str, last: Seen) -> None:
+        news = ReferenceNews(target, asked, what, last.uid, "" if what == GONE else last.version)
+        if not self._runs.holds(news):
+            self._say(news)
+
+    def _say(self, news: ReferenceNews) -> None:
+        target = news.target
+        if self._is_ours(target.gvk, target.key):
+            told = News(target, self._shown(news.asked).key, news.uid, news.what, None)
+            self._guard.tell_of_reference(news.asked.gvk, told)
+
+    # Within.
+
+    def _unknown(self, target: Target) -> Iterator[tuple[str, str]]:
+        """What an object names and is not known, with the trouble that it has; empty: none yet."""
+        for asked in self._index.asked(target):
+            if not self._kinds[asked.gvk].is_known(asked.key):
+                yield str(self._shown(asked)), self._kinds[asked.gvk].trouble(asked.key)
+        for labelled in self._labelled_of(target):
+            if not labelled.is_known(target.key.namespace):
+                selected = labelled.selected
+                yield f"{selected.gvk.kind} with {selected.labels}", labelled.trouble(target.key.namespace)
+
+    def _labelled_of(self, target: Target) -> Iterator[LabelledReferences]:
+        for reference in self._watches[target.gvk].references:
+            if reference.selector:
+                yield self._labelled[_selected(reference)]
+
+    def _shown(self, asked: Asked) -> Asked:
+        """What is named, as people know it: what is found by its labels is known as it is."""
+        kind = self._kinds.get(asked.gvk)
+        return asked if kind is None else Asked(asked.gvk, kind.shown(asked.key))
+
+    def _concerns(self, resource: ApiResource) -> bool:
+        kinds = {(gvk.group, gvk.kind) for gvk in self._kinds}
+        kinds |= {(selected.gvk.group, selected.gvk.kind) for selected in self._labelled}
+        return (resource.gvk.group, resource.gvk.kind) in kinds
+
+    def _leave(self, left: Iterable[Asked]) -> None:
+        for each in left:
+            self._kinds[each.gvk].drop(each.key)
+            self._unproven.pop(each, None)
+
+    def _tell(self, target: Target, message: str, problem: str) -> None:
+        """Say something once."""
+        if (target.gvk, problem) not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add((target.gvk, problem))
+            _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())
+
+
+def _selected(reference: Reference) -> Selected:
+    return Selected(reference.gvk, reference.selector, reference.namespace)

@@ -1,0 +1,1 @@
+"""Leader election and shards over Leases, and the guard that fences writes."""

@@ -1,0 +1,378 @@
+"""One of several replicas: takes part in sharing the work by Leases. Decisions are `leader`'s.
+
+Flow: look at the Leases, ask `leader.plan` what to do, do it; a shard that is taken is told to the listeners, who begin
+its objects' work under holds. A shard that is left gets no new holds and is released when its last one ends. One whose
+renewal comes to nothing for too long is lost: its holds are, at that moment, and it is not taken again before they end.
+
+Guarantees: a hold is given only while its shard is ours by the clock; nothing of ours is left when somebody else may
+take it, since the holds' work is ended `renew` seconds after the last renewal, and the kernel ends the process where
+that did not help (`deadman`). Every step is logged.
+
+Assumes: one event loop; `clock` goes on while the process is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from runner import log
+from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from runner.objects import GVK, ObjectKey
+from runner.replicas import election
+from runner.replicas.election import Deed, Layout, Record, Seen, Step, Times, View
+from runner.replicas.lease_guard import Hold, Listener
+
+_log = log.get(__name__)
+
+
+class Board(Protocol):
+    """Where the Leases are."""
+
+    async def read(self, names: Collection[str]) -> Mapping[str, tuple[Record, str]]:
+        """Return those of these names that there are."""
+        ...
+
+    async def write(self, name: str, record: Record) -> tuple[Record, str]:
+        """Write one if nobody has written it since it was read."""
+        ...
+
+
+class Deadline(Protocol):
+    """Ends this process."""
+
+    def arm(self, due: float | None) -> None:
+        """At `due`, instead of what was said before; None: never."""
+        ...
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A Lease that is ours, or was until something of it ended."""
+
+    asked: float
+    """When the last renewal that was granted had been sent."""
+    is_lost: bool = False
+    is_leaving: bool = False
+    holds: set[Hold] = field(default_factory=set)
+
+
+class Replica:
+    """See the module."""
+
+    def __init__(
+        self,
+        board: Board,
+        layout: Layout,
+        times: Times,
+        *,
+        me: str,
+        clock: Callable[[], float],
+        deadline: Deadline,
+    ) -> None:
+        self._board = board
+        self._layout = layout
+        self._times = times
+        self._me = me
+        self._clock = clock
+        self._deadline = deadline
+        self._names = tuple(filter(None, (layout.shared, *layout.places, *layout.seats)))
+        self._shards = {name: shard for shard, name in enumerate(layout.seats)}
+        self._seen: dict[str, Seen] = {}
+        self._looked = float("-inf")
+        self._seats: dict[str, _Seat] = {}
+        self._listeners: list[Listener] = []
+        self._is_draining = False
+        self._stirred = asyncio.Event()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._trouble = ""
+        self._rival = ""
+
+    # What is ours.
+
+    def listen(self, listener: Listener) -> None:
+        """See Holding."""
+        self._listeners.append(listener)
+
+    def shard_of(self, gvk: GVK, key: ObjectKey) -> int:
+        """See Holding."""
+        return self._layout.shard_of(gvk, key)
+
+    def owns(self, gvk: GVK, key: ObjectKey) -> bool:
+        """See Holding."""
+        return self._begins(self._name_of(gvk, key))
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The shards that are ours now."""
+        return frozenset(shard for name, shard in self._shards.items() if self._begins(name))
+
+    @contextmanager
+    def hold(self, gvk: GVK, key: ObjectKey) -> Iterator[Hold | None]:
+        """See Holding."""
+        name = self._name_of(gvk, key)
+        seat = self._seats.get(name)
+        if seat is None or not self._begins(name):
+            yield None
+            return
+        hold = Hold(lambda: self._is_valid(name, seat))
+        seat.holds.add(hold)
+        # From here on the kernel watches; what was true before that may have passed.
+        self._arm()
+        try:
+            yield hold if self._begins(name) else None
+        finally:
+            seat.holds.discard(hold)
+            self._arm()
+            if not seat.holds and (seat.is_leaving or seat.is_lost):
+                self._settle(name, seat)
+
+    def _name_of(self, gvk: GVK, key: ObjectKey) -> str:
+        return self._layout.seats[self._layout.shard_of(gvk, key)]
+
+    def _begins(self, name: str) -> bool:
+        seat = self._seats.get(name)
+        return seat is not None and not seat.is_leaving and self._is_valid(name, seat)
+
+    def _is_valid(self, name: str, seat: _Seat) -> bool:
+        if seat.is_lost or self._seats.get(name) is not seat:
+            return False
+        return self._clock() < self._granted(seat) + self._times.renew
+
+    def _granted(self, seat: _Seat) -> float:
+        """When what a seat rests on was last renewed: its own Lease, and the layout's."""
+        shared = self._seats.get(self._layout.shared) if self._layout.shared else seat
+        return min(seat.asked, shared.asked) if shared is not None and not shared.is_lost else float("-inf")
+
+    # The loop.
+
+    async def follow(self) -> None:
+        """See Holding."""
+        _log.info(
+            "Taking part in sharing the work" if self._layout.shards > 1 else "Waiting for leadership",
+            lease=self._layout.name,
+            shards=self._layout.shards,
+            identity=self._me,
+        )
+        while not self._is_draining or not self._is_empty():
+            await self._look()
+            for step in election.plan(self._view()):
+                if step.deed is Deed.LEAVE:
+                    self._leave(step.name)
+            due = [step for step in election.plan(self._view()) if step.deed is not Deed.LEAVE]
+            await asyncio.gather(*(self._write(step) for step in due))
+            if not self._is_draining or not self._is_empty():
+                await self._pause(election.next_look(self._view()))
+        # The layout is the others' to keep.
+        self._seats.clear()
+        self._schedule()
+
+    def drain(self) -> None:
+        """See Holding."""
+        self._is_draining = True
+        self._stirred.set()
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is left to be given back; the layout is left to the others who are there."""
+        return all(name == self._layout.shared and not seat.is_leaving for name, seat in self._seats.items())
+
+    def _view(self) -> View:
+        kept = {name: seat for name, seat in self._seats.items() if not seat.is_lost}
+        return View(
+            me=self._me,
+            layout=self._layout,
+            times=self._times,
+            now=self._clock(),
+            seen=self._seen,
+            held={name: seat.asked for name, seat in kept.items()},
+            leaving=frozenset(name for name, seat in kept.items() if seat.is_leaving),
+            busy=frozenset(name for name, seat in self._seats.items() if seat.holds),
+            is_draining=self._is_draining,
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        spread = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
+        try:
+            await asyncio.wait_for(self._stirred.wait(), seconds * spread)
+        except TimeoutError:
+            return
+        self._stirred.clear()
+
+    async def _look(self) -> None:
+        asked = self._clock()
+        try:
+            async with asyncio.timeout(self._times.renew / 4):
+                found = await self._board.read(self._names)
+        except (ApiError, ApiUnavailableError, TimeoutError) as error:
+            self._note_trouble("read", error)
+            return
+        self._trouble = ""
+        before, self._seen = self._seen, election.observe(self._seen, found, self._clock())
+        self._note_peers(before)
+        self._looked = asked
+        for name, seat in list(self._seats.items()):
+            seen = self._seen.get(name)
+            holder = seen.record.holder if seen else ""
+            if seat.is_lost or holder == self._layout.holder(name, self._me):
+                continue
+            if seat.is_leaving and not seat.holds:
+                # A release whose answer did not come.
+                del self._seats[name]
+            else:
+                self._lose(name, seat, f"its holder is {holder or 'nobody'}")
+        self._note_rival()
+
+    def _note_peers(self, before: Mapping[str, Seen]) -> None:
+        """Take a renewal of what is held together for ours: it took place after the look before was asked for."""
+        name = self._layout.shared
+        seat, old, new = self._seats.get(name), before.get(name), self._seen.get(name)
+        if seat is None or seat.is_lost or old is None or new is None or new.record == old.record:
+            return
+        if new.record.holder == self._layout.shared_holder:
+            self._renewed(seat, self._looked)
+
+    async def _write(self, step: Step) -> None:
+        """Carry a step out. One that somebody was quicker than is nothing: the next look shows what became of it."""
+        name = step.name
+        seen = self._seen.get(name)
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        if step.deed is Deed.RELEASE:
+            record = (seen.record if seen else _NOTHING).released(now)
+        elif seen is None:
+            record = Record(self._layout.holder(name, self._me), self._times.lease_seconds, now, now, 0)
+        else:
+            record = seen.record.taken(self._layout.holder(name, self._me), self._times, now)
+        asked = self._clock()
+        try:
+            async with asyncio.timeout(self._times.renew / 2):
+                written, version = await self._board.write(name, record)
+        except (ConflictError, NotFoundError) as error:
+            _log.debug("Somebody else wrote a Lease first", lease=name, error=str(error))
+            return
+        except (ApiError, ApiUnavailableError, TimeoutError) as error:
+            self._note_trouble(step.deed.value, error)
+            return
+        self._seen[name] = Seen(written, version, self._clock())
+        self._written(step, asked)
+
+    def _written(self, step: Step, asked: float) -> None:
+        seat = self._seats.get(step.name)
+        match step.deed:
+            case Deed.RELEASE:
+                if seat is not None and not seat.is_lost:
+                    del self._seats[step.name]
+                    _log.info("Released", lease=step.name)
+            case Deed.TAKE:
+                self._seats[step.name] = _Seat(asked)
+                self._schedule()
+                self._taken(step.name)
+            case _:
+                if seat is not None:
+                    self._renewed(seat, asked)
+
+    def _renewed(self, seat: _Seat, asked: float) -> None:
+        """Keep a seat for longer, unless its time was over before the answer came.
+
+        Then it is lost, even where the timer that says so is late: what was refused meanwhile is asked for again by
+        nobody but who gains the seat anew.
+        """
+        self._expire()
+        if not seat.is_lost:
+            seat.asked = max(seat.asked, asked)
+            self._schedule()
+
+    # Taking, leaving, losing.
+
+    def _taken(self, name: str) -> None:
+        shard = self._shards.get(name)
+        _log.info("Acquired", lease=name, identity=self._layout.holder(name, self._me))
+        if shard is not None:
+            for listener in self._listeners:
+                listener.gained(shard)
+
+    def _leave(self, name: str) -> None:
+        seat = self._seats[name]
+        seat.is_leaving = True
+        if name in self._shards:
+            _log.info("Leaving" if seat.holds else "Handing over", lease=name, running=len(seat.holds))
+            self._tell_lost(name)
+
+    def _lose(self, name: str, seat: _Seat, why: str) -> None:
+        """Others may have it soon: nothing begins, and what goes on is ended."""
+        seat.is_lost = True
+        _log.error("Lost", lease=name, why=why, running=len(seat.holds))
+        if name in self._shards and not seat.is_leaving:
+            self._tell_lost(name)
+        if name == self._layout.shared:
+            for other in [other for other in self._shards if other in self._seats and not self._seats[other].is_lost]:
+                self._lose(other, self._seats[other], f"{name} was lost")
+        for hold in list(seat.holds):
+            hold.lose()
+        if not seat.holds:
+            self._settle(name, seat)
+
+    def _tell_lost(self, name: str) -> None:
+        for listener in self._listeners:
+            listener.lost(self._shards[name])
+
+    def _settle(self, name: str, seat: _Seat) -> None:
+        """Nothing of a seat goes on any more."""
+        if seat.is_lost and self._seats.get(name) is seat:
+            del self._seats[name]
+        self._stirred.set()
+
+    # Time.
+
+    def _schedule(self) -> None:
+        """Lose what is not renewed in time, whatever else is waited for then."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        kept = [seat.asked for seat in self._seats.values() if not seat.is_lost]
+        if kept:
+            delay = min(kept) + self._times.renew - self._clock()
+            self._expiry = asyncio.get_running_loop().call_later(max(delay, 0.0), self._expire)
+        self._arm()
+
+    def _expire(self) -> None:
+        """Lose what was not renewed in time."""
+        now = self._clock()
+        for name, seat in list(self._seats.items()):
+            if not seat.is_lost and now >= seat.asked + self._times.renew:
+                self._lose(name, seat, f"it could not be renewed for {self._times.renew:g} s")
+        self._schedule()
+
+    def _arm(self) -> None:
+        """Let the kernel end us where something would go on for longer than it may."""
+        shared = self._seats.get(self._layout.shared)
+        busy = [seat.asked for seat in self._seats.values() if seat.holds]
+        if busy and shared is not None:
+            busy.append(shared.asked)
+        self._deadline.arm(min(busy) + self._times.hard if busy else None)
+
+    # Telling.
+
+    def _note_trouble(self, what: str, error: Exception) -> None:
+        text = f"{what}: {error!r}"
+        if text != self._trouble:
+            self._trouble = text
+            _log.warning("A Lease could not be read or written; trying again", error=text)
+
+    def _note_rival(self) -> None:
+        """Say once who keeps us from working."""
+        name = self._layout.shared or self._layout.name
+        seen = self._seen.get(name)
+        is_other = seen is not None and name not in self._seats and not seen.is_free(self._clock())
+        rival = seen.record.holder if seen is not None and is_other else ""
+        if rival != self._rival:
+            self._rival = rival
+            if rival:
+                _log.info("Somebody else leads", lease=name, holder=rival)
+
+
+_NOTHING = Record("", 1, "", "", 0)

@@ -1,0 +1,1 @@
+"""Conditions: what the start and end of a run write, kstatus, and the writer."""

@@ -1,0 +1,139 @@
+"""Writes conditions through the status subresource, whatever else writes there at the same time.
+
+Owns: the retries of a status write, and what is known of the kind's schema. Promises: a write is either made, or given
+up because the object is gone or the kind cannot hold it; the latter is said once per kind, and runs go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from runner import log
+from runner.errors import PASSING, ConflictError, ForbiddenError, InvalidError, NotFoundError
+from runner.kube.client import Client, PatchType
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, key_of, uid_of
+from runner.replicas.lease_guard import Hold
+from runner.status import kstatus
+from runner.status import report as status
+from runner.status.report import Report
+
+_CONFLICT_DELAY = 0.005
+_OUTAGE_DELAY = 0.2
+_MAX_DELAY = 5.0
+_REFUSALS = 5
+"""Refusals before a right counts as missing: an API server that has just started knows none for a moment."""
+
+
+class StatusWriter:
+    """Writes the conditions of one kind's objects."""
+
+    def __init__(self, client: Client, gvk: GVK, *, enabled: bool, health: bool) -> None:
+        """`health`: whether what tools wait for is written too, see `ready`."""
+        self._client = client
+        self._log = log.get(__name__, gvk=str(gvk))
+        self._cannot = not enabled
+        self._health = health
+        self._forbidden = False
+        self._pruned: frozenset[str] = frozenset()
+
+    async def write(self, resource: ApiResource, obj: Object, report: Report, hold: Hold) -> None:
+        """Make the status of `obj` what is reported, unless it is. LeaseLostError: it may be another replica's.
+
+        Waits while the API server is away or does not know us: a run's result is not lost with a connection.
+        """
+        delay = _CONFLICT_DELAY
+        refusals = 0
+        seen: Object | None = obj
+        while seen is not None and not self._gives_up(resource):
+            hold.check()
+            try:
+                seen = await self._attempt(resource, seen, report)
+            except PASSING as error:
+                delay = max(delay, _OUTAGE_DELAY)
+                self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
+            except ForbiddenError as error:
+                delay = max(delay, _OUTAGE_DELAY)
+                refusals += 1
+                if self._forbidden or refusals == _REFUSALS:
+                    self._note_refusal(error)
+                    return
+            if seen is not None:
+                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
+                delay = min(delay * 2, _MAX_DELAY)
+
+    async def _attempt(self, resource: ApiResource, seen: Object, report: Report) -> Object | None:
+        """Write once; return the object to try again with, or None when there is nothing left to do."""
+        holdable = status.without(report if self._health else status.without_health(seen, report), self._pruned)
+        patch = status.patch(seen, holdable, time.time())
+        if patch is None:
+            return None
+        key = key_of(seen)
+        try:
+            written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
+        except NotFoundError:
+            return None
+        except (InvalidError, ConflictError) as error:
+            fresh = await self._fresh(resource, seen)
+            if fresh is not None and fresh.get("status") == seen.get("status"):
+                if self._health and report.health:
+                    self._do_without_health()
+                    return fresh
+                self._stop("Status is not written: the kind's schema refuses our conditions", error)
+                return None
+            return fresh
+        if self._forbidden:
+            self._forbidden = False
+            self._log.info("Status is written again")
+        self._note_loss(written, holdable)
+        return None
+
+    async def _fresh(self, resource: ApiResource, seen: Object) -> Object | None:
+        """Read the object anew; None when it is gone, or another one stands under its name."""
+        try:
+            fresh = await self._client.get(resource, key_of(seen))
+        except NotFoundError:
+            return None
+        return fresh if uid_of(fresh) == uid_of(seen) else None
+
+    def _gives_up(self, resource: ApiResource) -> bool:
+        if not self._cannot and "status" not in resource.subresources:
+            self._stop(
+                "Status is not written: the kind has no status subresource; add `subresources: {status: {}}`", None
+            )
+        return self._cannot
+
+    def _note_refusal(self, error: ForbiddenError) -> None:
+        """Say once that a right is missing; later writes are tried once each, until one is allowed."""
+        if not self._forbidden:
+            self._forbidden = True
+            self._log.warning("Status is not written: the operator may not patch it", error=str(error))
+
+    def _stop(self, message: str, error: Exception | None) -> None:
+        if self._cannot:
+            return
+        self._cannot = True
+        self._log.warning(message, error=str(error) if error else None)
+
+    def _do_without_health(self) -> None:
+        self._health = False
+        parts = [*kstatus.TYPES, f"status.{status.OBSERVED}"]
+        self._log.warning("The kind's schema does not go with a part of status, which is left out", fields=parts)
+
+    def _note_loss(self, written: Object, report: Report) -> None:
+        """Say once what the schema prunes; with no condition left, writing is pointless."""
+        lost = status.lost(written, report)
+        if not lost:
+            return
+        hint = "add these fields to the CRD's schema, or x-kubernetes-preserve-unknown-fields: true below status"
+        if "status.conditions" in lost:
+            self._stop(f"Status is not written: the kind's schema drops our conditions; {hint}", None)
+            return
+        if self._pruned >= frozenset(lost):
+            return
+        self._pruned |= frozenset(lost)
+        if self._health and "status.conditions[].reason" in lost:
+            self._do_without_health()  # by their reasons we know ours from others'
+        self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

@@ -1,0 +1,100 @@
+"""A fingerprint of what a watch's runs execute: roles and playbook, collections, versions, settings, environment.
+
+Owns: what counts, of files and around them. Promises: content counts, not times, so that an image built anew of the
+same files is the same. What the fingerprint cannot see is told in docs/runs.md. Looks at the file system in a
+thread, at most once in some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from runner import __version__
+from runner.config.paths import SearchPath
+from runner.unchanged import content_files
+from runner.unchanged.content_files import Digests
+from runner.unchanged.last_run import digest
+from runner.watches.watch import Watch
+
+_FRESH = 10.0
+"""Seconds for which files are taken to be as they were."""
+_PACKAGES = ("ansible-core", "ansible", "ansible-runner", "kubernetes", "jinja2", "jsonpatch", "pyyaml")
+_NOT_OF_RUNS = frozenset({"line", "reconcile_period", "policy", "engine", "finalizer", "max_runner_artifacts"})
+"""Fields of a watch that say when and how it runs, not what comes of it."""
+_PASSING = re.compile(
+    r"(HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|COLUMNS|LINES|TMPDIR|INVOCATION_ID|JOURNAL_STREAM|PYTEST_.*|POD_.*|KUBECONFIG|"
+    r"KUBERNETES_.*|ANSIBLE_OPERATOR_.*|WATCH_NAMESPACE|ANSIBLE_OPERATOR_METRICS.*|[A-Z0-9_]+_SERVICE_(HOST|PORT.*)|"
+    r"[A-Z0-9_]+_PORT(_[0-9]+_.*)?|OSDK_.*)"
+)
+"""Variables that differ from pod to pod, or with the Services around."""
+
+
+@dataclass(slots=True)
+class Executed:
+    """Of one watch."""
+
+    watch: Watch
+    places: SearchPath
+    ansible_args: str
+    environ: Mapping[str, str]
+    cwd: Path
+    _files: Digests = field(default_factory=Digests)
+    _known: str = ""
+    _at: float = -_FRESH
+
+    async def digest(self) -> str:
+        """The fingerprint."""
+        if not self._known or time.monotonic() - self._at >= _FRESH:
+            self._known = await asyncio.to_thread(self._look)
+            self._at = time.monotonic()
+        return self._known
+
+    def _look(self) -> str:
+        contents = self._files.take(self._paths())
+        environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
+        told = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
+        settings = {name: value for name, value in told.items() if name not in _NOT_OF_RUNS}
+        return digest([contents, environ, settings, self.ansible_args, _versions()])
+
+    def _paths(self) -> Iterator[Path]:
+        yield from content_files.of_content(self.watch.content)
+        for root in self.places.roles:
+            yield from content_files.below(root)
+        for root in self.places.collections:
+            yield from content_files.of_collections(root)
+        given = (self.environ.get(name, "") for name in ("ANSIBLE_CONFIG", "ANSIBLE_INVENTORY"))
+        for path in (Path("/etc/ansible/ansible.cfg"), self.cwd / "ansible.cfg", *(self.cwd / p for p in given if p)):
+            yield from content_files.below(path) if path.is_dir() else (path,)
+
+
+def _versions() -> dict[str, str]:
+    return {"runner": __version__, "python": platform.python_version(), **dict(_installed(_PACKAGES))}
+
+
+def _installed(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for package in packages:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
+
+
+def _plain(value: Any) -> Any:
+    """A watch's field as JSON, the same in each process."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,1 @@
+"""watches.yaml: fields, selectors, policies, and validation of a project."""

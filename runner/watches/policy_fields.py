@@ -1,0 +1,102 @@
+"""The fields of a watch that make its `RunPolicy`, and those that make a finalizer's limit.
+
+Pure: nodes in, a value and problems out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import yaml
+
+from runner.config import duration
+from runner.watches.policy import DEFAULT, Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.yamlfile.fields import Fields
+
+FIELDS = ("runTimeout", "onChange", "onDelete", "retry")
+_RETRY_FIELDS = ("delay", "factor", "maxDelay", "attempts")
+_LIMIT_FIELDS = ("attempts", "time", "then")
+_HIGHEST_FACTOR = 100.0
+
+
+def read(fields: Fields) -> RunPolicy:
+    """Read the policy of a watch; what is absent or wrong has its default."""
+    return RunPolicy(
+        timeout=_span(fields, "runTimeout", off=True),
+        change_cancels=_cancels(fields, "onChange"),
+        deletion_cancels=_cancels(fields, "onDelete"),
+        retry=_retry(fields),
+    )
+
+
+def _cancels(fields: Fields, name: str) -> bool:
+    text = fields.text(name).lower()
+    if text not in {"", "wait", "cancel"}:
+        fields.error(name, f"{text!r} is neither wait (the run goes on to its end) nor cancel (the run is ended)")
+    return text == "cancel"
+
+
+def _retry(fields: Fields) -> RetryPolicy:
+    default = DEFAULT.retry
+    given = fields.fields("retry", _RETRY_FIELDS)
+    if given is None:
+        return default
+    delay = _span(given, "delay", off=False)
+    longest = _span(given, "maxDelay", off=False)
+    delay = default.backoff.delay if delay is None else delay
+    longest = max(default.backoff.cap, delay) if longest is None else longest
+    if longest < delay:
+        given.error("maxDelay", "is shorter than delay, the wait after the first failure")
+    return RetryPolicy(Backoff(delay, _factor(given), longest), _attempts(given))
+
+
+def limit(finalizer: Fields) -> FinalizerLimit | None:
+    """Read a finalizer's `limit`; None when it has none."""
+    given = finalizer.fields("limit", _LIMIT_FIELDS)
+    if given is None:
+        return None
+    attempts, time, then = _attempts(given), _span(given, "time", off=False), given.text("then")
+    if not attempts and time is None:
+        given.error("", "limits nothing; write attempts, time, or both")
+    if then not in {"", "keep", "release"}:
+        given.error("then", f"{then!r} is neither keep (the object stays until it changes) nor release (it is let go)")
+    return FinalizerLimit(attempts, time, release=then == "release")
+
+
+def _attempts(given: Fields) -> int:
+    attempts = given.integer("attempts", default=0)
+    if attempts < 0:
+        given.error("attempts", f"{attempts} is no count; write how many runs may fail in a row, or 0 for no limit")
+    return attempts
+
+
+def _factor(given: Fields) -> float:
+    text = given.text("factor")
+    if not text:
+        return DEFAULT.retry.backoff.factor
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not 1 <= factor <= _HIGHEST_FACTOR:
+        given.error("factor", f"{text!r} is no number from 1 (always the same wait) to {_HIGHEST_FACTOR:g}")
+        return DEFAULT.retry.backoff.factor
+    return factor
+
+
+def _span(fields: Fields, name: str, *, off: bool) -> float | None:
+    """Read a duration above zero; None when it is absent. With `off`, that word and 0s mean 0."""
+    text = fields.text(name)
+    if not isinstance(fields.given(name), yaml.ScalarNode):
+        return None
+    if off and text.lower() == "off":
+        return 0.0
+    try:
+        seconds = duration.parse(text)
+    except ValueError as error:
+        fields.error(name, f"{error}{', or off' if off else ''}")
+        return None
+    if seconds < 0 or (seconds == 0 and not off):
+        fields.error(name, f"{text!r} is no time to wait; write a duration such as {'10m, or off' if off else '5s'}")
+        return None
+    return seconds

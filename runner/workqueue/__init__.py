@@ -1,0 +1,1 @@
+"""The work queue of one kind, priorities, and concurrency."""

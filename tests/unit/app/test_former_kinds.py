@@ -1,0 +1,71 @@
+"""What earlier versions of a watches file left, told from what others still watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.app import former_kinds
+from runner.objects import GVK
+from tests.watch_values import watch_value
+
+OLD = watch_value(gvk=GVK("test.example.com", "v1alpha1", "Thing"))
+NEW = watch_value(gvk=GVK("test.example.com", "v1", "Thing"))
+CORE = watch_value(gvk=GVK("", "v1", "Secret"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "project" / "runner"
+
+
+def run_folder(root: Path, kind: str) -> Path:
+    folder = root / kind / "ns" / "one"
+    (folder / "env").mkdir(parents=True)
+    (folder / "env/envvars").write_text("{}")
+    return folder
+
+
+def test_the_folder_of_a_kind_that_is_watched_no_more_is_named_until_nothing_is_left_in_it(root: Path) -> None:
+    file = root.parent / "watches.yaml"
+    assert former_kinds.update(root, file, [OLD, CORE]) == []
+    left = run_folder(root, "test.example.com/v1alpha1/Thing")
+    run_folder(root, "v1/Secret")
+    gone = [root / "test.example.com/v1alpha1/Thing"]
+    assert former_kinds.update(root, file, [NEW, CORE]) == gone
+    assert former_kinds.update(root, file, [NEW, CORE]) == gone
+    (left / "env/envvars").unlink()
+    assert former_kinds.update(root, file, [NEW, CORE]) == []
+
+
+def test_what_another_watches_file_has_is_not_ours_to_remove(root: Path) -> None:
+    ours, theirs = root.parent / "ours/watches.yaml", root.parent / "theirs/watches.yaml"
+    run_folder(root, "test.example.com/v1alpha1/Thing")
+    assert former_kinds.update(root, theirs, [OLD]) == []
+    assert former_kinds.update(root, ours, [NEW]) == []
+    former_kinds.update(root, ours, [OLD])
+    assert former_kinds.update(root, ours, [NEW]) == []
+
+
+def test_a_folder_that_nobody_has_recorded_stays(root: Path) -> None:
+    run_folder(root, "other.example.com/v1/Thing")
+    former_kinds.update(root, root.parent / "watches.yaml", [OLD])
+    assert former_kinds.update(root, root.parent / "watches.yaml", [NEW]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"kinds": ["../../etc", "/etc", ""]}', '{"kinds": 3}', '{"kinds": [3]}']
+)
+def test_a_record_that_is_none_removes_nothing(root: Path, text: str) -> None:
+    file = root.parent / "watches.yaml"
+    former_kinds.update(root, file, [OLD])
+    run_folder(root.parent.parent / "etc", "x")
+    next(root.glob("watched-kinds/*.json")).write_text(text)
+    assert former_kinds.update(root, file, [NEW]) == []
+
+
+def test_a_record_that_cannot_be_written_is_said_and_nothing_is_removed(root: Path) -> None:
+    root.mkdir(parents=True)
+    (root / "watched-kinds").write_text("in the way")
+    assert former_kinds.update(root, root.parent / "watches.yaml", [OLD]) == []

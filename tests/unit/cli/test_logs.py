@@ -1,0 +1,219 @@
+"""`ansible-operator logs` on run folders as engines leave them."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.cli import logs as logs_cli
+from runner.cli import main
+from runner.config.paths import run_dir
+from runner.engine import output, processes, run_folders
+from runner.engine.job import Job
+from runner.objects import GVK, ObjectKey
+
+THING = GVK("test.example.com", "v1", "Thing")
+OTHER = GVK("other.example.com", "v1beta1", "Thing")
+CONFIG_MAP = GVK("", "v1", "ConfigMap")
+POLICY = GVK("apps", "v1", "Policy")
+
+
+class Folders:
+    """Run folders below a root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def add(self, gvk: GVK, name: str, *said: str, namespace: str = "shop") -> Path:
+        """Leave a run for each thing said."""
+        folder = run_dir(self.root, gvk, ObjectKey(namespace, name))
+        (folder / "env").mkdir(parents=True)
+        (folder / "env/envvars").write_text("{}")
+        for number, text in enumerate(said):
+            run = folder / f"artifacts/2026-{number}"
+            run.mkdir(parents=True)
+            (run / "stdout").write_text(text)
+            (run / "status").write_text("successful")
+        if said:
+            (folder / "artifacts/latest").symlink_to(f"2026-{len(said) - 1}")
+        return folder
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
+@pytest.fixture
+def logs(folders: Folders, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., tuple[int, str, str]]:
+    """Call the command; return its exit code and what it said on either stream."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main.main(["logs", f"--runner-dir={folders.root}", *arguments])
+        said = capfdbinary.readouterr()
+        return code, said.out.decode(), said.err.decode()
+
+    return call
+
+
+Logs = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["Thing", "thing", "things", "Thing.test.example.com", "things.test.example.com", "thing.v1.test.example.com"],
+)
+def test_kinds_are_written_as_for_kubectl(folders: Folders, logs: Logs, kind: str) -> None:
+    folders.add(THING, "one", "first", "second")
+    assert logs(f"{kind}/one") == (0, "second", "run 2026-1 of Thing shop/one ended: successful\n")
+
+
+@pytest.mark.parametrize(
+    ("gvk", "wanted"), [(CONFIG_MAP, "configmaps/one"), (POLICY, "policies/one"), (POLICY, "Policy.apps/one")]
+)
+@pytest.mark.parametrize("namespace", ["shop", ""])
+def test_core_groups_and_cluster_scoped_objects_have_shorter_folders(
+    folders: Folders, gvk: GVK, wanted: str, namespace: str
+) -> None:
+    folder = folders.add(gvk, "one", "said", namespace=namespace)
+    found = run_folders.find(folders.root, wanted, None)
+    assert (found.folder, found.gvk, found.key) == (folder, gvk, ObjectKey(namespace, "one"))
+
+
+def test_the_run_before_is_shown_on_request(folders: Folders, logs: Logs) -> None:
+    folders.add(THING, "one", "first", "second")
+    folders.add(THING, "two", "only")
+    assert logs("thing/one", "--previous")[1] == "first"
+    code, out, err = logs("thing/two", "--previous")
+    assert (code, out) == (1, "")
+    assert "no run before the last one of Thing shop/two is kept" in err
+
+
+@pytest.mark.parametrize("wanted", ["thing", "thing/", "/one", "thing/one/two"])
+def test_what_names_no_object_is_bad_input(folders: Folders, logs: Logs, wanted: str) -> None:
+    code, _, err = logs(wanted)
+    assert code == 2
+    assert "write KIND/NAME" in err
+
+
+def test_what_is_not_there_is_told_with_what_is(folders: Folders, logs: Logs) -> None:
+    assert "no run is kept below" in logs("thing/one")[2]
+    folders.add(THING, "one", "said")
+    folders.add(CONFIG_MAP, "settings", "said")
+    for wanted, said in (
+        (["thin/one"], "no run of a kind 'thin' is kept"),
+        (["thin/one"], "there are ConfigMap, Thing.test.example.com"),
+        (["thing/ones"], "no run of thing 'ones' is kept"),
+        (["thing/ones"], "there are shop/one"),
+        (["thing/one", "-n", "mall"], "in namespace mall"),
+    ):
+        code, out, err = logs(*wanted)
+        assert (code, out) == (1, "")
+        assert said in err
+
+
+def test_several_of_a_name_have_to_be_told_apart(folders: Folders, logs: Logs) -> None:
+    folders.add(THING, "one", "in shop")
+    folders.add(THING, "one", "in mall", namespace="mall")
+    folders.add(OTHER, "one", "of another group", namespace="mall")
+    code, _, err = logs("thing/one")
+    assert code == 1
+    assert "Thing.other.example.com mall/one, Thing.test.example.com mall/one, Thing.test.example.com shop/one" in err
+    assert logs("thing/one", "-n", "shop")[1] == "in shop"
+    assert logs("thing.other.example.com/one")[1] == "of another group"
+
+
+def test_a_run_without_output_is_told(folders: Folders, logs: Logs) -> None:
+    folder = folders.add(THING, "one", "said")
+    (folder / "artifacts/2026-0/stdout").unlink()
+    code, out, err = logs("thing/one")
+    assert (code, out) == (0, "")
+    assert "it has said nothing" in err
+
+
+def _go_on(folder: Path, ident: str) -> Path:
+    """Make a run look as one that goes on under this process."""
+    marker = processes.run_id(folder, ident)
+    (folder / "env/envvars").write_text(json.dumps({processes.MARKER: marker}))
+    mark = folder / "env/unmasked"
+    mark.write_text(ident)
+    return mark
+
+
+def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folders.add(THING, "one", "first ")
+    mark = _go_on(folder, "2026-0")
+    seen: list[Any] = []
+
+    class Out(io.BytesIO):
+        def flush(self) -> None:
+            """What was written so far has been seen: go on."""
+            seen.append(self.getvalue())
+            if len(seen) == 1:
+                with (folder / "artifacts/2026-0/stdout").open("a") as file:
+                    file.write("second ")
+            elif len(seen) == 2:
+                with (folder / "artifacts/2026-0/stdout").open("a") as file:
+                    file.write("third")
+                mark.unlink()
+
+    monkeypatch.setattr(logs_cli, "_LOOK_AGAIN", 0)
+    kept = run_folders.find(folders.root, "thing/one", None)
+    assert kept.is_live("2026-0")
+    out = Out()
+    logs_cli._show(kept, "2026-0", out, follow=True)
+    assert seen == [b"first ", b"first second ", b"first second third"]
+    assert not kept.is_live("2026-0")
+
+
+def test_a_run_whose_operator_is_dead_is_not_followed(folders: Folders, logs: Logs) -> None:
+    folder = folders.add(THING, "one", "cut short")
+    _go_on(folder, "2026-0")
+    (folder / "env/envvars").write_text(json.dumps({processes.MARKER: "digest:1:0:2026-0"}))
+    (folder / "artifacts/2026-0/status").unlink()
+    assert logs("thing/one", "-f") == (0, "cut short", "run 2026-0 of Thing shop/one ended: unknown\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders.add(THING, "one", "x" * 1_000_000)
+    reading, writing = os.pipe()
+    reader = threading.Thread(target=os.close, args=(reading,))
+    reader.start()
+    reader.join()
+    with os.fdopen(writing, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr("sys.stdout", closed)
+        assert logs_cli._logs(_arguments(folders.root)) == 0
+
+
+def _arguments(root: Path) -> Any:
+
+    return argparse.Namespace(runner_dir=root, object="thing/one", namespace=None, follow=False, previous=False)
+
+
+def test_a_failure_names_the_command_that_finds_its_output(
+    make_job: Callable[..., Job], tmp_path: Path, logs: Logs, folders: Folders
+) -> None:
+    root = tmp_path / "elsewhere"
+    job = make_job(run_dir=run_dir(root, THING, ObjectKey("shop", "one")), gvk=THING, key=ObjectKey("shop", "one"))
+    Folders(root).add(THING, "one", "said")
+    sentence = output.pointer(job)
+    command = sentence.partition(": ansible-operator ")[2].partition(" (run folder")[0].split()
+    assert command[0] == "logs"
+    assert logs(*command[1:])[:2] == (0, "said")
+    assert str(job.run_dir) in sentence
+    usual = make_job(run_dir=Path("/tmp/ansible-operator/runner/g.example.com/v1/Thing/shop/one"))
+    assert "--runner-dir" not in output.pointer(usual)
+    assert not output.pointer(make_job(max_artifacts=-1))
+
+
+def test_names_of_kinds_are_those_that_the_command_takes() -> None:
+    assert [output.named(gvk) for gvk in (THING, CONFIG_MAP)] == ["Thing.test.example.com", "ConfigMap"]
+    assert run_folders._names(THING) >= {output.named(THING).lower()}

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.cli import main
+from runner.config.options import OPTIONS
+
+
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([]) == 0
+    printed = capsys.readouterr().out
+    for command in ("run", "validate", "version", "cluster"):
+        assert f"\n    {command} " in printed
+
+
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["help", "run"], ["run", "-h"]], ids=" ".join)
+def test_the_help_of_run_names_every_flag_its_default_and_its_variable(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(arguments) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for option in OPTIONS:
+        assert f"--{option.flag} " in printed
+        assert f"${option.also}" in printed or not option.also
+        assert f"[{option.default}]" in printed or not option.default
+    assert "ANSIBLE_OPERATOR_<FLAG>" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum"], "unknown command rum; did you mean run?; see `ansible-operator --help`"),
+        (
+            ["run", "--watch-file=x"],
+            "unknown flag --watch-file; did you mean --watches-file?; see `ansible-operator run",
+        ),
+        (["run", "--zzz"], "unknown flag --zzz; see `ansible-operator run --help`"),
+        (["run", "more"], "`run` takes no argument 'more'; see `ansible-operator run --help`"),
+        (
+            ["validate", "--stric"],
+            "unknown flag --stric; did you mean --strict?; see `ansible-operator validate --help`",
+        ),
+        (["run", "--namespace"], "argument --namespace: expected one argument; see `ansible-operator run --help`"),
+        (["run", "--reconcile-period=soon"], "--reconcile-period: 'soon' is not a duration"),
+        (["run", "--leader-elect"], "--leader-elect needs --leader-election-id"),
+        (["--zzz"], "unknown flag --zzz"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {said}")
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "today"),
+    [
+        ("new memcached-operator --type=ansible", "`ansible-operator init`"),
+        ("add api --api-version=a/v1 --kind=K", "`ansible-operator create api`"),
+        ("up local --namespace=default", "`ansible-operator run`"),
+        ("exec-entrypoint ansible --watches-file=watches.yaml", "`ansible-operator run`"),
+        ("run ansible --watches-file=watches.yaml", "`ansible-operator run`"),
+        ("run --local", "`ansible-operator run`"),
+    ],
+)
+def test_commands_of_older_sdks_are_answered_with_todays(
+    arguments: str, today: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(arguments.split()) == 2
+    assert today in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--watches-file=none.yaml"],
+        ["--watches-file", "none.yaml"],
+        ["--watches-file", "none.yaml", "--leader-elect", "false"],
+        ["--leader-elect=false", "--zap-devel", "--watches-file=none.yaml"],
+        ["--ansible-args", "--diff", "--watches-file", "none.yaml", "--zap-log-level", "info"],
+    ],
+    ids=" ".join,
+)
+def test_a_flag_may_be_given_in_each_of_its_forms(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["run", *flags]) == 2
+    assert capsys.readouterr().err == f"error: none.yaml: there is no such file (looked at {tmp_path}/none.yaml)\n"

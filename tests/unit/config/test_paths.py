@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.config import paths
+from runner.config.paths import SearchPath
+from runner.objects import GVK, ObjectKey
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def places(cwd: Path, roles: str = "", collections: str = "") -> SearchPath:
+    environ = {"HOME": str(cwd.parent / "home")}
+    return paths.search_path(cwd=cwd, roles_path=roles, collections_path=collections, environ=environ)
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_role_is_found_beside_the_watches_file(cwd: Path) -> None:
+    role = make(cwd / "roles/memcached")
+    assert paths.find_role("memcached", places(cwd)).path == role
+
+
+def test_the_roles_path_is_tried_first_and_with_a_roles_folder_below(cwd: Path) -> None:
+    make(cwd / "roles/memcached")
+    below = make(cwd / "second/roles/memcached")
+    assert paths.find_role("memcached", places(cwd, "first:second")).path == below
+    plain = make(cwd / "first/memcached")
+    assert paths.find_role("memcached", places(cwd, "first:second")).path == plain
+
+
+def test_a_role_that_is_nowhere_names_every_place_in_order(cwd: Path) -> None:
+    found = paths.find_role("memcached", places(cwd, f"{cwd}/a::~/b"))
+    assert found.path is None
+    assert found.tried == (
+        cwd / "a/memcached",
+        cwd / "a/roles/memcached",
+        cwd.parent / "home/b/memcached",
+        cwd.parent / "home/b/roles/memcached",
+        cwd / "roles/memcached",
+    )
+
+
+def test_an_absolute_role_is_looked_for_there_alone(cwd: Path) -> None:
+    make(cwd / "roles/memcached")
+    wrong = paths.find_role("/nowhere/memcached", places(cwd))
+    assert wrong == paths.Found(None, (Path("/nowhere/memcached"),))
+    role = make(cwd / "elsewhere")
+    assert paths.find_role(str(role), places(cwd)).path == role
+
+
+def test_a_file_is_no_role(cwd: Path) -> None:
+    make(cwd / "roles")
+    (cwd / "roles/memcached").touch()
+    assert paths.find_role("memcached", places(cwd)).path is None
+
+
+@pytest.mark.parametrize(
+    "root", ["given/ansible_collections", "../home/.ansible/collections/ansible_collections", "roles"], ids=str
+)
+def test_a_role_of_a_collection_is_found_by_its_full_name(cwd: Path, root: str) -> None:
+    inside = "cache.tools.memcached" if root == "roles" else "cache/tools/roles/memcached"
+    role = make(cwd.parent / "project" / root / inside)
+    found = paths.find_role("cache.tools.memcached", places(cwd, collections="given"))
+    assert found.path is not None
+    assert found.path.samefile(role)
+
+
+def test_a_collections_path_may_name_the_folder_ansible_collections_itself(cwd: Path) -> None:
+    role = make(cwd / "given/ansible_collections/cache/tools/roles/memcached")
+    found = paths.find_role("cache.tools.memcached", places(cwd, collections="given/ansible_collections"))
+    assert found.path == role
+
+
+def test_a_role_of_a_collection_that_is_nowhere_names_the_usual_places(cwd: Path) -> None:
+    tried = paths.find_role("cache.tools.memcached", places(cwd, collections="given")).tried
+    below = "ansible_collections/cache/tools/roles/memcached"
+    assert tried[:4] == (
+        cwd / "roles/cache.tools.memcached",
+        cwd / "given" / below,
+        cwd.parent / "home/.ansible/collections" / below,
+        Path("/usr/share/ansible/collections") / below,
+    )
+
+
+def test_collections_of_python_packages_and_our_own_are_found(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collection = make(tmp_path / "site-packages/ansible_collections/cache/tools")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site-packages")])
+    assert paths.find_collection("cache.tools", places(cwd)).path == collection
+    shipped = Path(paths.__file__).parents[1] / "collections/ansible_collections"
+    assert shipped in places(cwd).collections
+
+
+def test_ansible_is_told_where_we_look_in_absolute_terms(cwd: Path) -> None:
+    home = cwd.parent / "home"
+    assert paths.ansible_environment(places(cwd, "my-roles", "given")) == {
+        "ANSIBLE_ROLES_PATH": f"{cwd}/my-roles:{cwd}/my-roles/roles",
+        "ANSIBLE_COLLECTIONS_PATH": f"{cwd}/given:{home}/.ansible/collections:/usr/share/ansible/collections",
+    }
+
+
+def test_paths_that_nobody_gave_do_not_hide_those_of_ansible_cfg(cwd: Path) -> None:
+    assert paths.ansible_environment(places(cwd)) == {}
+
+
+def test_an_object_has_a_run_folder_of_its_own() -> None:
+    memcached, key = GVK("cache.example.com", "v1", "Memcached"), ObjectKey("team", "sample")
+    assert paths.run_dir(Path("/r"), memcached, key) == Path("/r/cache.example.com/v1/Memcached/team/sample")
+    assert paths.run_dir(Path("/r"), GVK("", "v1", "Node"), ObjectKey("", "n")) == Path("/r/v1/Node/n")

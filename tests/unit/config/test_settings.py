@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import option_values, settings
+from runner.config.options import OPTIONS, Option
+from runner.config.settings import Loaded, Settings
+from runner.errors import ConfigError
+from runner.objects import GVK
+
+MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
+
+
+def told(environ: dict[str, str] | None = None, /, **flags: str | list[str]) -> Loaded:
+    given = {name: value if isinstance(value, list) else [value] for name, value in flags.items()}
+    return settings.from_args(Namespace(**given), environ or {})
+
+
+def refused(environ: dict[str, str] | None = None, /, **flags: str | list[str]) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        told(environ, **flags)
+    return str(raised.value).splitlines()
+
+
+def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
+    found, warnings = told()
+    assert warnings == ()
+    assert found.watches_file == Path("watches.yaml")
+    assert found.namespaces == ()
+    assert found.reconcile_period == 36_000
+    assert found.workers_for(MEMCACHED) == found.cpus >= 1
+    assert found.most_runs([MEMCACHED]) == 2 * found.cpus
+    assert found.graceful_shutdown_timeout == 30
+    assert found.inject_owner_ref is True
+    assert found.runner_dir == Path("/tmp/ansible-operator/runner")
+    assert found.ansible_verbosity == 2
+    assert (found.ansible_roles_path, found.ansible_collections_path, found.ansible_args) == ("", "", "")
+    assert found.ansible_log_events == "tasks"
+    assert found.run_memory_limit >= 0
+    assert (found.kubeconfig, found.context) == (None, None)
+    assert (found.proxy_port, found.user_metrics_port) == (8888, None)
+    assert (found.health_probe_bind_address, found.metrics_bind_address) == (":6789", ":8443")
+    assert (found.metrics_secure, found.metrics_require_rbac, found.leader_elect) == (False, False, False)
+    assert (found.leader_elect_lease_duration, found.leader_elect_renew_deadline) == (15, 10)
+    assert (found.log_level, found.log_format) == ("info", "auto")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.9.1:8000", "[::1]:8000", "localhost:8000", "0"])
+def test_the_page_is_shown_on_loopback(address: str) -> None:
+    assert told().settings.ui_bind_address == ""
+    assert told(ui_bind_address=address).settings.ui_bind_address == address
+
+
+@pytest.mark.parametrize("address", [":8000", "0.0.0.0:8000", "[::]:8000", "10.0.0.1:80", "example.com:80", "127.1:80"])
+def test_the_page_is_shown_nowhere_else(address: str) -> None:
+    (problem,) = refused(ui_bind_address=address)
+    assert problem.startswith(f"--ui-bind-address: {address!r} is not on loopback; write 127.0.0.1:PORT")
+    found, warnings = told({"ANSIBLE_OPERATOR_UI_BIND_ADDRESS": address})
+    assert found.ui_bind_address == ""
+    assert len(warnings) == 1
+
+
+def test_settings_cannot_be_changed() -> None:
+    found = told().settings
+    with pytest.raises(FrozenInstanceError):
+        found.leader_elect = True  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        found.overrides["a"] = "b"  # type: ignore[index]
+
+
+class TestPrecedence:
+    def test_a_flag_wins_over_the_environment_and_that_over_the_default(self) -> None:
+        environ = {"ANSIBLE_OPERATOR_RECONCILE_PERIOD": "1h"}
+        assert told(environ, reconcile_period="1m").settings.reconcile_period == 60
+        assert told(environ).settings.reconcile_period == 3600
+
+    @pytest.mark.parametrize("option", [each for each in OPTIONS if each.also], ids=lambda option: option.also)
+    def test_a_variable_of_another_name_comes_after_the_flags_own(self, option: Option) -> None:
+        field = "namespaces" if option.flag == "namespace" else option.name
+
+        def value(**environ: str) -> Any:
+            found = getattr(told(environ).settings, field)
+            return ",".join(found) if isinstance(found, tuple) else found
+
+        assert value(**{option.also: "a", option.variable: "b"}) == "b"
+        assert value(**{option.also: "a"}) == "a"
+        assert value(**{option.also: "a", option.variable: ""}) == "a"
+
+    def test_of_a_flag_given_twice_the_last_counts(self) -> None:
+        assert told(ansible_verbosity=["1", "4"]).settings.ansible_verbosity == 4
+
+    def test_ansible_verbosity_in_the_environment_keeps_ansibles_own_meaning(self) -> None:
+        assert told({"ANSIBLE_VERBOSITY": "5"}).settings.ansible_verbosity == 2
+
+    def test_a_value_of_the_environment_that_does_not_parse_is_a_warning_and_the_default_holds(self) -> None:
+        found, warnings = told({"ANSIBLE_OPERATOR_RECONCILE_PERIOD": "soon", "ANSIBLE_DEBUG_LOGS": "perhaps"})
+        assert (found.reconcile_period, found.ansible_debug_logs) == (36_000, False)
+        assert [line.split(" in the environment is not used: ")[0] for line in warnings] == [
+            "ANSIBLE_OPERATOR_RECONCILE_PERIOD",
+            "ANSIBLE_DEBUG_LOGS",
+        ]
+
+    def test_flags_that_do_not_parse_are_all_told_at_once(self) -> None:
+        lines = refused(reconcile_period="soon", ansible_verbosity="8", max_concurrent_reconciles="0", proxy_port="x")
+        assert [line.partition(": ")[0] for line in lines] == [
+            "--reconcile-period",
+            "--max-concurrent-reconciles",
+            "--ansible-verbosity",
+            "--proxy-port",
+        ]
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("flags", "environ", "namespaces"),
+        [
+            (["a"], "b", ("a",)),
+            (["a", "b,a"], "", ("a", "b")),
+            ([], " a , ,b", ("a", "b")),
+            ([], "", ()),
+            ([""], "b", ()),
+        ],
+    )
+    def test_namespaces_come_from_repeated_flags_or_comma_lists(
+        self, flags: list[str], environ: str, namespaces: tuple[str, ...]
+    ) -> None:
+        given: dict[str, list[str]] = {"namespace": flags} if flags else {}
+        assert told({"WATCH_NAMESPACE": environ}, **given).settings.namespaces == namespaces
+
+    @pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("0s", 0), ("off", 0), ("-1s", 0), ("1h30m", 5400)])
+    def test_a_period_of_zero_or_off_means_no_periodic_runs(self, text: str, seconds: float) -> None:
+        assert told(reconcile_period=text).settings.reconcile_period == seconds
+
+    @pytest.mark.parametrize("text", [":8080", "127.0.0.1:0", "[::1]:8080", "localhost:80", "0"])
+    def test_an_address_is_host_and_port_or_nothing(self, text: str) -> None:
+        assert told(metrics_bind_address=text).settings.metrics_bind_address == text
+
+    @pytest.mark.parametrize("text", ["", "8080", "localhost", "a b:1", ":99999", "::1:80"])
+    def test_what_is_no_address_is_refused(self, text: str) -> None:
+        assert refused(health_probe_bind_address=text)[0].startswith("--health-probe-bind-address: ")
+
+    @pytest.mark.parametrize("text", ["Tasks", "NOTHING", "everything"])
+    def test_log_events_are_known_in_any_case(self, text: str) -> None:
+        assert told(ansible_log_events=text).settings.ansible_log_events == text.lower()
+
+    def test_log_events_that_are_not_known_are_refused_with_those_that_are(self) -> None:
+        assert refused(ansible_log_events="some") == [
+            "--ansible-log-events: 'some' is not known; write tasks, everything or nothing"
+        ]
+
+    @pytest.mark.parametrize(("text", "value"), [("T", True), ("1", True), ("False", False), ("0", False)])
+    def test_booleans_are_those_of_go(self, text: str, value: bool) -> None:  # noqa: FBT001 - a case, not a flag
+        assert told({"ANSIBLE_DEBUG_LOGS": text}).settings.ansible_debug_logs is value
+
+    def test_a_negative_grace_period_is_refused(self) -> None:
+        assert "negative" in refused(graceful_shutdown_timeout="-1s")[0]
+
+    @pytest.mark.parametrize(
+        ("text", "size"),
+        [("0", 0), ("1000", 1000), ("300k", 300_000), ("512Mi", 512 << 20), ("2Gi", 2 << 30), ("1T", 10**12)],
+    )
+    def test_amounts_of_memory_are_written_as_kubernetes_does(self, text: str, size: int) -> None:
+        assert told(run_memory_limit=text).settings.run_memory_limit == size
+
+    @pytest.mark.parametrize("text", ["", "-1", "1.5Gi", "2GB", "lots", "512mi"])
+    def test_what_is_no_amount_of_memory_is_refused(self, text: str) -> None:
+        assert refused(run_memory_limit=text) == [
+            f"--run-memory-limit: {text!r} is no size; write one like 512Mi, 2Gi, or 0 for no limit"
+        ]
+
+    def test_shortcuts_that_are_not_taken_are_a_list(self) -> None:
+        assert told(warm_without="modules, tasks,").settings.warm_without == {"modules", "tasks"}
+        assert told().settings.warm_without == frozenset()
+
+    def test_the_run_folders_root_is_absolute(self) -> None:
+        assert told(runner_dir="runs").settings.runner_dir == Path.cwd() / "runs"
+
+
+class TestZap:
+    @pytest.mark.parametrize(
+        ("flags", "level", "form"),
+        [
+            ({"zap_log_level": "error"}, "error", "auto"),
+            ({"zap_log_level": "3"}, "debug", "auto"),
+            ({"zap_log_level": "panic"}, "error", "auto"),
+            ({"zap_encoder": "console"}, "info", "console"),
+            ({"zap_devel": "true"}, "debug", "console"),
+            ({"zap_devel": "true", "zap_log_level": "info", "log_format": "json"}, "info", "json"),
+            ({"log_level": "warn", "zap_stacktrace_level": "error", "zap_time_encoding": "iso8601"}, "warning", "auto"),
+        ],
+    )
+    def test_flags_of_zap_are_other_names_of_ours(self, flags: dict[str, str], level: str, form: str) -> None:
+        found, warnings = told(**flags)
+        assert (found.log_level, found.log_format, warnings) == (level, form, ())
+
+    def test_of_two_names_our_own_wins_with_a_warning(self) -> None:
+        found, warnings = told(log_level="error", zap_log_level="debug")
+        assert found.log_level == "error"
+        assert warnings == ("--zap-log-level has no effect, since --log-level is given too",)
+
+    def test_an_unknown_level_is_refused_by_the_name_that_was_used(self) -> None:
+        assert refused(zap_log_level="loud")[0].startswith("--zap-log-level: 'loud' is no log level")
+
+
+class TestDeprecated:
+    def test_a_deprecated_flag_works_and_says_what_to_use(self) -> None:
+        found, warnings = told(metrics_addr=":9999")
+        assert found.metrics_bind_address == ":9999"
+        assert warnings == ("--metrics-addr is deprecated: use --metrics-bind-address",)
+
+    @pytest.mark.parametrize("flag", ["leader_elect_resource_lock", "enable_http2"])
+    def test_a_deprecated_flag_without_successor_is_a_warning_alone(self, flag: str) -> None:
+        assert told(**{flag: "true"}).settings == told().settings
+        (warning,) = told(**{flag: "true"}).warnings
+        assert warning.startswith(f"--{flag.replace('_', '-')} is deprecated: leave it out")
+
+    def test_the_operators_name_is_a_deprecated_name_of_the_lease(self) -> None:
+        found, warnings = told({"OPERATOR_NAME": "memcached"})
+        assert found.leader_election_id == "memcached"
+        assert warnings == ("OPERATOR_NAME in the environment is deprecated: use --leader-election-id",)
+        assert told({"OPERATOR_NAME": "memcached"}, leader_election_id="x").warnings == ()
+
+
+class TestReplicas:
+    def test_they_need_a_name_for_their_leases(self) -> None:
+        for flags in ({"leader_elect": "true"}, {"enable_leader_election": "true"}, {"shards": "3"}):
+            (line,) = refused(**flags)
+            assert "needs --leader-election-id" in line
+        assert told(leader_elect="true", leader_election_id="memcached").settings.leader_elect
+        assert told(shards="3", leader_election_id="memcached").settings.shards == 3
+
+    def test_the_name_must_be_one_of_a_lease(self) -> None:
+        (line,) = refused(leader_election_id="Memcached operator")
+        assert line.startswith("--leader-election-id: 'Memcached operator' is no name of a Lease")
+
+    @pytest.mark.parametrize(("lease", "renew"), [("10s", "10s"), ("5s", "10s"), ("15s", "0s")])
+    def test_a_leader_gives_up_before_others_take_over(self, lease: str, renew: str) -> None:
+        (line,) = refused(
+            leader_elect="true",
+            leader_election_id="a",
+            leader_elect_lease_duration=lease,
+            leader_elect_renew_deadline=renew,
+        )
+        assert line.startswith("--leader-elect-renew-deadline must be ")
+
+    def test_what_only_tunes_them_is_accepted_without_them(self) -> None:
+        found = told(leader_election_id="a", leader_election_namespace="b", leader_elect_lease_duration="5s").settings
+        assert (found.leader_election_id, found.leader_elect_lease_duration, found.leader_elect) == ("a", 5, False)
+
+
+class TestMetrics:
+    def test_a_certificate_may_be_given_by_its_folder(self) -> None:
+        found = told(metrics_secure="true", metrics_cert_path="/certs").settings
+        assert found.metrics_cert_path == Path("/certs")
+        assert (found.metrics_cert_name, found.metrics_cert_key) == ("tls.crt", "tls.key")
+        assert told().settings.metrics_cert_path is None
+
+    def test_a_certificate_needs_secure_metrics(self) -> None:
+        assert any("--metrics-cert-path needs --metrics-secure" in line for line in refused(metrics_cert_path="/certs"))
+
+    def test_rbac_for_metrics_needs_secure_metrics(self) -> None:
+        assert any(
+            "--metrics-require-rbac needs --metrics-secure" in line for line in refused(metrics_require_rbac="true")
+        )
+
+
+class TestOneKind:
+    def test_the_environment_wins_over_the_flag_for_one_kind(self) -> None:
+        environ = {
+            "ANSIBLE_VERBOSITY_MEMCACHED_CACHE_EXAMPLE_COM": "4",
+            "MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "7",
+        }
+        found = told(environ, ansible_verbosity="1", max_concurrent_reconciles="2").settings
+        assert (found.verbosity_for(MEMCACHED), found.workers_for(MEMCACHED)) == (4, 7)
+        other = GVK("cache.example.com", "v1", "Redis")
+        assert (found.verbosity_for(other), found.workers_for(other)) == (1, 2)
+        assert found.warnings_for([MEMCACHED, other]) == ()
+
+    def test_the_old_name_for_workers_still_counts_and_says_what_to_use(self) -> None:
+        environ = {"WORKER_MEMCACHED_CACHE_EXAMPLE_COM": "3"}
+        found = told(environ).settings
+        assert found.workers_for(MEMCACHED) == 3
+        (warning,) = found.warnings_for([MEMCACHED])
+        assert warning.startswith("WORKER_MEMCACHED_CACHE_EXAMPLE_COM in the environment is deprecated: use MAX_CONC")
+        both = told(environ | {"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5"}).settings
+        assert (both.workers_for(MEMCACHED), both.warnings_for([MEMCACHED])) == (5, ())
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("ANSIBLE_VERBOSITY", "8"),
+            ("ANSIBLE_VERBOSITY", "-1"),
+            ("MAX_CONCURRENT_RECONCILES", "0"),
+            ("MAX_CONCURRENT_RECONCILES", "many"),
+            ("WORKER", "1.5"),
+        ],
+    )
+    def test_a_value_that_does_not_parse_is_a_warning_and_the_flag_holds(self, name: str, value: str) -> None:
+        environ = {f"{name}_MEMCACHED_CACHE_EXAMPLE_COM": value}
+        found = told(environ, ansible_verbosity="1", max_concurrent_reconciles="2").settings
+        assert (found.verbosity_for(MEMCACHED), found.workers_for(MEMCACHED)) == (1, 2)
+        assert repr(value) in found.warnings_for([MEMCACHED])[-1]
+
+    def test_all_kinds_together_get_the_workers_that_were_asked_for_by_number(self) -> None:
+        other = GVK("cache.example.com", "v1", "Redis")
+        kinds = [MEMCACHED, other]
+        one = told({"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5000"}).settings
+        assert one.most_runs(kinds) == 5000
+        assert told(max_concurrent_reconciles="5000").settings.most_runs(kinds) == 10_000
+        assert told(max_concurrent_reconciles="5000", max_concurrent_runs="3").settings.most_runs(kinds) == 3
+
+    @pytest.mark.parametrize("name", ["ANSIBLE_VERBOSITY_CONFIGMAP_", "ANSIBLE_VERBOSITY_CONFIGMAP"])
+    def test_a_kind_of_the_core_group_has_no_group_in_the_name(self, name: str) -> None:
+        assert told({name: "3"}).settings.verbosity_for(GVK("", "v1", "ConfigMap")) == 3
+
+    @pytest.mark.parametrize("name", ["ANSIBLE_VERBOSITY_K_MY-GROUP_COM", "ANSIBLE_VERBOSITY_K_MY_GROUP_COM"])
+    def test_dashes_of_a_group_may_be_underscores(self, name: str) -> None:
+        assert told({name: "3"}).settings.verbosity_for(GVK("my-group.com", "v1", "K")) == 3
+
+
+class TestTable:
+    def test_every_option_parses_its_own_default(self) -> None:
+        for option in OPTIONS:
+            if option.default:
+                option.parse(option.default)
+
+    def test_every_flag_of_ours_is_a_field(self) -> None:
+        names = {field.name for field in fields(Settings)}
+        unused = {
+            "zap_devel",
+            "zap_stacktrace_level",
+            "zap_time_encoding",
+            "leader_elect_resource_lock",
+            "enable_http2",
+        }
+        own = {option.name for option in OPTIONS if not option.sets} - unused - {"namespace"}
+        assert names - own == {"namespaces", "ansible_debug_logs", "pod_name", "overrides", "cpus"}
+
+    def test_flags_are_unique_and_other_names_point_at_one(self) -> None:
+        flags = [option.flag for option in OPTIONS]
+        assert len(flags) == len(set(flags))
+        assert {option.sets for option in OPTIONS if option.sets} <= set(flags)
+
+    def test_options_that_take_a_value_name_it(self) -> None:
+        assert [
+            option.flag for option in OPTIONS if not option.metavar and option.parse is not option_values.boolean
+        ] == []

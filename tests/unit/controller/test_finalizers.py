@@ -1,0 +1,78 @@
+"""What an object's deletion mark and finalizers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.controller import finalizers
+from runner.watches.watch import Finalizer, Role, Watch
+
+NAME = "cache.example.com/finalizer"
+MakeWatch = Callable[..., Watch]
+ROLE = Role("main", Path("/roles/main"))
+CLEANUP = Role("cleanup", Path("/roles/cleanup"))
+
+
+def _object(*names: str, deleting: bool = False) -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": "a", "uid": "u1"}
+    if names:
+        meta["finalizers"] = list(names)
+    if deleting:
+        meta["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    return {"metadata": meta}
+
+
+@pytest.fixture
+def finalized(make_watch: MakeWatch) -> Watch:
+    return make_watch(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state": "absent"}, None))
+
+
+def test_a_new_object_gets_the_finalizer_before_its_first_run(finalized: Watch) -> None:
+    plan = finalizers.plan(finalized, _object("other/one"))
+    assert plan is not None
+    assert plan.content is ROLE
+    assert plan.add_first is not None
+    assert plan.add_first[-1] == {"op": "add", "path": "/metadata/finalizers", "value": ["other/one", NAME]}
+    assert not plan.finalizing
+
+
+def test_an_object_that_has_the_finalizer_is_not_patched(finalized: Watch) -> None:
+    plan = finalizers.plan(finalized, _object(NAME))
+    assert plan is not None
+    assert plan.add_first is None
+
+
+def test_deletion_runs_the_finalizers_content_with_its_vars(finalized: Watch) -> None:
+    plan = finalizers.plan(finalized, _object(NAME, deleting=True))
+    assert plan is not None
+    assert plan.content is CLEANUP
+    assert plan.vars == {"state": "absent"}
+    assert plan.finalizing
+
+
+def test_deletion_without_our_finalizer_runs_nothing(finalized: Watch, make_watch: MakeWatch) -> None:
+    for watch in (finalized, make_watch()):
+        assert finalizers.plan(watch, _object("other/one", deleting=True)) is None
+
+
+def test_a_watch_without_finalizer_adds_none(make_watch: MakeWatch) -> None:
+    plan = finalizers.plan(make_watch(), _object())
+    assert plan is not None
+    assert plan.add_first is None
+
+
+def test_removal_keeps_others_and_tests_what_it_saw() -> None:
+    patch = finalizers.removal(NAME, _object("other/one", NAME, deleting=True))
+    assert patch == [
+        {"op": "test", "path": "/metadata/uid", "value": "u1"},
+        {"op": "test", "path": "/metadata/finalizers", "value": ["other/one", NAME]},
+        {"op": "add", "path": "/metadata/finalizers", "value": ["other/one"]},
+    ]
+
+
+def test_nothing_is_removed_where_nothing_stands() -> None:
+    assert finalizers.removal(NAME, _object("other/one", deleting=True)) is None

@@ -1,0 +1,55 @@
+"""What a run's job takes from its object, its watch and the operator's settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.controller.annotations import RUN_TIMEOUT, wishes_of
+from runner.controller.finalizers import plan
+from runner.controller.jobs import JobFactory, RunDefaults
+from runner.controller.run_access import Grant
+from runner.engine.run_secrets import RunSecrets
+from runner.objects import Object, ObjectKey
+from runner.proxy.identity import RunStats
+from runner.watches import policy
+from runner.workqueue.queue import Reason, Request
+from tests.watch_values import watch_value
+
+
+async def _forget(_run_dir: Path) -> None:
+    """Nothing was run."""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "watch", "flag", "seconds"),
+    [
+        (None, None, 0.0, None),
+        (None, None, 60.0, 60.0),
+        (None, 30.0, 60.0, 30.0),
+        (None, 0.0, 60.0, None),
+        ("15s", 30.0, 60.0, 15.0),
+        ("0s", 30.0, 60.0, None),
+        ("off", None, 60.0, None),
+    ],
+)
+def test_how_long_a_run_may_take_says_the_object_else_its_watch_else_the_flag(
+    annotation: str | None, watch: float | None, flag: float, seconds: float | None
+) -> None:
+    annotations = {} if annotation is None else {RUN_TIMEOUT: annotation}
+    obj: Object = {"metadata": {"name": "one", "namespace": "default", "uid": "u", "annotations": annotations}}
+    its_watch = watch_value(policy=replace(policy.DEFAULT, timeout=watch))
+    defaults = RunDefaults(
+        runner_dir=Path("/runner"), ansible_args="", environment={}, timeout=flag, verbosity=lambda _: 0, forget=_forget
+    )
+    job = JobFactory(its_watch, defaults).make(
+        obj,
+        plan(its_watch, obj) or pytest.fail("nothing is to be run"),
+        wishes_of(obj),
+        Request(ObjectKey("default", "one"), Reason.CREATED, (), 0, 0, 0.0),
+        "ident",
+        Grant("", RunStats(), RunSecrets(), None),
+    )
+    assert job.deadline == seconds

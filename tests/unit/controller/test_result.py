@@ -1,0 +1,143 @@
+"""What comes after a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runner.controller import result as verdicts
+from runner.controller.result import Decision, Done, RequeueAfter, Retry, Terminal, Terms
+from runner.engine.job import Outcome, RunResult, TaskFailure
+from runner.watches import policy
+from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
+from runner.workqueue.queue import Reason
+
+BACKOFF = Backoff(3.0, 2.0, 60.0)
+TERMS = Terms(RetryPolicy(BACKOFF, attempts=0), again=100.0, finalizing=False, limit=None, deleted_for=0.0)
+GOOD = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
+BAD = replace(GOOD, outcome=Outcome.FAILED, failures=(TaskFailure("a", "no", ""),))
+
+
+def _decide(result: RunResult, terms: Terms = TERMS, failed_runs: int = 0) -> Decision:
+    return verdicts.decide(result, terms, failed_runs=failed_runs)
+
+
+def test_after_a_success_the_periodic_run_comes_in_its_time() -> None:
+    assert _decide(GOOD) == Decision(Done(100.0))
+
+
+def test_without_a_period_nothing_comes_after_a_success() -> None:
+    assert _decide(GOOD, replace(TERMS, again=None)) == Decision(Done(None))
+
+
+def test_a_role_that_asks_for_another_run_gets_it() -> None:
+    assert _decide(replace(GOOD, requeue_after=30.0)) == Decision(RequeueAfter(30.0))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.DIED, Outcome.NOT_STARTED])
+def test_what_failed_is_tried_again(outcome: Outcome) -> None:
+    assert _decide(replace(BAD, outcome=outcome), failed_runs=1000) == Decision(Retry(BACKOFF, ran=True))
+
+
+def test_a_run_that_was_ended_counts_as_no_failure() -> None:
+    terms = replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=1))
+    assert _decide(replace(BAD, outcome=Outcome.CANCELED), terms) == Decision(Retry(BACKOFF, ran=False))
+
+
+def test_after_the_last_attempt_the_object_is_left_alone_and_told_so() -> None:
+    terms = replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=3))
+    assert _decide(BAD, terms, failed_runs=1).verdict == Retry(BACKOFF, ran=True)
+    last = _decide(BAD, terms, failed_runs=2)
+    assert last.verdict == Terminal()
+    assert last.advice == ("3 runs failed in a row: the object is not run again until it changes.",)
+
+
+def test_a_failure_that_the_role_calls_final_is_not_tried_again() -> None:
+    final = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
+    assert _decide(final).verdict == Terminal()
+    assert "ended for good" in _decide(final).advice[0]
+
+
+class TestFinalizers:
+    TERMS = replace(TERMS, finalizing=True, retry=RetryPolicy(BACKOFF, attempts=1))
+
+    def test_success_lets_the_object_go(self) -> None:
+        assert _decide(GOOD, self.TERMS) == Decision(Done(None), release=True)
+
+    def test_the_attempts_of_ordinary_runs_do_not_limit_it(self) -> None:
+        assert _decide(BAD, self.TERMS, failed_runs=50) == Decision(Retry(BACKOFF, ran=True))
+
+    @pytest.mark.parametrize(
+        ("limit", "failed", "since", "reached"),
+        [
+            (FinalizerLimit(2, None, release=False), 0, 1e6, False),
+            (FinalizerLimit(2, None, release=False), 1, 0, True),
+            (FinalizerLimit(0, 60, release=False), 50, 59, False),
+            (FinalizerLimit(0, 60, release=False), 0, 60, True),
+        ],
+    )
+    def test_it_is_tried_until_its_own_limit(
+        self, limit: FinalizerLimit, failed: int, since: float, *, reached: bool
+    ) -> None:
+        decision = _decide(BAD, replace(self.TERMS, limit=limit, deleted_for=since), failed_runs=failed)
+        assert isinstance(decision.verdict, Terminal) is reached
+        assert not decision.release
+
+    def test_at_its_limit_the_object_is_let_go_where_that_was_asked_for(self) -> None:
+        decision = _decide(BAD, replace(self.TERMS, limit=FinalizerLimit(1, None, release=True)))
+        assert (decision.verdict, decision.release) == (Done(None), True)
+        assert decision.advice == ("Released unfinished: 1 run of the finalizer failed in a row, the limit.",)
+
+    @pytest.mark.parametrize("limit", [None, FinalizerLimit(2, None, release=False)])
+    def test_a_final_failure_is_one_like_any_other(self, limit: FinalizerLimit | None) -> None:
+        final = replace(BAD, failures=(TaskFailure("a", "no", "", terminal=True),))
+        assert _decide(final, replace(self.TERMS, limit=limit)).verdict == Retry(BACKOFF, ran=True)
+
+
+class TestSuperseded:
+    EAGER = replace(policy.DEFAULT, change_cancels=True, deletion_cancels=True)
+
+    @pytest.mark.parametrize("reason", list(Reason))
+    def test_only_a_change_or_a_deletion_ends_a_run_and_only_where_the_watch_says_so(self, reason: Reason) -> None:
+        assert bool(verdicts.superseded(self.EAGER, reason, terminating=False)) is (
+            reason in {Reason.CHANGED, Reason.DELETED}
+        )
+        assert verdicts.superseded(policy.DEFAULT, reason, terminating=False) == ""
+
+
+def test_an_object_that_can_only_fail_costs_few_runs() -> None:
+    at, moments = 0.0, []
+    for failures in range(20):
+        moments.append(at)
+        at += policy.DEFAULT.retry.backoff.after(failures)
+    assert sum(moment <= 30 for moment in moments) <= 6
+    assert sum(moment <= 3600 for moment in moments) <= 12
+
+
+class TestNamespaceBeingDeleted:
+    TERMS = replace(TERMS, terminating=True)
+
+    def test_a_run_that_could_create_nothing_is_not_repeated_until_the_deletion_comes(self) -> None:
+        decision = _decide(BAD, self.TERMS)
+        assert decision.verdict == Terminal()
+        assert "namespace is being deleted" in decision.advice[0]
+
+    def test_a_finalizer_is_tried_on_and_says_what_would_help(self) -> None:
+        decision = _decide(BAD, replace(self.TERMS, finalizing=True))
+        assert decision.verdict == Retry(BACKOFF, ran=True)
+        assert "finalizer.limit" in decision.advice[0]
+
+    def test_a_finalizers_limit_holds(self) -> None:
+        limit = FinalizerLimit(attempts=2, time=None, release=True)
+        decision = _decide(BAD, replace(self.TERMS, finalizing=True, limit=limit), failed_runs=1)
+        assert decision.release
+        assert len(decision.advice) == 2
+
+    def test_a_success_is_one(self) -> None:
+        assert _decide(GOOD, self.TERMS) == Decision(Done(100.0))
+
+    @pytest.mark.parametrize("terminating", [True, False])
+    def test_only_a_deletion_ends_such_a_run(self, *, terminating: bool) -> None:
+        assert bool(verdicts.superseded(policy.DEFAULT, Reason.DELETED, terminating=terminating)) is terminating
+        assert not verdicts.superseded(policy.DEFAULT, Reason.CHANGED, terminating=terminating)

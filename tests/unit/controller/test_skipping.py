@@ -1,0 +1,213 @@
+"""When a run is skipped, and what stands in its way. The cluster is made up; the real one is in tests/integration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from runner.controller.skipping import Skipping
+from runner.errors import ForbiddenError, NotFoundError
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, LAST_RUN, Object, ObjectKey
+from runner.unchanged.content_digest import Executed
+from runner.unchanged.last_run import Footprint, Seen, digest_of_answer
+from runner.workqueue.queue import Reason
+
+THINGS = GVK("test.example.com", "v1", "Thing")
+RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
+SETTINGS = {"metadata": {"name": "settings", "uid": "s"}, "data": {"a": "1"}}
+PATH = "/api/v1/namespaces/ns/configmaps/settings"
+SEEN = Seen("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
+
+
+class Cluster:
+    """A client and what objects own."""
+
+    def __init__(self) -> None:
+        self.obj: Object = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}, "spec": {"size": 1}}
+        self.objects: dict[str, Object] = {PATH: SETTINGS}
+        self.own: str | None = "owned"
+        self.named: str | None = "named"
+        self.content = "content"
+        self.forbidden = False
+        self.requests = 0
+
+    async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
+        assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
+        return self.own
+
+    def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
+        assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
+        return seen.name == "owned"
+
+    def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
+        assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
+        return self.named
+
+    async def digest(self) -> str:
+        return self.content
+
+    async def read(self, path: str) -> bytes:
+        self.requests += 1
+        if path not in self.objects:
+            raise NotFoundError("gone", status=404)
+        return orjson.dumps(self.objects[path])
+
+    async def patch(self, resource: ApiResource, key: ObjectKey, body: Any, **_: Any) -> None:
+        assert (resource, key) == (RESOURCE, ObjectKey("ns", "one"))
+        if self.forbidden:
+            raise ForbiddenError("no", status=403)
+        self.requests += 1
+        annotations = self.obj["metadata"].setdefault("annotations", {})
+        for name, value in body["metadata"]["annotations"].items():
+            annotations[name] = value
+            if value is None:
+                del annotations[name]
+
+    @property
+    def skipping(self) -> Skipping:
+        return Skipping(THINGS, cast("Client", self), self, self, cast("Executed", self))
+
+    async def runs(self, footprint: Footprint | None = None, due: float | None = None) -> None:
+        """A run that succeeds."""
+        basis = await self.skipping.basis(self.obj)
+        seen = footprint or Footprint(owned=self.own or "", reads={PATH: SEEN})
+        await self.skipping.succeeded(RESOURCE, self.obj, basis, seen, due)
+
+    async def why(self, now: float = 0.0) -> str:
+        return (await self.skipping.check(self.obj, now)).why
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def test_what_is_as_it_was_needs_no_run(cluster: Cluster) -> None:
+    assert await cluster.why() == "no successful run is on record"
+    await cluster.runs()
+    assert await cluster.why() == ""
+    cluster.obj["status"] = {"conditions": [{"type": "Successful", "status": "True"}]}
+    assert await cluster.why() == ""
+
+
+def _spec(cluster: Cluster) -> None:
+    cluster.obj["spec"]["size"] = 2
+
+
+def _content(cluster: Cluster) -> None:
+    cluster.content = "other"
+
+
+def _owned(cluster: Cluster) -> None:
+    cluster.own = "other"
+
+
+def _named(cluster: Cluster) -> None:
+    cluster.named = "other"
+
+
+def _unknown(cluster: Cluster) -> None:
+    cluster.own = None
+
+
+def _seen(cluster: Cluster) -> None:
+    cluster.objects[PATH] = {**SETTINGS, "data": {"a": "2"}}
+
+
+def _gone(cluster: Cluster) -> None:
+    del cluster.objects[PATH]
+
+
+def _failed(cluster: Cluster) -> None:
+    cluster.obj["status"] = {"conditions": [{"type": "Failure", "status": "True"}]}
+
+
+def _copied(cluster: Cluster) -> None:
+    cluster.obj["metadata"]["uid"] = "of a copy"
+
+
+@pytest.mark.parametrize("change", [_spec, _content, _owned, _named, _unknown, _seen, _gone, _failed, _copied])
+async def test_anything_that_differs_asks_for_a_run(cluster: Cluster, change: Callable[[Cluster], None]) -> None:
+    await cluster.runs()
+    change(cluster)
+    assert await cluster.why()
+
+
+async def test_what_was_absent_and_is_not_any_more_asks_for_a_run(cluster: Cluster) -> None:
+    del cluster.objects[PATH]
+    await cluster.runs(Footprint("owned", "", {PATH: Seen("", "configmaps", "ns", "settings", digest_of_answer(None))}))
+    assert not await cluster.why()
+    cluster.objects[PATH] = SETTINGS
+    assert await cluster.why()
+
+
+async def test_a_run_that_the_role_asked_for_takes_place_in_its_time(cluster: Cluster) -> None:
+    await cluster.runs(due=100.0)
+    checked = await cluster.skipping.check(cluster.obj, 60.0)
+    assert (checked.why, checked.due) == ("", 100.0)
+    assert await cluster.why(now=100.0)
+
+
+async def test_a_failure_takes_the_record_off_and_costs_nothing_where_there_is_none(cluster: Cluster) -> None:
+    await cluster.skipping.failed(RESOURCE, cluster.obj)
+    assert cluster.requests == 0
+    await cluster.runs()
+    await cluster.skipping.failed(RESOURCE, cluster.obj)
+    assert LAST_RUN not in cluster.obj["metadata"]["annotations"]
+
+
+async def test_the_same_record_is_not_written_again(cluster: Cluster) -> None:
+    await cluster.runs()
+    requests = cluster.requests
+    await cluster.runs()
+    assert cluster.requests == requests
+
+
+@pytest.mark.parametrize(
+    "footprint",
+    [
+        Footprint(owned=""),
+        Footprint(owned="owned", unseen="a table"),
+        Footprint("owned", "", {str(number): SEEN for number in range(33)}),
+    ],
+)
+async def test_a_run_of_which_too_little_is_known_is_not_on_record(cluster: Cluster, footprint: Footprint) -> None:
+    await cluster.runs()
+    await cluster.runs(footprint)
+    assert await cluster.why() == "no successful run is on record"
+
+
+async def test_the_object_itself_and_what_it_owns_are_not_among_what_was_read(cluster: Cluster) -> None:
+    own = Seen("test.example.com", "things", "ns", "one", "x")
+    owned = Seen("", "configmaps", "ns", "owned", "x")
+    await cluster.runs(Footprint("owned", "", {"/itself": own, "/owned": owned, PATH: SEEN}))
+    assert set(orjson.loads(cluster.obj["metadata"]["annotations"][LAST_RUN])["reads"]) == {PATH}
+
+
+async def test_without_the_right_to_patch_nothing_is_skipped_and_nothing_fails(cluster: Cluster) -> None:
+    cluster.forbidden = True
+    await cluster.runs()
+    assert await cluster.why()
+
+
+async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_request(cluster: Cluster) -> None:
+    await cluster.runs(Footprint("owned"))
+    cluster.requests = 0
+    assert not await cluster.why()
+    assert cluster.requests == 0
+
+
+def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
+    assert {reason for reason in Reason if cluster.skipping.concerns(reason)} == {Reason.PRESENT, Reason.RESYNC}
+
+
+async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:
+    cluster.named = None
+    await cluster.runs()
+    cluster.named = "named"
+    assert await cluster.why() == "no successful run is on record"

@@ -1,0 +1,70 @@
+"""A kind of dependents that is not watched is told of once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from structlog.testing import capture_logs
+
+from runner.dependents.health import Health
+from runner.objects import GVK
+
+
+@dataclass
+class Kind:
+    gvk: GVK = field(default_factory=lambda: GVK("apps", "v1", "Deployment"))
+    trouble: list[str] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        return self.trouble
+
+
+@pytest.mark.parametrize("moments", [[0, 25], [0, 29]])
+def test_a_watch_may_take_its_time(moments: list[float]) -> None:
+    kind = Kind(trouble=["failing"])
+    health = Health([kind])
+    with capture_logs() as logs:
+        for moment in moments:
+            health.look(moment)
+    assert logs == []
+
+
+def test_one_that_does_not_live_is_told_once_and_again_when_it_does() -> None:
+    kind = Kind(trouble=["failing: forbidden"])
+    health = Health([kind])
+    with capture_logs() as logs:
+        for moment in (0, 30, 60, 90):
+            health.look(moment)
+        kind.trouble = []
+        health.look(120)
+        health.look(150)
+    assert [(entry["log_level"], entry["gvk"]) for entry in logs] == [
+        ("warning", "apps/v1, Kind=Deployment"),
+        ("info", "apps/v1, Kind=Deployment"),
+    ]
+    assert logs[0]["why"] == "failing: forbidden"
+
+
+def test_trouble_that_passes_in_between_counts_anew() -> None:
+    kind = Kind(trouble=["connecting"])
+    health = Health([kind])
+    with capture_logs() as logs:
+        health.look(0)
+        kind.trouble = []
+        health.look(20)
+        kind.trouble = ["connecting"]
+        health.look(40)
+        health.look(60)
+    assert logs == []
+
+
+def test_a_kind_that_is_watched_no_more_is_forgotten() -> None:
+    kinds = [Kind(trouble=["failing"])]
+    health = Health(kinds)
+    with capture_logs() as logs:
+        health.look(0)
+        health.look(30)
+        kinds.clear()
+        health.look(60)
+    assert [entry["log_level"] for entry in logs] == ["warning", "info"]

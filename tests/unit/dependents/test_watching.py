@@ -1,0 +1,319 @@
+"""Which kinds are watched as dependents, whom their objects name, and how often an owner is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.dependents.loop_guard import LoopGuard
+from runner.dependents.store import FileStore
+from runner.dependents.watching import Dependents
+from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.objects import GVK, Object, ObjectKey
+from runner.ownership import Owner
+from runner.watches.watch import Watch
+
+VERBS = frozenset({"get", "list", "watch", "create"})
+WATCHED = GVK("cache.example.com", "v1alpha1", "Memcached")
+OWNER = Owner(WATCHED, ObjectKey("ns", "mc"), "uid-mc", namespaced=True)
+FLEET = Owner(GVK("cache.example.com", "v1", "Fleet"), ObjectKey("", "all"), "uid-all", namespaced=False)
+
+Virtually = Callable[[Coroutine[object, object, Any]], Any]
+Make = Callable[..., "Harness"]
+
+
+def resource(
+    kind: str, *, group: str = "apps", namespaced: bool = True, verbs: frozenset[str] = VERBS, status: bool = True
+) -> ApiResource:
+    subresources = frozenset({"status"} if status else ())
+    return ApiResource(GVK(group, "v1", kind), f"{kind.lower()}s", namespaced, verbs, subresources)
+
+
+DEPLOYMENT = resource("Deployment")
+CLUSTER_ROLE = resource("ClusterRole", group="rbac.authorization.k8s.io", namespaced=False)
+
+
+def child(version: int, *, generation: int = 1, namespace: str = "ns", kind: str = "Deployment", **meta: Any) -> Object:
+    reference = {"apiVersion": "cache.example.com/v2", "kind": "Memcached", "name": "mc", "uid": "uid-mc"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {
+            "name": "web",
+            "namespace": namespace,
+            "uid": "uid-web",
+            "resourceVersion": str(version),
+            "generation": generation,
+            "ownerReferences": [reference],
+            **meta,
+        },
+    }
+
+
+class Harness:
+    """`Dependents` whose watches a test speaks for."""
+
+    def __init__(self, client: Client, folder: Path, namespaces: tuple[str, ...], watches: tuple[Watch, ...]) -> None:
+        self.woken: list[tuple[float, GVK, ObjectKey, str]] = []
+        self.is_ours = True
+        guard = LoopGuard(self._wake, self._wake, lambda *_: None)
+        self.dependents = Dependents(
+            client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda *_: self.is_ours
+        )
+
+    def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+        self.woken.append((asyncio.get_running_loop().time(), gvk, key, why))
+
+    def tell(self, event: Restarted | Synced | Applied | Deleted, scope: str = "") -> None:
+        """Say something in place of the Deployments' watch."""
+        kind = self.dependents._kinds["apps", "Deployment"]
+        for news in kind._take(scope, event):
+            self.dependents._heard(kind, news)
+
+
+@pytest.fixture
+def make(tmp_path: Path, make_watch: Callable[..., Watch]) -> Make:
+    """Make a harness; called with fields of the watch that differ."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], users: [{name: u, user: {}}],"
+        " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    client = Client(asyncio.run(auth.load(str(path), None)))
+
+    def build(*, namespaces: tuple[str, ...] = (), **watch: Any) -> Harness:
+        fleet = make_watch(gvk=FLEET.gvk)
+        return Harness(client, tmp_path, namespaces, (make_watch(gvk=WATCHED, **watch), fleet))
+
+    return build
+
+
+def test_an_owned_objects_kind_is_watched_once(make: Make) -> None:
+    dependents = make().dependents
+    assert dependents.wants(OWNER, DEPLOYMENT)
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert not dependents.wants(OWNER, DEPLOYMENT)
+    dependents.read(OWNER, DEPLOYMENT, child(1))
+    assert dependents.watched() == {DEPLOYMENT.gvk}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        resource("Event", group="events.k8s.io"),
+        resource("Event", group=""),
+        resource("TokenReview", verbs=frozenset({"create"})),
+        CLUSTER_ROLE,
+    ],
+)
+def test_kinds_that_expire_cannot_be_watched_or_were_not_asked_for_are_not_watched(
+    make: Make, kind: ApiResource
+) -> None:
+    dependents = make().dependents
+    assert not dependents.wants(OWNER, kind)
+    dependents.wrote(OWNER, kind, child(1, kind=kind.gvk.kind))
+    dependents.read(OWNER, kind, child(1, kind=kind.gvk.kind))
+    assert dependents.watched() == frozenset()
+
+
+def test_cluster_scoped_kinds_are_watched_for_who_asked_and_for_cluster_scoped_owners(make: Make) -> None:
+    assert make(watch_cluster_scoped_resources=True).dependents.wants(OWNER, CLUSTER_ROLE)
+    assert make().dependents.wants(FLEET, CLUSTER_ROLE)
+
+
+@pytest.mark.parametrize(
+    "watch", [{"watch_dependent_resources": False}, {"blacklist": frozenset({DEPLOYMENT.gvk})}], ids=str
+)
+def test_watches_may_leave_dependents_out(make: Make, watch: dict[str, Any]) -> None:
+    dependents = make(**watch).dependents
+    assert not dependents.wants(OWNER, DEPLOYMENT)
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.watched() == frozenset()
+
+
+def test_what_nobody_owns_starts_no_watch(make: Make) -> None:
+    dependents = make().dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1, ownerReferences=[]))
+    dependents.read(OWNER, DEPLOYMENT, child(1, ownerReferences=[]))
+    assert dependents.watched() == frozenset()
+
+
+def test_what_lies_outside_the_operators_namespaces_starts_no_watch(make: Make) -> None:
+    dependents = make(namespaces=("here",)).dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    dependents.read(OWNER, DEPLOYMENT, child(1))
+    assert dependents.watched() == frozenset()
+
+
+def test_each_namespace_has_its_watch(make: Make) -> None:
+    dependents = make(namespaces=("ns", "other")).dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    kind = dependents._kinds["apps", "Deployment"]
+    assert [watcher.namespace for watcher in kind._watchers] == ["ns", "other"]
+    assert {kind.scope_of(ObjectKey(space, "web")) for space in ("ns", "other")} == {"ns", "other"}
+
+
+def test_what_is_not_watched_yet_is_said(make: Make) -> None:
+    dependents = make().dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no answer yet"]
+
+
+def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        harness.tell(Applied(child(2, generation=2)))
+        assert harness.woken == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
+
+    virtually(story())
+
+
+def test_owners_of_other_kinds_are_nobodys_business(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        foreign = {"apiVersion": "other.example.com/v1", "kind": "Memcached", "name": "mc", "uid": "u"}
+        harness.tell(Applied(child(5, name="x", ownerReferences=[foreign])))
+        harness.tell(Deleted(child(6, name="x", ownerReferences=[foreign])))
+        assert harness.woken == []
+
+    virtually(story())
+
+
+def test_what_another_replica_runs_is_not_woken_nor_counted_as_woken_too_often(
+    make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        harness.is_ours = False
+        for version in range(2, 40):
+            harness.tell(Applied(child(version, generation=version)))
+        assert harness.woken == []
+        harness.is_ours = True
+        harness.tell(Applied(child(41, generation=41)))
+        assert len(harness.woken) == 1
+
+    virtually(story())
+    assert "again and again" not in capsys.readouterr().out
+
+
+def test_an_owner_is_found_by_annotations_wherever_it_lives(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        names = OWNER.annotations()
+        harness.tell(Deleted(child(5, name="x", namespace="far", ownerReferences=[], annotations=names)))
+        assert [key for _, _, key, _ in harness.woken] == [ObjectKey("ns", "mc")]
+
+    virtually(story())
+
+
+def test_a_cluster_scoped_owner_has_no_namespace(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make(namespaces=("ns",))
+        harness.dependents.began(FLEET)
+        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, ownerReferences=[FLEET.reference()]))
+        harness.dependents.ended(FLEET)
+        harness.tell(Deleted(child(2, ownerReferences=[FLEET.reference()])), "ns")
+        assert [(gvk, key) for _, gvk, key, _ in harness.woken] == [(FLEET.gvk, FLEET.key)]
+
+    virtually(story())
+
+
+def test_news_of_an_owner_that_runs_waits_for_the_runs_end(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.began(OWNER)
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        harness.tell(Applied(child(2, generation=2)))
+        harness.tell(Applied(child(3, generation=3)))
+        assert harness.woken == []
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(3, generation=3))
+        harness.dependents.ended(OWNER)
+        assert [why for *_, why in harness.woken] == ["Deployment ns/web changed: spec"]
+
+    virtually(story())
+
+
+def test_a_runs_own_deletion_wakes_nobody(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        for answer in ({"kind": "Status", "details": {"uid": "uid-web"}}, child(2)):
+            harness.dependents.began(OWNER)
+            harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+            harness.dependents.deleted(OWNER, DEPLOYMENT, answer)
+            harness.dependents.ended(OWNER)
+            harness.tell(Deleted(child(2)))
+        assert harness.woken == []
+
+    virtually(story())
+
+
+def test_a_circle_is_slowed_down(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        kind = harness.dependents._kinds["apps", "Deployment"]
+        for number in range(2, 14):
+            harness.tell(Applied(child(number, generation=number)))
+            for news in kind.ledger.unreadable(ObjectKey("ns", "web")):
+                harness.dependents._heard(kind, news)
+        await asyncio.sleep(10.0)
+        assert [at for at, *_ in harness.woken] == [0.0] * 5 + [2.0]
+
+    virtually(story())
+
+
+def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make: Make) -> None:
+    dependents = make().dependents
+    assert not dependents.caches(OWNER, DEPLOYMENT)
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.caches(OWNER, DEPLOYMENT)
+    assert not dependents.caches(FLEET, DEPLOYMENT)
+
+
+def test_what_a_watch_leaves_out_is_not_answered_from_memory_in_any_version(make: Make) -> None:
+    old = GVK("apps", "v1beta1", "Deployment")
+    dependents = make(blacklist=frozenset({old})).dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert not dependents.caches(OWNER, DEPLOYMENT)
+
+
+def test_which_version_of_an_owned_object_came_last_is_told_at_once(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        shelf = harness.dependents.bodies.shelf("apps", "deployments")
+        assert shelf is not None
+        key = ObjectKey("ns", "web")
+        harness.tell(Restarted(""))
+        harness.tell(Applied(child(2)))
+        harness.tell(Applied(child(3, name="theirs", ownerReferences=[])))
+        harness.tell(Synced())
+        assert shelf.seen == {key: ("uid-web", "2")}
+        harness.tell(Restarted(""))
+        harness.tell(Synced())
+        assert shelf.seen == {}
+        harness.tell(Applied(child(4)))
+        harness.tell(Applied(child(5, ownerReferences=[])))
+        assert shelf.seen == {}
+        harness.tell(Applied(child(6)))
+        harness.tell(Deleted(child(7)))
+        assert shelf.seen == {}
+
+    virtually(story())
+
+
+def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:
+    dependents = make().dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.live() == {DEPLOYMENT.gvk: False}

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.engine import artifacts, retention
+from runner.engine.retention import KeptRuns
+
+BIG = 1 << 20
+KEEP = 20
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Make a run folder as a run leaves it, with a big file for each run that is kept."""
+
+    def write(name: str, runs: int = 1, when: int = 0) -> Path:
+        run_dir = tmp_path / "runner" / "g" / "v1" / "Kind" / "ns" / name
+        (run_dir / "env").mkdir(parents=True, exist_ok=True)
+        (run_dir / "env" / "envvars").write_text("{}")
+        for number in range(runs):
+            run = run_dir / "artifacts" / f"run-{number}"
+            run.mkdir(parents=True)
+            (run / "stdout").write_bytes(b"x" * BIG)
+            os.utime(run, (when + number, when + number))
+        artifacts.point_latest(run_dir / "artifacts", f"run-{runs - 1}")
+        os.utime(run_dir / "artifacts", (when, when))
+        return run_dir
+
+    return write
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runner"
+
+
+def runs_in(run_dir: Path) -> list[str]:
+    return sorted(path.name for path in (run_dir / "artifacts").glob("run-*"))
+
+
+def test_below_the_limit_everything_stays(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 10 * BIG)
+    folders = [make(name, 3) for name in ("one", "two")]
+    for folder in folders:
+        runs.begin(folder)
+        runs.end(folder, KEEP)
+    assert [runs_in(folder) for folder in folders] == [["run-0", "run-1", "run-2"]] * 2
+    assert runs.size == sum(map(retention.used, folders)) > 6 * BIG
+
+
+def test_older_runs_of_what_has_not_run_for_the_longest_time_go_first(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 8 * BIG)
+    folders = [make(name, 3) for name in ("one", "two", "three")]
+    for folder in folders:
+        runs.begin(folder)
+        runs.end(folder, KEEP)
+    assert [len(runs_in(folder)) for folder in folders] == [1, 3, 3]
+    assert runs_in(folders[0]) == ["run-2"]
+    assert (folders[0] / "artifacts" / "latest").exists()
+    assert runs.size == sum(map(retention.used, folders)) <= 8 * BIG
+
+
+def test_then_whole_folders_go_and_an_object_that_runs_again_is_the_last(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, int(3.5 * BIG))
+    folders = {name: make(name) for name in ("one", "two", "three", "four")}
+    for name in ("one", "two", "three", "one", "four"):
+        runs.begin(folders[name])
+        runs.end(folders[name], KEEP)
+    assert {name for name, folder in folders.items() if folder.exists()} == {"one", "three", "four"}
+    assert runs.size == sum(map(retention.used, folders.values())) <= 3.5 * BIG
+
+
+def test_a_folder_in_use_is_not_touched(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, BIG)
+    busy, idle = make("busy", 3), make("idle", 3)
+    runs.begin(busy)
+    runs.begin(busy)
+    runs.end(busy, KEEP)
+    runs.remove(busy)
+    runs.begin(idle)
+    runs.end(idle, KEEP)
+    assert len(runs_in(busy)) == 3
+    assert not idle.exists()
+    runs.end(busy, KEEP)
+    assert not busy.exists()
+    assert runs.size == 0
+
+
+def test_nothing_at_all_is_left_of_an_object_that_keeps_none(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 0)
+    folder = make("one")
+    runs.begin(folder)
+    runs.end(folder, artifacts.KEEP_NONE)
+    assert not folder.exists()
+    assert not folder.parent.exists()
+
+
+def test_what_an_earlier_operator_left_counts_and_goes_before_what_runs_now(make: Make, root: Path) -> None:
+    old, older, fresh = make("old", 2, when=200), make("older", 2, when=100), make("fresh", 2)
+    runs = KeptRuns(root, int(4.5 * BIG))
+    runs.begin(fresh)
+    runs.end(fresh, KEEP)
+    runs.survey()
+    assert runs.size == sum(map(retention.used, (old, older, fresh))) <= 4.5 * BIG
+    assert len(runs_in(fresh)) == 2
+    runs.survey()
+    assert runs.size == sum(map(retention.used, (old, older, fresh)))
+
+
+def test_an_object_that_is_gone_leaves_nothing(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 10 * BIG)
+    folder = make("one")
+    runs.begin(folder)
+    runs.end(folder, KEEP)
+    runs.remove(folder)
+    runs.remove(folder)
+    assert (runs.size, folder.exists()) == (0, False)
+
+
+def test_what_is_left_of_a_kind_goes_but_for_what_is_in_use(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 10 * BIG)
+    idle, busy, theirs = make("idle"), make("busy"), make("theirs")
+    runs.survey()
+    runs.begin(busy)
+    (root / "g" / "v1" / "Kind" / "not-a-run").mkdir()
+    runs.clear_out(root / "g", {theirs})
+    assert (idle.exists(), busy.exists(), theirs.exists()) == (False, True, True)
+    assert (root / "g" / "v1" / "Kind" / "not-a-run").exists()
+    assert runs.size == retention.used(busy) + retention.used(theirs)
+
+
+def test_without_a_limit_nothing_is_measured(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 0)
+    folder = make("one", 3)
+    runs.survey()
+    runs.begin(folder)
+    runs.end(folder, KEEP)
+    assert (runs.size, len(runs_in(folder))) == (0, 3)
+
+
+def test_run_folders_are_found_without_looking_into_them(make: Make, root: Path) -> None:
+    folders = {make("one"), make("two")}
+    (root / "empty").mkdir()
+    (root / "file").touch()
+    assert set(retention.run_folders(root)) == folders
+    assert list(retention.run_folders(root / "none")) == []

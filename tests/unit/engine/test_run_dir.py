@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner.engine import processes, run_dir
+from runner.engine.job import Job
+from runner.engine.processes import MARKER
+from runner.engine.run_secrets import RunSecrets
+from runner.errors import EngineError
+from runner.watches.watch import Role
+
+MakeJob = Callable[..., Job]
+ENVIRONMENT = {"PATH": "/usr/bin", "HOME": "/home/ansible"}
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077, 0o777])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def modes(path: Path) -> dict[str, int]:
+    return {
+        str(found.relative_to(path)): stat.S_IMODE(found.lstat().st_mode)
+        for found in path.rglob("*")
+        if not found.is_symlink()
+    }
+
+
+def test_folders_and_files_are_private_whatever_the_umask(make_job: MakeJob, tmp_path: Path, umask: int) -> None:
+    job = make_job(content=Role("r", tmp_path / "roles" / "r"), ansible_args="--diff")
+
+    run_dir.prepare(job, "id", ENVIRONMENT)
+
+    found = modes(tmp_path)
+    assert {found[name] for name in found if (tmp_path / name).is_dir()} == {0o700}
+    assert {found[name] for name in found if not (tmp_path / name).is_dir()} == {0o600}
+    assert {path.name for path in (job.run_dir / "env").iterdir()} == {
+        "cmdline",
+        "envvars",
+        "extravars",
+        "kubeconfig",
+        "settings",
+        "unmasked",
+    }
+
+
+def test_nothing_of_an_earlier_run_is_left_beside_its_artifacts(make_job: MakeJob) -> None:
+    job = make_job(ansible_args="--diff")
+    run_dir.prepare(job, "id", ENVIRONMENT)
+    for stale in ("env/passwords", "env/ssh_key", "inventory/old", "project/ansible.cfg", "tmp/x", "args"):
+        (job.run_dir / stale).write_text("stale")
+    (job.run_dir / "artifacts" / "run-1" / "stdout").write_text("kept")
+
+    run_dir.prepare(make_job(ident="run-2"), "id", ENVIRONMENT)
+
+    left = {str(path.relative_to(job.run_dir)) for path in job.run_dir.rglob("*") if path.is_file()}
+    assert left == {
+        "env/envvars",
+        "env/extravars",
+        "env/kubeconfig",
+        "env/settings",
+        "env/unmasked",
+        "inventory/hosts",
+        "artifacts/run-1/stderr",
+        "artifacts/run-1/stdout",
+        "artifacts/run-2/stderr",
+    }
+    assert (job.run_dir / "artifacts" / "latest").readlink() == Path("run-2")
+
+
+def test_the_environment_is_the_operators_then_the_jobs_then_ours(make_job: MakeJob) -> None:
+    job = make_job(environment={"HOME": "/other", "A": "b", "KUBECONFIG": "/not/this"})
+
+    folder = run_dir.prepare(job, "id", {**ENVIRONMENT, "PYTHONPATH": "/own"})
+
+    kubeconfig = str(job.run_dir / "env" / "kubeconfig")
+    assert folder.environment["PATH"] == "/usr/bin"
+    assert folder.environment["HOME"] == "/other"
+    assert folder.environment["KUBECONFIG"] == folder.environment["K8S_AUTH_KUBECONFIG"] == kubeconfig
+    assert folder.environment[MARKER] == "id"
+    assert folder.environment["PYTHONPATH"].startswith("/own:")
+    assert folder.environment["ANSIBLE_NOCOLOR"] == "1"
+    envvars = json.loads((job.run_dir / "env" / "envvars").read_text())
+    assert envvars["A"] == "b"
+    assert envvars.items() <= folder.environment.items()
+
+
+def test_what_clients_keep_goes_with_the_run_unless_the_user_has_a_place_for_it(make_job: MakeJob) -> None:
+    folder = run_dir.prepare(make_job(environment={"TMPDIR": ""}), "id", ENVIRONMENT)
+    kept = Path(folder.environment["TMPDIR"]), Path(folder.environment["KUBECACHEDIR"])
+    assert [path.stat().st_mode & 0o777 for path in (kept[0], kept[0].parent)] == [0o700, 0o700]
+    assert kept[1] == folder.path / "tmp" / "kube"
+    (kept[0] / "osrcp-1.json").touch()
+    kept[1].mkdir()
+    run_dir.clear(folder, 1, RunSecrets())
+    assert not any(path.exists() for path in kept)
+    own = {"TMPDIR": "/large", "KUBECACHEDIR": "/cache"}
+    assert own.items() <= run_dir.prepare(make_job(), "id", {**ENVIRONMENT, **own}).environment.items()
+
+
+def test_a_socket_among_temporary_files_is_possible_however_long_the_objects_name(make_job: MakeJob) -> None:
+    job = make_job(environment={"TMPDIR": ""})
+    deep = job.run_dir / ("n" * 200)
+    folder = run_dir.prepare(replace(job, run_dir=deep), "id", ENVIRONMENT)
+    of_multiprocessing = Path(folder.environment["TMPDIR"], "pymp-12345678")
+    of_multiprocessing.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(of_multiprocessing / "listener-12345678"))
+    run_dir.clear(folder, 1, RunSecrets())
+    assert not of_multiprocessing.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["ANSIBLE_FORCE_COLOR", "ANSIBLE_NOCOLOR", "NO_COLOR"])
+def test_a_wish_for_colours_is_respected(make_job: MakeJob, name: str) -> None:
+    folder = run_dir.prepare(make_job(), "id", {name: "x"})
+
+    assert folder.environment.get("ANSIBLE_NOCOLOR", "x") == "x"
+
+
+def test_the_inventory_is_localhost_with_ansibles_own_python(make_job: MakeJob) -> None:
+    folder = run_dir.prepare(make_job(), "id", ENVIRONMENT)
+
+    assert folder.inventory.read_text() == (
+        "localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}} "
+        f"ansible_remote_tmp={folder.path / 'tmp'}\n"
+    )
+
+
+def test_an_inventory_of_the_user_is_used_in_its_place(make_job: MakeJob) -> None:
+    folder = run_dir.prepare(make_job(environment={"ANSIBLE_INVENTORY": "/own/inventory"}), "id", ENVIRONMENT)
+
+    assert folder.inventory == Path("/own/inventory")
+    assert list((folder.path / "inventory").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "gathering", "name", "facts"),
+    [
+        ("/opt/ansible/roles/memcached", "", "memcached", True),
+        ("/opt/ansible/roles/memcached", "explicit", "memcached", False),
+        ("/c/ansible_collections/example/cache/roles/memcached", "implicit", "example.cache.memcached", True),
+    ],
+)
+def test_a_role_gets_a_playbook(make_job: MakeJob, path: str, gathering: str, name: str, facts: Any) -> None:
+    job = make_job(content=Role("memcached", Path(path)), environment={"ANSIBLE_GATHERING": gathering})
+
+    folder = run_dir.prepare(job, "id", ENVIRONMENT)
+
+    assert folder.playbook == job.run_dir / "project" / "main.yml"
+    assert yaml.safe_load(folder.playbook.read_text()) == [
+        {"hosts": "localhost", "gather_facts": facts, "roles": [{"role": name}]},
+    ]
+    roles = job.run_dir / "project" / "roles"
+    assert roles.is_symlink() == (name == "memcached")
+    if roles.is_symlink():
+        assert roles.readlink() == Path("/opt/ansible/roles")
+
+
+def test_a_playbook_is_run_from_where_it_lies(make_job: MakeJob) -> None:
+    folder = run_dir.prepare(make_job(), "id", ENVIRONMENT)
+
+    assert folder.playbook == Path("/opt/ansible/playbook.yml")
+
+
+@pytest.mark.parametrize(("asked", "used"), [(-1, 0), (0, 0), (4, 4), (7, 7), (99, 7)])
+def test_verbosity_stays_within_ansibles_own(make_job: MakeJob, asked: int, used: int) -> None:
+    assert run_dir.prepare(make_job(verbosity=asked), "id", ENVIRONMENT).verbosity == used
+
+
+@pytest.mark.parametrize("ident", ["", ".", "..", "a/b", "latest"])
+def test_an_ident_that_names_no_folder_is_refused(make_job: MakeJob, ident: str) -> None:
+    with pytest.raises(EngineError, match="cannot name a run"):
+        run_dir.prepare(make_job(ident=ident), "id", ENVIRONMENT)
+
+
+def test_a_path_that_leads_out_is_refused(make_job: MakeJob, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="cannot be the run folder"):
+        run_dir.prepare(make_job(run_dir=tmp_path / "a" / ".." / "b"), "id", ENVIRONMENT)
+
+
+def test_a_folder_that_is_a_link_is_refused(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job()
+    job.run_dir.parent.mkdir(parents=True)
+    job.run_dir.symlink_to(tmp_path)
+
+    with pytest.raises(EngineError, match="is not a folder of our own"):
+        run_dir.prepare(job, "id", ENVIRONMENT)
+
+
+def test_values_that_cannot_be_written_leave_no_kubeconfig(make_job: MakeJob) -> None:
+    job = make_job(extra_vars={"a": b"bytes"})
+
+    with pytest.raises(EngineError, match="a bytes cannot be an extra var"):
+        run_dir.prepare(job, "id", ENVIRONMENT)
+
+    assert not (job.run_dir / "env" / "kubeconfig").exists()
+
+
+def test_a_disk_that_does_not_take_it_is_named(make_job: MakeJob) -> None:
+    with pytest.raises(EngineError, match="the run folder /proc/run cannot be written"):
+        run_dir.prepare(make_job(run_dir=Path("/proc/run")), "id", ENVIRONMENT)
+
+
+def test_clearing_removes_what_the_run_alone_may_use(make_job: MakeJob) -> None:
+    job = make_job()
+    folder = run_dir.prepare(job, "id", ENVIRONMENT)
+    facts = job.run_dir / "artifacts" / "run-1" / "fact_cache" / "localhost"
+    facts.write_text("{}")
+    facts.chmod(0o644)
+
+    run_dir.clear(folder, 1, RunSecrets())
+
+    assert not folder.kubeconfig.exists()
+    assert not (job.run_dir / "tmp").exists()
+    assert stat.S_IMODE(facts.stat().st_mode) == 0o600
+
+
+def test_kubeconfigs_are_found_with_their_runs(make_job: MakeJob, tmp_path: Path) -> None:
+    here, cleared = make_job(), make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / "s")
+    run_dir.prepare(here, "its run", ENVIRONMENT)
+    run_dir.clear(run_dir.prepare(cleared, "other", ENVIRONMENT), 1, RunSecrets())
+
+    assert run_dir.unfinished(tmp_path) == [(here.run_dir, "its run")]
+
+
+def test_a_run_folder_is_in_use_as_long_as_the_operator_lives_that_uses_it(make_job: MakeJob, tmp_path: Path) -> None:
+    def make(name: str, identity: str) -> Path:
+        job = make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / name)
+        run_dir.prepare(job, identity, ENVIRONMENT)
+        return job.run_dir
+
+    ours = make("ours", processes.run_id(tmp_path, "run"))
+    make("dead", f"{tmp_path}:{2**22 + 1}:1:run")
+    assert run_dir.in_use(tmp_path) == {ours}

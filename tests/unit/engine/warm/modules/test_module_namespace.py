@@ -1,0 +1,162 @@
+"""What modules find in their interpreter: what was imported aside for them, and what of it no longer holds.
+
+What changes the process for good is looked at in forks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.engine.warm.modules import module_namespace as worlds
+from runner.engine.warm.modules.module_namespace import World
+from runner.engine.warm.modules.payload import Entry, Payload, digest_of
+from tests.forks import in_a_fork
+
+UTILS = "ansible_collections.own.utils"
+MAIN = f"{UTILS}.plugins.modules.main"
+PACKAGES = ("ansible_collections", "ansible_collections.own", UTILS, f"{UTILS}.plugins", f"{UTILS}.plugins.modules")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[..., Payload]:
+    """Write a module and what it needs, by Python names; of the same names the last text counts."""
+
+    def write(main: str, **utils: str) -> Payload:
+        entries: dict[str, Entry] = {}
+        for package in PACKAGES:
+            entries[package] = Entry(f"<payload>/{package}", b"", is_package=True, source=b"", is_builtin=False)
+        for name, text in {MAIN: main, **{f"{UTILS}.{name}": text for name, text in utils.items()}}.items():
+            path = tmp_path / f"{name.rpartition('.')[2]}.py"
+            path.write_text(text, encoding="utf-8")
+            digest = digest_of(text.encode())
+            entries[name] = Entry(str(path), digest, is_package=False, source=None, is_builtin=False)
+        return Payload(MAIN, entries[MAIN].path, entries, (), (), starts_anew=False)
+
+    return write
+
+
+Files = Callable[..., Payload]
+
+
+def build(*payloads: Payload, skip: frozenset[str] = frozenset()) -> World:
+    return worlds.build(payloads, skip, sys.path, ())
+
+
+def value_of(world: World, payload: Payload, name: str = f"{UTILS}.helper") -> str:
+    """Return the `value` that a module finds by importing this."""
+
+    def act() -> object:
+        worlds.enter(world)
+        worlds.take(world, payload, "/archive")
+        return importlib.import_module(name).value
+
+    return in_a_fork(act)
+
+
+def test_what_is_imported_aside_is_not_the_controllers(files: Files) -> None:
+    import ansible.module_utils.common.text.converters as controllers  # noqa: PLC0415 - that is the subject
+
+    before = dict(sys.modules)
+    meta_path, path = list(sys.meta_path), list(sys.path)
+
+    world = build(files("import os\n", helper="value = 1\n"))
+
+    assert world.modules[f"{UTILS}.helper"].value == 1
+    assert f"{UTILS}.helper" not in sys.modules
+    assert sys.modules["ansible.module_utils.common.text.converters"] is controllers
+    assert {name for name in sys.modules if worlds.is_ours(name)} == {name for name in before if worlds.is_ours(name)}
+    assert (sys.meta_path, sys.path) == (meta_path, path)
+
+
+def test_modules_themselves_are_compiled_and_not_imported(files: Files) -> None:
+    payload = files("raise SystemExit\n", helper="value = 1\n")
+
+    world = build(payload)
+
+    assert MAIN not in world.modules
+    assert [path for path, _ in world.codes] == [payload.path]
+
+
+@pytest.mark.parametrize("text", ["raise ValueError\n", "import there_is_no_such_library\n", "this is no Python\n"])
+def test_what_cannot_be_imported_is_left_to_the_module_that_needs_it(files: Files, text: str) -> None:
+    world = build(files("pass\n", broken=text, helper="value = 1\n"))
+
+    assert f"{UTILS}.broken" not in world.modules
+    assert f"{UTILS}.helper" in world.modules
+
+
+def test_what_is_to_be_skipped_is_not_imported(files: Files) -> None:
+    world = build(files("pass\n", helper="value = 1\n"), skip=frozenset({f"{UTILS}.helper"}))
+
+    assert f"{UTILS}.helper" not in world.modules
+
+
+def test_a_module_finds_what_was_imported_for_it(files: Files) -> None:
+    payload = files("pass\n", helper="import os\nvalue = os.getpid()\n")
+
+    assert value_of(build(payload), payload) == str(os.getpid())
+
+
+def test_a_module_finds_its_own_file_where_that_was_changed_since(files: Files) -> None:
+    world = build(files("pass\n", helper="value = 'before'\n"))
+
+    assert value_of(world, files("pass\n", helper="value = 'after, and longer'\n")) == "'after, and longer'"
+
+
+def test_a_module_is_not_run_from_what_was_compiled_of_its_file_before_that_was_changed(files: Files) -> None:
+    world = build(files("value = 'before'\n"))
+
+    assert value_of(world, files("value = 'after'\n"), MAIN) == "'after'"
+
+
+def test_a_module_finds_nothing_of_collections_but_what_its_payload_holds(files: Files) -> None:
+    world = build(files("pass\n", helper="value = 1\n", other="value = 2\n"))
+
+    found = value_of(world, files("pass\n", helper="value = 1\n"), f"{UTILS}.other")
+
+    assert found == f"ModuleNotFoundError(\"No module named '{UTILS}.other'\")"
+
+
+def test_of_two_payloads_that_disagree_the_first_counts_and_the_second_module_finds_its_own(
+    files: Files, tmp_path: Path
+) -> None:
+    first = files("pass\n", helper="value = 'first'\n")
+    (tmp_path / "second.py").write_text("value = 'second'\n", encoding="utf-8")
+    own = Entry(str(tmp_path / "second.py"), digest_of(b"value = 'second'\n"), False, None, False)  # noqa: FBT003
+    second = Payload(MAIN, first.path, {**first.entries, f"{UTILS}.helper": own}, (), (), starts_anew=False)
+
+    world = build(first, second)
+
+    assert value_of(world, first) == "'first'"
+    assert value_of(world, second) == "'second'"
+
+
+def test_modules_see_nothing_of_what_the_controller_set_up(files: Files) -> None:
+    payload = files("pass\n")
+    world = build(payload)
+
+    def act() -> Mapping[str, Any]:
+        logging.root.addHandler(logging.NullHandler())
+        warnings.simplefilter("error")
+        sys.path.insert(0, "/controller")
+        worlds.enter(world)
+        worlds.take(world, payload, "/archive")
+        return {
+            "handlers": logging.root.handlers,
+            "filters": tuple(warnings.filters) == world.filters,
+            "path": sys.path[0],
+            "controller": "/controller" in sys.path,
+            "ansible": [name for name in sys.modules if worlds.is_ours(name) and name not in world.modules],
+        }
+
+    expected = {"handlers": [], "filters": True, "path": "/archive", "controller": False, "ansible": []}
+    assert in_a_fork(act) == repr(expected)

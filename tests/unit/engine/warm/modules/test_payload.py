@@ -1,0 +1,98 @@
+"""What of a payload is noticed to have changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runner.engine.warm.modules import payload
+from runner.engine.warm.modules.payload import Entry, NotPlain, Payload
+from runner.engine.warm.stamps import Stamp, stamp
+from tests.forks import in_a_fork, load_plugins
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "module.py"
+    path.write_text("pass\n", encoding="utf-8")
+    return path
+
+
+def resolved(path: Path, around: tuple[Stamp, ...] = ()) -> Payload:
+    entry = Entry(str(path), b"", is_package=False, source=None, is_builtin=False)
+    seen = stamp(str(path))
+    assert seen
+    return Payload("own.module", str(path), {"own.module": entry}, (seen,), around, starts_anew=False)
+
+
+def test_a_payload_stands_for_as_long_as_nothing_changes(module: Path) -> None:
+    assert resolved(module).stands(())
+
+
+def test_a_payload_falls_when_a_file_of_it_is_written(module: Path) -> None:
+    known = resolved(module)
+
+    module.write_text("pass  # more\n", encoding="utf-8")
+
+    assert not known.stands(())
+
+
+def test_a_payload_falls_when_another_file_of_the_same_age_and_size_takes_the_place_of_one(module: Path) -> None:
+    known = resolved(module)
+    status = module.stat()
+    other = module.with_name("other.py")
+    other.write_text("pasS\n", encoding="utf-8")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    other.replace(module)
+
+    assert not known.stands(())
+
+
+def test_a_module_that_is_written_while_it_is_resolved_is_not_taken_for_what_it_was(module: Path) -> None:
+    source = b"import os\n"  # as it was when it was read
+
+    def act() -> object:
+        load_plugins()
+        return payload.resolve("own", str(module), source)
+
+    assert in_a_fork(act) == repr(NotPlain(f"{module} is being written"))
+
+
+def test_a_payload_falls_when_a_file_of_it_is_gone(module: Path) -> None:
+    known = resolved(module)
+
+    module.unlink()
+
+    assert not known.stands(())
+
+
+def test_a_payload_falls_when_something_could_override_a_part_of_it(module: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "module_utils"
+    folder.mkdir()
+    known = resolved(module, payload.overrides([str(folder)], "/builtin"))
+    assert known.stands(payload.overrides([str(folder)], "/builtin"))
+
+    (folder / "basic.py").write_text("pass\n", encoding="utf-8")
+
+    assert not known.stands(payload.overrides([str(folder)], "/builtin"))
+
+
+def test_ansibles_own_folder_overrides_nothing_by_whatever_name(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "basic.py").write_text("pass\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(own)
+
+    assert payload.overrides([str(own), str(tmp_path / "link")], os.path.realpath(own)) == ()
+
+
+def test_strings_of_ansibles_own_kinds_become_plain_ones_byte_by_byte() -> None:
+    class Own(str):
+        __slots__ = ()
+
+    found = payload.plain(Own("ä\udcff"))
+
+    assert (type(found), found) == (str, "ä\udcff")

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from runner.engine.warm.modules import tracebacks
+
+
+def test_our_own_frames_are_left_out_of_tracebacks_and_all_others_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]
+    monkeypatch.setattr(traceback, "_walk_tb_with_full_positions", walk)  # brought back at the end
+    code = compile("def through(function):\n    function()\n", "/x/runner/engine/warm/patches/guard.py", "exec")
+    found: dict[str, object] = {}
+    exec(code, found)  # noqa: S102 - a function that stands in a file of ours
+
+    def failing() -> None:
+        raise ValueError("no")
+
+    def said() -> str:
+        with pytest.raises(ValueError, match="no") as caught:
+            found["through"](failing)  # type: ignore[operator]
+        return "".join(traceback.format_exception(caught.value))
+
+    before = said()
+    tracebacks.hide()
+    after = said()
+
+    assert "warm/patches/guard.py" in before
+    assert "warm/patches/guard.py" not in after
+    assert "in failing" in after
+    assert after.endswith("ValueError: no\n")

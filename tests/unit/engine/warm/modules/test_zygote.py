@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from runner.engine.warm.modules.zygote import Unavailable, Zygote
+
+
+def ended_by(act: Callable[[], Any]) -> Callable[[list[int]], NoReturn]:
+    """Make what a module's process does: take its streams and its folder, act, end."""
+
+    def run(descriptors: list[int]) -> NoReturn:
+        for number, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, number)
+        os.fchdir(descriptors[4])
+        os.closerange(3, 64)
+        os._exit(act() or 0)
+
+    return run
+
+
+@pytest.fixture
+def zygote_of() -> Iterator[Callable[[Callable[[], Any]], Zygote]]:
+    begun: list[Zygote] = []
+
+    def start(act: Callable[[], Any]) -> Zygote:
+        begun.append(Zygote.start(lambda: None, ended_by(act)))
+        return begun[-1]
+
+    yield start
+    for zygote in begun:
+        zygote._socket.close()
+        os.waitpid(zygote.pid, 0)
+
+
+def nothing() -> None:
+    """Need not know when it begins."""
+
+
+ZygoteOf = Callable[[Callable[[], Any]], Zygote]
+REQUEST: Any = "a request is passed on as it is"
+
+
+def test_output_and_exit_code_come_back_apart(zygote_of: ZygoteOf, tmp_path: Path) -> None:
+    def act() -> int:
+        os.write(1, b"out " + bytes(Path.cwd()))
+        os.write(2, b"err")
+        return 7
+
+    output = zygote_of(act).run(REQUEST, str(tmp_path), nothing)
+
+    assert (output.code, output.stdout, output.stderr) == (7, b"out " + bytes(tmp_path), b"err")
+
+
+def test_much_output_on_both_streams_blocks_nobody(zygote_of: ZygoteOf) -> None:
+    def act() -> None:
+        for _ in range(64):
+            os.write(1, b"x" * 65536)
+            os.write(2, b"y" * 65536)
+
+    output = zygote_of(act).run(REQUEST, "/", nothing)
+
+    assert (len(output.stdout), len(output.stderr)) == (64 * 65536, 64 * 65536)
+
+
+def test_a_module_that_a_signal_ends_says_which(zygote_of: ZygoteOf) -> None:
+    output = zygote_of(lambda: os.kill(os.getpid(), signal.SIGKILL)).run(REQUEST, "/", nothing)
+
+    assert output.code == -signal.SIGKILL
+
+
+def test_its_standard_input_is_at_its_end(zygote_of: ZygoteOf) -> None:
+    output = zygote_of(lambda: os.write(1, b"<" + os.read(0, 10) + b">") and 0).run(REQUEST, "/", nothing)
+
+    assert output.stdout == b"<>"
+
+
+def test_whoever_holds_the_output_open_is_waited_for(zygote_of: ZygoteOf) -> None:
+    def act() -> None:
+        if os.fork() == 0:
+            signal.sigtimedwait([], 0.2)
+            os.write(1, b"late")
+            os._exit(0)
+
+    output = zygote_of(act).run(REQUEST, "/", nothing)
+
+    assert (output.code, output.stdout) == (0, b"late")
+
+
+def test_modules_of_one_zygote_know_nothing_of_each_other(zygote_of: ZygoteOf) -> None:
+    def act() -> None:
+        os.write(1, os.environb.get(b"LEFT", b"nothing"))
+        os.environ["LEFT"] = "something"
+        sys.modules["left"] = sys
+
+    zygote = zygote_of(act)
+
+    assert [zygote.run(REQUEST, "/", nothing).stdout for _ in range(2)] == [b"nothing", b"nothing"]
+
+
+def test_a_zygote_that_is_gone_has_run_nothing(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(lambda: None)
+    os.kill(zygote.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, zygote.pid, os.WEXITED | os.WNOWAIT)
+
+    with pytest.raises(Unavailable):
+        zygote.run(REQUEST, "/", nothing)
+
+
+def test_a_folder_that_is_not_there_is_no_place_to_run(zygote_of: ZygoteOf, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        zygote_of(lambda: None).run(REQUEST, str(tmp_path / "missing"), nothing)
+
+
+def test_signals_meant_for_modules_do_not_end_it(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(lambda: os.write(1, b"still there") and 0)
+    zygote.run(REQUEST, "/", nothing)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(zygote.pid, number)
+
+    assert zygote.run(REQUEST, "/", nothing).stdout == b"still there"

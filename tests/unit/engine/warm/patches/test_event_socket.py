@@ -1,0 +1,282 @@
+"""What events hold, on its way from callbacks to the supervisor: nothing is lost, and nobody waits."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from runner.engine.warm.patches import event_socket
+from runner.engine.warm.patches.event_socket import Heard, _Held, _Told
+from tests.forks import in_a_fork
+
+
+class Files:
+    """Stands for ansible-runner's own way."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, Any]] = []
+
+    def set(self, key: str, value: Any) -> None:
+        self.written.append((key.removeprefix(":1:ev-"), value))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    receiver, sender = event_socket.pair()
+    sender.settimeout(0)
+    with receiver, sender:
+        yield receiver, sender
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+@pytest.fixture
+def heard(ends: tuple[socket.socket, socket.socket]) -> Heard:
+    return Heard(ends[0])
+
+
+@pytest.fixture
+def teller(ends: tuple[socket.socket, socket.socket], files: Files) -> _Told:
+    made = _Told(files, ends[1], json.JSONEncoder)
+    made.set(":1:ev-first", {"makes": "the folder"})
+    files.written.clear()
+    return made
+
+
+def tell(teller: _Told, value: Any, ident: str = "") -> str:
+    ident = ident or str(uuid.uuid4())
+    teller.set(f":1:ev-{ident}", value)
+    return ident
+
+
+def test_the_first_goes_through_a_file_which_makes_the_folder_of_all(
+    ends: tuple[socket.socket, socket.socket], files: Files, heard: Heard
+) -> None:
+    teller = _Told(files, ends[1], json.JSONEncoder)
+    first, second = tell(teller, {"n": 1}), tell(teller, {"n": 2})
+    assert files.written == [(first, {"n": 1})]
+    assert heard.take(first) is None
+    assert heard.take(second) == {"n": 2}
+
+
+def test_each_is_had_once_by_its_name_in_whatever_order(teller: _Told, heard: Heard, files: Files) -> None:
+    names = [tell(teller, {"n": n, "text": "ä😀\udcff"}) for n in range(5)]
+    for n in (3, 0, 4, 1, 2):
+        assert heard.take(names[n]) == {"n": n, "text": "ä😀\udcff"}
+        assert heard.take(names[n]) is None
+    assert files.written == []
+
+
+def test_two_of_one_name_are_had_in_their_order(teller: _Told, heard: Heard) -> None:
+    name = tell(teller, {"n": 1})
+    tell(teller, {"n": 2}, name)
+    assert [heard.take(name), heard.take(name), heard.take(name)] == [{"n": 1}, {"n": 2}, None]
+
+
+def test_what_is_large_goes_through_a_file(teller: _Told, heard: Heard, files: Files) -> None:
+    fits, large = {"text": "x" * 65_000}, {"text": "x" * 66_000}
+    names = tell(teller, fits), tell(teller, large)
+    assert files.written == [(names[1], large)]
+    assert heard.take(names[0]) == fits
+
+
+def test_nobody_waits_for_a_supervisor_that_is_slow(teller: _Told, heard: Heard, files: Files) -> None:
+    names = [tell(teller, {"n": n, "text": "x" * 60_000}) for n in range(40)]
+    in_files = [name for name, _ in files.written]
+    assert 0 < len(in_files) < len(names)
+    assert [name for name in names if heard.take(name) is None] == in_files
+    last = tell(teller, {"n": 41})
+    assert heard.take(last) == {"n": 41}
+
+
+def test_a_supervisor_that_is_gone_changes_nothing(
+    teller: _Told, ends: tuple[socket.socket, socket.socket], files: Files
+) -> None:
+    ends[0].close()
+    name = tell(teller, {"n": 1})
+    assert files.written == [(name, {"n": 1})]
+
+
+def test_a_callback_that_is_gone_leaves_what_it_said(
+    teller: _Told, ends: tuple[socket.socket, socket.socket], heard: Heard
+) -> None:
+    name = tell(teller, {"n": 1})
+    ends[1].close()
+    assert heard.take("another") is None
+    assert heard.take(name) == {"n": 1}
+
+
+def test_workers_processes_write_files(teller: _Told, files: Files, heard: Heard) -> None:
+    def act() -> object:
+        tell(teller, {"n": 1})
+        return len(files.written)
+
+    assert in_a_fork(act) == "1"
+    assert heard.take("any") is None
+
+
+def test_the_callbacks_end_stands_behind_the_numbers_that_roles_count(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    number = event_socket.keep(ends[1])
+    try:
+        assert number >= 64
+        assert not os.get_inheritable(number)
+    finally:
+        os.close(number)
+
+
+@pytest.mark.parametrize("data", [{}, {"uuid": "u" * 36}, {"uuid": "é" * 200}])
+@pytest.mark.parametrize("flush", [True, False])
+def test_an_event_is_marked_on_the_terminal_as_ansible_runner_marks_it(data: dict[str, str], *, flush: bool) -> None:
+    def marked() -> list[tuple[str, int]]:
+        from ansible_runner.display_callback.callback.awx_display import EventContext  # noqa: PLC0415 - patches Ansible
+
+        class Stream(io.StringIO):
+            flushed = 0
+
+            def flush(self) -> None:
+                self.flushed += 1
+
+        ours, theirs, context = Stream(), Stream(), EventContext()
+        event_socket._mark(context, _Held([]), ours, data, flush=flush)
+        EventContext.dump(context, theirs, data, flush=flush)
+        return [(each.getvalue(), each.flushed) for each in (ours, theirs)]
+
+    ours, theirs = ast.literal_eval(in_a_fork(marked))
+    assert ours == theirs
+
+
+class Terminal:
+    """Takes what two streams write, each write by itself."""
+
+    def __init__(self) -> None:
+        self.wrote: list[str] = []
+        self.flushed = 0
+        self.out, self.err = Stream(self), Stream(self)
+
+
+class Stream(io.StringIO):
+    """One of them."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(text)
+        self._terminal.wrote.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._terminal.flushed += 1
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def held(terminal: Terminal) -> _Held:
+    return _Held([terminal.out, terminal.err])
+
+
+def test_an_event_reaches_the_terminal_in_one_write(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    assert [terminal.out.write(each) for each in ("begin", "a line\n", "end")] == [5, 7, 3]
+    assert terminal.wrote == []
+    terminal.out.flush()
+    assert (terminal.wrote, terminal.flushed) == (["begina line\nend"], 1)
+    terminal.out.write("between events\n")
+    assert terminal.wrote[1:] == ["between events\n"]
+
+
+def test_what_goes_to_the_other_stream_meanwhile_keeps_its_place(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    for stream, text in ((terminal.out, "1"), (terminal.err, "2"), (terminal.out, "3")):
+        stream.write(text)
+    terminal.out.flush()
+    assert "".join(terminal.wrote) == "123"
+
+
+def test_an_event_on_the_second_stream_is_held_too(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.err)
+    terminal.err.write("1")
+    terminal.err.write("2")
+    terminal.out.write("3")
+    assert terminal.wrote == ["12", "3"]
+
+
+def test_a_stream_that_is_not_known_is_left_alone(terminal: Terminal, held: _Held) -> None:
+    other = io.StringIO()
+    held.begin(other)
+    other.write("other")
+    terminal.out.write("out")
+    assert (other.getvalue(), terminal.wrote) == ("other", ["out"])
+
+
+def test_an_event_that_never_ended_is_written_before_the_next(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    terminal.out.write("1")
+    held.begin(terminal.out)
+    terminal.out.write("2")
+    terminal.out.flush()
+    assert terminal.wrote == ["1", "2"]
+
+
+def test_what_is_no_text_fails_as_ever(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    with pytest.raises(TypeError):
+        terminal.out.write(b"bytes")  # type: ignore[arg-type]
+
+
+def test_a_new_process_holds_nothing_of_the_old_one(terminal: Terminal, held: _Held) -> None:
+    held.begin(terminal.out)
+    terminal.out.write("the old ones")
+
+    def act() -> object:
+        held.forget()
+        terminal.out.write("new")
+        terminal.out.flush()
+        return terminal.wrote
+
+    assert in_a_fork(act) == "['new']"
+    terminal.out.flush()
+    assert terminal.wrote == ["the old ones"]
+
+
+def test_nothing_is_lost_that_threads_write_at_the_same_time(terminal: Terminal, held: _Held) -> None:
+    count, threads = 300, 4
+
+    def write(name: int) -> None:
+        for number in range(count):
+            if name == 0:
+                held.begin(terminal.out)
+            terminal.out.write(f"<{name}.{number}>")
+            if name == 0:
+                terminal.out.flush()
+
+    running = [threading.Thread(target=write, args=(name,)) for name in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    terminal.out.flush()
+    found = "".join(terminal.wrote)
+    assert sorted(found.replace("><", "> <").split()) == sorted(
+        f"<{name}.{number}>" for name in range(threads) for number in range(count)
+    )

@@ -1,0 +1,139 @@
+"""What a task without a fork may touch, and what happens where it comes to something else."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.plugins.loader import filter_loader, lookup_loader
+
+from runner.engine.warm.patches import guard
+from runner.engine.warm.patches.guard import HandedOver, Inside, NeedsFork
+from tests.forks import in_a_fork, load_plugins
+
+
+def inside(**fields: Any) -> tuple[Inside, list[str]]:
+    """Make a task that notes what it is told."""
+    told: list[str] = []
+    return Inside(lambda: told.append("hand over"), lambda: told.append("commit"), with_modules=True, **fields), told
+
+
+def test_outside_of_such_a_task_nothing_asks_for_a_fork() -> None:
+    guard.need_fork()
+    guard.a_module_runs()
+
+    assert not guard.watching()
+
+
+def test_a_task_of_which_nothing_has_happened_begins_again_in_a_worker() -> None:
+    task, told = inside()
+
+    with pytest.raises(NeedsFork), guard.watched(task):
+        guard.need_fork()
+
+    assert told == []
+    assert not guard.watching()
+
+
+def test_a_task_of_which_a_module_has_run_goes_on_in_a_worker() -> None:
+    task, told = inside()
+
+    with guard.watched(task):
+        guard.a_module_runs()
+        guard.a_module_runs()
+        guard.need_fork()
+
+    assert told == ["commit", "hand over"]
+
+
+def test_what_is_left_of_a_task_that_goes_on_elsewhere_does_nothing_more() -> None:
+    task, told = inside(committed=True, left=True)
+
+    with guard.watched(task), pytest.raises(HandedOver):
+        guard.need_fork()
+
+    assert told == []
+
+
+def test_other_threads_are_not_watched() -> None:
+    seen: list[bool] = []
+    task, _ = inside()
+
+    with guard.watched(task):
+        thread = threading.Thread(target=lambda: seen.append(guard.watching()))
+        thread.start()
+        thread.join()
+        seen.append(guard.watching())
+
+    assert seen == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "changes"),
+    [
+        ([1], "append", True),
+        ({1}, "add", True),
+        ({"a": 1}, "update", True),
+        (deque([1]), "rotate", True),
+        ({"update": 1}, "update", False),
+        ({"a": 1}, "items", False),
+        ("text", "remove", False),
+        ([1], "index", False),
+    ],
+)
+def test_methods_that_change_a_value_are_known_and_keys_of_their_names_are_none(
+    value: object, name: str, *, changes: bool
+) -> None:
+    assert guard._changes(value, name) is changes
+
+
+def checked(name: str, folder: Path | None = None) -> str:
+    """Return what comes of a filter's name in a template of a task without a fork."""
+
+    def act() -> object:
+        load_plugins()
+        if folder:
+            filter_loader.add_directory(str(folder))
+        known = guard._Known(filter_loader)
+        with guard.watched(inside()[0]):
+            known.check(name)
+            return known.get(name).ansible_name
+
+    return in_a_fork(act)
+
+
+@pytest.mark.parametrize("name", ["b64encode", "ansible.builtin.b64encode", "ansible.legacy.b64encode"])
+def test_filters_of_ansible_core_are_known_by_all_their_names(name: str) -> None:
+    assert checked(name) == "'ansible.builtin.b64encode'"
+
+
+@pytest.mark.parametrize("name", ["own.utils.shout", "attr"])
+def test_filters_of_other_collections_and_those_that_reach_all_methods_need_a_fork(name: str) -> None:
+    assert checked(name) == "NeedsFork()"
+
+
+def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tmp_path: Path) -> None:
+    text = "class FilterModule:\n    def filters(self):\n        return {'b64encode': str, 'shout': str}\n"
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+
+    assert checked("shout", tmp_path) == "NeedsFork()"
+    assert checked("b64encode", tmp_path) == "NeedsFork()"
+    assert checked("b64decode", tmp_path) == "'ansible.builtin.b64decode'"
+
+
+def test_filters_of_the_project_that_do_harm_when_they_are_loaded_do_none(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
+
+    assert checked("b64encode", tmp_path) == "NeedsFork()"
+
+
+@pytest.mark.parametrize(("name", "known"), [("env", True), ("pipe", False), ("url", False), ("none.such", False)])
+def test_lookups_that_only_read_are_known(name: str, *, known: bool) -> None:
+    def act() -> object:
+        load_plugins()
+        return guard._is_core(lookup_loader, name, guard._LOOKUPS)
+
+    assert in_a_fork(act) == repr(known)

@@ -1,0 +1,155 @@
+"""Templates that were compiled before the run: the same code, taken only where it is that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runner.engine.warm import versions
+from runner.engine.warm.patches import templates
+from runner.engine.warm.patches.templates import Ahead, Templates
+from tests.forks import seen
+
+pytestmark = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 templates are compiled as ever")
+
+TEXTS = (
+    "plain words",
+    "{{ size }}",
+    "{{ names | map('upper') | join(',') | default('none') }}",
+    "{% for each in names if each is match('b.*') %}{{ loop.index }}:{{ each }}\n{% endfor %}",
+    "{% set x = {'a': [1, 2.5, none, true]} %}{{ x | to_json }}",
+    "{{ \"C:\\new\" }} and {{ '{{ nested }}' }}",
+    "{{ 1000 | random(seed='s') }}{{ 'é' ~ size | string }}",
+)
+EXPRESSIONS = ("size > 2 and names is defined", "'}}' in names", "names | length == 2", "not (size | bool)")
+VALUES = {"size": 3, "names": ["a", "b"], "nested": "deep"}
+
+
+def environment() -> Any:
+    from ansible._internal._templating._jinja_bits import AnsibleEnvironment  # noqa: PLC0415 - since 2.19
+
+    return AnsibleEnvironment()
+
+
+def render(*texts: Any, expressions: tuple[Any, ...] = ()) -> list[Any]:
+    """Render as Ansible does, by its own templar."""
+    from ansible.parsing.dataloader import DataLoader  # noqa: PLC0415 - in a fork
+    from ansible.template import Templar, trust_as_template  # noqa: PLC0415 - since 2.19
+
+    templar = Templar(DataLoader(), variables=VALUES)
+    found = [templar.template(trust_as_template(text)) for text in texts]
+    return found + [templar.evaluate_conditional(trust_as_template(each)) for each in expressions]
+
+
+def error_of(text: str) -> str:
+    """Return how rendering fails."""
+    with pytest.raises(Exception, match="gone") as caught:
+        render(text)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def noted(*texts: Any, expressions: tuple[Any, ...] = ()) -> list[str]:
+    """Return what a run notes that renders these."""
+    known = Templates(Ahead())
+    known.install()
+    render(*texts, expressions=expressions)
+    return list(known.noted.values())
+
+
+def taken(lines: list[str], act: Callable[[], object]) -> tuple[int, object]:
+    """Return how often a run compiled for which these were compiled ahead, and what it found."""
+    made: Any = type(environment())
+    known, generate, count = Templates(templates.compile_ahead(lines)), made._generate, []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        count.append(args)
+        return generate(*args, **options)
+
+    made._generate = counted
+    known.install()
+    found = act()
+    return len(count), found
+
+
+def test_a_run_compiles_nothing_that_a_run_before_it_has_compiled_and_finds_the_same() -> None:
+    def both() -> Any:
+        cold = render(*TEXTS, expressions=EXPRESSIONS)
+        lines = noted(*TEXTS, expressions=EXPRESSIONS)
+        return [cold, *taken(lines, lambda: render(*TEXTS, expressions=EXPRESSIONS))]
+
+    cold, compiled, warm = seen(both)
+    assert warm == cold
+    assert compiled == 0
+
+
+def test_code_that_was_compiled_ahead_is_what_the_run_would_have_compiled() -> None:
+    def both() -> Any:
+        lines = [json.dumps([text, False, None, []]) for text in TEXTS[:2]]
+        ahead = templates.compile_ahead(lines)
+        pairs = [(ahead.known[text, False, None].code, environment().compile(text)) for text in TEXTS[:2]]
+        return [one.co_code == other.co_code and one.co_consts == other.co_consts for one, other in pairs]
+
+    assert seen(both) == [True, True]
+
+
+def test_a_filter_that_wants_other_arguments_than_it_did_makes_a_template_compiled_anew() -> None:
+    def change() -> Any:
+        text = "{{ names | map('upper') | list }}"
+        lines = [line.replace('["filter", "map", "context"]', '["filter", "map", ""]') for line in noted(text)]
+        assert '"map", ""' in lines[0]
+        return taken(lines, lambda: render(text))
+
+    assert seen(change) == [1, [["A", "B"]]]
+
+
+def test_a_template_with_settings_of_its_own_is_compiled_by_each_run() -> None:
+    def own() -> Any:
+        return noted("#jinja2: variable_start_string:'[%', variable_end_string:'%]'\n[% size %]")
+
+    assert seen(own) == []
+
+
+def test_nothing_is_computed_while_a_template_is_compiled_ahead() -> None:
+    def random() -> Any:
+        text = "{{ 1000000000000 | random }}"
+        lines = noted(text)
+        return [taken(lines, lambda: render(text))[1], taken(lines, lambda: render(text))[1]]
+
+    one, other = seen(random)
+    assert one != other
+
+
+def test_what_was_decrypted_is_not_noted() -> None:
+    def secret() -> Any:
+        from ansible._internal._datatag._tags import VaultedValue  # noqa: PLC0415 - since 2.19
+
+        return noted(VaultedValue(ciphertext="x").tag("{{ size }} of a secret"))
+
+    assert seen(secret) == []
+
+
+def test_what_is_too_long_is_not_noted_and_no_more_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templates, "_MOST", 2)
+
+    def many() -> Any:
+        return noted("{{ size }}" + " " * 5000, "{{ size }}1", "{{ size }}2", "{{ size }}3")
+
+    assert [json.loads(line)[0] for line in seen(many)] == ["{{ size }}1", "{{ size }}2"]
+
+
+@pytest.mark.parametrize("line", ["no JSON", "[]", '["{{ x | gone }}", false, null, []]', '["{{", false, null, []]'])
+def test_what_cannot_be_compiled_is_left_to_the_run(line: str) -> None:
+    assert seen(lambda: len(templates.compile_ahead([line]).known)) == 0
+
+
+def test_a_filter_that_is_gone_fails_as_it_does_without_code_from_before() -> None:
+    def gone() -> Any:
+        line = json.dumps(["{{ size | gone }}", False, True, [["filter", "gone", ""]]])
+        known = Templates(templates.compile_ahead([line]))
+        known.install()
+        return [len(known.ahead.known), error_of("{{ size | gone }}")]
+
+    assert seen(gone) == [1, seen(lambda: error_of("{{ size | gone }}"))]

@@ -1,0 +1,155 @@
+"""How the operator treats a fork server that has not loaded everything yet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from runner.config import shortages
+from runner.engine.warm.messages import Answer, Load
+from runner.engine.warm.server import client
+from runner.engine.warm.server import scratch as scratch_folders
+from runner.engine.warm.server.client import Server, ServerDiedError, ServerError
+from runner.engine.wire import Order
+from tests.shortage import no_descriptor_left
+
+
+def test_whoever_stops_does_not_wait_for_a_server_that_still_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tmp_path / "begun"
+    start = tmp_path / "start.py"
+    start.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(begun)!r} + '-').write_text(str(os.getpid()))\n"
+        f"os.rename({str(begun)!r} + '-', {str(begun)!r})\n"
+        "time.sleep(3600)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(client, "_START", start)
+    monkeypatch.setattr(client, "_ANSWER_WITHIN", 3600.0)  # nobody waits for that either
+
+    async def scenario() -> None:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        starting = asyncio.create_task(Server.start(environment, tmp_path / "folder", Load()))
+        while not await asyncio.to_thread(begun.exists):
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    asyncio.run(scenario())
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text(encoding="ascii")), 0)
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = tmp_path / "start.py"
+    start.write_text("import sys\nsys.exit('first\\nno room for me')\n", encoding="utf-8")
+    monkeypatch.setattr(client, "_START", start)
+
+    async def scenario() -> None:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        with pytest.raises(ServerDiedError, match=r"^the fork server ended: no room for me$"):
+            await Server.start(environment, tmp_path / "folder", Load())
+
+    asyncio.run(scenario())
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that are ready at once, and never asked for a run."""
+    start = tmp_path / "start.py"
+    start.write_text(
+        "import socket, sys\n"
+        "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
+        "    operator.recv(1 << 20)\n"
+        f"    operator.send({orjson.dumps(asdict(Answer()))!r})\n"
+        "    operator.recv(1)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(client, "_START", start)
+
+
+@pytest.mark.usefixtures("that_has_nothing_to_load")
+async def test_for_want_of_descriptors_a_run_is_not_begun_and_no_pipe_is_left(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    server = await Server.start(environment, tmp_path / "folder", Load())
+    order = Order(
+        run_dir=str(tmp_path),
+        ident="run",
+        playbook="",
+        inventory="",
+        verbosity=0,
+        ansible_args="",
+        kubeconfig="",
+        temporary="",
+        memory=0,
+    )
+    try:
+        before = _open_files()
+        for spare in range(7):
+            with no_descriptor_left(spare), pytest.raises(OSError, match="Too many open files"):
+                await server.run(order, environment, ())
+        assert _open_files() == before
+    finally:
+        await server.close()
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+async def test_for_want_of_descriptors_no_server_is_begun_and_no_folder_is_left(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    for spare in range(10):
+        with no_descriptor_left(spare), pytest.raises(ServerError, match="Too many open files"):
+            await Server.start(environment, tmp_path / "folder", Load())
+    assert not (tmp_path / "folder").exists() or list((tmp_path / "folder").iterdir()) == []
+
+
+async def test_the_end_of_a_run_is_seen_after_a_shortage_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_LOOK_EVERY", 0)
+    process = subprocess.Popen(["/bin/sh", "-c", "exit 3"])  # noqa: ASYNC220 - asyncio's would be waited for by asyncio
+    with no_descriptor_left():
+        ending = asyncio.create_task(client.ended(process.pid))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not ending.done()
+    assert await ending == 3
+    process.returncode = 3  # it was waited for elsewhere
+
+
+@pytest.mark.usefixtures("that_has_nothing_to_load")
+async def test_what_cannot_be_removed_now_is_removed_when_descriptors_are_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortages, "_AGAIN_AFTER", 0)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    server = await Server.start(environment, tmp_path / "folder", Load())
+    (scratch,) = (tmp_path / "folder").iterdir()
+    (scratch / "TMPDIR" / "something").touch()
+    attempts: list[Path] = []
+
+    def remove(folder: Path) -> None:
+        attempts.append(folder)
+        scratch_folders.remove(folder)
+
+    monkeypatch.setattr(client, "scratch_folders", SimpleNamespace(remove=remove))
+    with no_descriptor_left():
+        closing = asyncio.create_task(server.close())
+        while len(attempts) < 2:
+            await asyncio.sleep(0)
+    await closing
+    assert list((tmp_path / "folder").iterdir()) == []

@@ -1,0 +1,309 @@
+"""When there is a fork server and when there is none, in virtual time; servers that are none stand for them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.engine.starter import ColdStarter, Started
+from runner.engine.warm.messages import Load
+from runner.engine.warm.server.client import ServerDiedError, ServerError
+from runner.engine.warm.server.pool import Pool
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+ENVIRONMENT = {"A": "1"}
+ORDER: Any = None
+
+
+class Cold(ColdStarter):
+    """Takes each order, and does nothing."""
+
+    async def start(self, *_: object) -> Started:
+        return Started(1, *[None] * 4)  # type: ignore[arg-type]  # nobody looks
+
+
+class Standing:
+    """A server that is there, until it is closed or dies."""
+
+    pid, runs = 4711, 0
+    started_at = math.inf  # whenever it dies, it is young
+
+    def __init__(self) -> None:
+        self._closed = asyncio.Event()
+        self._how = ""
+
+    async def is_current(self) -> bool:
+        return True
+
+    async def run(self, *_: object) -> Started:
+        return Started(self.pid, *[None] * 4)  # type: ignore[arg-type]  # as above
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    async def died(self) -> str:
+        await self._closed.wait()
+        return self._how
+
+    def die(self) -> None:
+        self._how = "killed by signal 9"
+        self._closed.set()
+
+    async def close(self) -> None:
+        self._closed.set()
+
+
+class Launches:
+    """Refuses to start servers for as long as it has a reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.at: list[float] = []
+        self.servers: list[Standing] = []
+        self.asked: list[Load] = []
+        self.deaths = 0
+        """Servers that die while they load."""
+
+    async def __call__(self, environment: Mapping[str, str], folder: Path, wanted: Load) -> Any:
+        del environment, folder
+        self.at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.1)
+        self.asked.append(wanted)
+        if self.deaths:
+            self.deaths -= 1
+            raise ServerDiedError("killed by signal 9")
+        if self.reason:
+            raise ServerError(self.reason)
+        self.servers.append(Standing())
+        return self.servers[-1]
+
+
+def pool(launches: Launches) -> Pool:
+    return Pool(Path("/nowhere"), Cold(), (), launches)
+
+
+def test_a_run_for_which_no_server_can_be_started_goes_the_cold_way_and_the_reason_is_known(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        warm = pool(Launches("no room"))
+
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+        assert warm.problem == "no room"
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_runs_put_the_next_attempt_to_start_a_server_off_no_further(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("no room")
+        warm = pool(launches)
+
+        for _ in range(100):
+            await asyncio.gather(*(warm.start(ORDER, ENVIRONMENT) for _ in range(3)))
+            await asyncio.sleep(0.2)
+
+        began = launches.at[0]
+        pauses = [round(later - earlier - 0.1) for earlier, later in zip(launches.at, launches.at[1:], strict=False)]
+        assert pauses == [1, 2, 4, 8]
+        assert asyncio.get_running_loop().time() - began < 31
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_is_there_again_without_a_run_when_what_was_wrong_is_put_right(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("no room")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        assert (warm.servers(), warm.problem) == ([], "no room")
+
+        launches.reason = ""
+        await asyncio.sleep(2)
+
+        assert (warm.servers(), warm.problem) == ([4711], None)
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("no room")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        assert warm.lasting_problem(10) is None
+
+        launches.reason = "no memory"
+        await asyncio.sleep(11)
+
+        assert warm.lasting_problem(10) == "no memory"
+        assert warm.lasting_problem(20) is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        warm = pool(Launches(""))
+        await warm.warm_up(ENVIRONMENT)
+
+        warm.learn(ENVIRONMENT, '{"plugins": []}\n{"unlike": "runs have other values of A than the fork server"}\n')
+
+        assert warm.problem == "runs have other values of A than the fork server"
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_what_runs_learned_is_no_problem(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        warm = pool(Launches(""))
+        await warm.warm_up(ENVIRONMENT)
+
+        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+
+        assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_that_dies_young_is_replaced_at_once_and_is_no_problem(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+
+        launches.servers[-1].die()
+        await asyncio.sleep(0.5)
+
+        assert (len(launches.servers), warm.servers(), warm.problem) == (2, [4711], None)
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_where_one_server_after_another_dies_young_runs_go_the_cold_way_for_a_while(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        for _ in range(2):
+            launches.servers[-1].die()
+            await asyncio.sleep(0.5)
+
+        assert warm.problem == "the fork server died soon after its start (killed by signal 9)"
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+        await asyncio.sleep(1)
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_closing_ends_every_server_however_many_environments_wanted_another_at_once(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        environments = [{"A": str(number)} for number in range(9)]
+        for _ in range(3):
+            for number, environment in enumerate(environments):
+                await warm.start(ORDER, environment)
+                warm.load_ahead(environment, Load(modules=frozenset({f"module_{len(launches.servers)}_{number}"})))
+            running = [asyncio.create_task(warm.start(ORDER, environment)) for environment in environments]
+            await warm.settle()
+            await asyncio.gather(*running)
+        async with asyncio.timeout(60):
+            await warm.close()
+
+        assert len(launches.servers) > len(environments)
+        assert [server for server in launches.servers if not server.is_closed] == []
+
+    virtually(scenario())
+
+
+def test_closing_while_servers_start_leaves_none(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        for seconds in (0.0, 0.05, 0.1, 0.15):
+            running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
+            await asyncio.sleep(seconds)
+            async with asyncio.timeout(60):
+                await warm.close()
+            await asyncio.gather(*running, return_exceptions=True)
+            assert [server for server in launches.servers if not server.is_closed] == []
+            warm = pool(launches)
+
+    virtually(scenario())
+
+
+def test_what_a_server_may_have_left_is_seen_to_when_it_dies_or_cannot_be_had_and_not_when_it_is_closed(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        told: list[str] = []
+        launches = Launches("")
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("bereaved"))
+        await warm.warm_up(ENVIRONMENT)
+        assert told == []
+
+        launches.servers[0].die()
+        await asyncio.sleep(5)
+        assert told == ["bereaved"]
+
+        launches.reason = "no room"
+        await warm.warm_up({"B": "1"})
+        assert told == ["bereaved"] * 2
+
+        await warm.close()
+        assert told == ["bereaved"] * 2
+
+    virtually(scenario())
+
+
+def test_a_server_that_somebody_ends_while_it_loads_is_started_once_more_and_loads_the_same(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        told: list[str] = []
+        launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("bereaved"))
+        warm.load_ahead(ENVIRONMENT, learned)
+        launches.deaths = 1
+
+        await warm.warm_up(ENVIRONMENT)
+
+        assert launches.asked == [learned] * 2
+        assert told == ["bereaved"]
+        assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_what_servers_die_of_again_and_again_is_not_loaded_ahead(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
+        warm = pool(launches)
+        warm.load_ahead(ENVIRONMENT, learned)
+        launches.deaths = 2
+
+        await warm.warm_up(ENVIRONMENT)
+
+        assert launches.asked == [learned, learned, Load()]
+        assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())

@@ -1,0 +1,35 @@
+"""What fork servers need on disk goes with them, or with the next operator."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from runner.engine import processes
+from runner.engine.warm.messages import Load
+from runner.engine.warm.server import scratch
+from runner.engine.warm.server.client import Server, ServerError
+
+
+def test_what_a_killed_operator_left_is_removed_by_the_next_one_and_what_a_living_one_uses_is_not(
+    tmp_path: Path,
+) -> None:
+    ours = scratch.make(tmp_path)
+    own = processes.read(os.getpid())
+    assert own is not None
+    of_the_dead = tmp_path / f".warm-{own.pid}-{own.start - 1}-abc"
+    (of_the_dead / "TMPDIR").mkdir(parents=True)
+    scratch.remove_abandoned(tmp_path, processes.table())
+    assert list(tmp_path.iterdir()) == [ours]
+
+
+def test_what_a_server_that_cannot_be_started_needed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    with pytest.raises(ServerError):
+        asyncio.run(Server.start({}, tmp_path, Load()))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,205 @@
+"""Events are best effort: which API they are of, how often, and what becomes of refusals; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.events.bodies import Occurrence, Reference
+from runner.events.recorder import Events
+from runner.objects import GVK, Object, ObjectKey
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+Scenario = Callable[[Events], Awaitable[None]]
+THING = Reference(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc")
+OCCURRENCE = Occurrence(THING, None, "Warning", "RunFailed", "Run", "no such image")
+FORBIDDEN = ForbiddenError("events is forbidden", status=403)
+ABSENT = NotFoundError("no", status=404)
+
+
+class Server:
+    """Takes events under some paths, and keeps them as the API server would."""
+
+    def __init__(self, virtually: Virtually, errors: dict[str, Exception] | None = None) -> None:
+        self._virtually = virtually
+        self.errors = errors or {}
+        """By method and the beginning of the path."""
+        self.calls: list[str] = []
+        self.kept: dict[str, dict[str, Any]] = {}
+        self.dropped: dict[Any, int] = {}
+
+    async def request(self, method: str, path: str, *, body: object, content_type: str = "") -> Object:
+        self.calls.append(f"{method} {path}")
+        for prefix, error in self.errors.items():
+            if f"{method} {path}".startswith(prefix):
+                raise error
+        assert isinstance(body, dict)
+        if method == "POST":
+            assert body["metadata"]["name"] not in self.kept
+            self.kept[body["metadata"]["name"]] = body
+        else:
+            assert (method, content_type) == ("PATCH", "application/merge-patch+json")
+            self.kept[path.rpartition("/")[2]].update(body)
+        return {}
+
+    def run(self, scenario: Scenario) -> list[dict[str, Any]]:
+        """Let something be told; return what is kept in the end, in the order of names, as the API lists it."""
+
+        async def whole() -> None:
+            events = Events(self, "pod-1", asyncio.get_running_loop().time)
+            following = asyncio.create_task(events.follow())
+            await scenario(events)
+            await events.close(following, 1.0)
+            self.dropped = {why: count for why, count in events.dropped.items() if count}
+
+        self._virtually(whole())
+        return [self.kept[name] for name in sorted(self.kept)]
+
+
+def _telling(*occurrences: Occurrence, every: float = 0.0) -> Scenario:
+    async def scenario(events: Events) -> None:
+        for occurrence in occurrences:
+            events.tell(occurrence)
+            if every:
+                await asyncio.sleep(every)
+
+    return scenario
+
+
+def test_an_event_stands_in_its_objects_namespace_and_says_what_happened(virtually: Virtually) -> None:
+    server = Server(virtually)
+    (kept,) = server.run(_telling(OCCURRENCE))
+    assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/ns/events"]
+    assert (kept["note"], kept["type"], kept["regarding"]["uid"]) == ("no such image", "Warning", "uid-mc")
+    assert "related" not in kept
+    assert "series" not in kept
+
+
+def test_one_about_a_cluster_scoped_object_stands_in_default(virtually: Virtually) -> None:
+    server = Server(virtually)
+    about = replace(THING, key=ObjectKey("", "mc"))
+    (kept,) = server.run(_telling(replace(OCCURRENCE, regarding=about, related=THING)))
+    assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/default/events"]
+    assert "namespace" not in kept["regarding"]
+    assert kept["related"]["name"] == "mc"
+
+
+def test_they_are_listed_in_the_order_in_which_they_happened(virtually: Virtually) -> None:
+    notes = [f"note {number}" for number in range(20)]
+    kept = Server(virtually).run(_telling(*[replace(OCCURRENCE, note=note) for note in notes]))
+    assert [each["note"] for each in kept] == notes
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, ABSENT], ids=repr)
+def test_where_only_the_core_group_is_granted_events_are_of_it(virtually: Virtually, error: Exception) -> None:
+    server = Server(virtually, {"POST /apis/events": error})
+    kept = server.run(_telling(OCCURRENCE, replace(OCCURRENCE, note="more"), OCCURRENCE))
+    path = "/api/v1/namespaces/ns/events"
+    tries = [call for call in server.calls if call.startswith("POST /apis")]
+    assert len(tries) == 1, "it is found out once"
+    assert server.calls[1:3] == [f"POST {path}"] * 2
+    assert [(each["message"], each["count"]) for each in kept] == [("no such image", 2), ("more", 1)]
+
+
+def test_a_missing_right_is_told_once_and_asked_for_seldom(
+    virtually: Virtually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(virtually, {"POST": FORBIDDEN})
+    occurrences = [replace(OCCURRENCE, note=str(number)) for number in range(20)]
+    assert server.run(_telling(*occurrences, every=59)) == []
+    assert len(server.calls) == 2 * 2, "one of each API, and once more after ten minutes"
+    assert server.dropped == {"refused": 20}
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("resources: [events]") == 1
+
+
+def test_an_api_server_that_is_away_stops_nothing(virtually: Virtually) -> None:
+    server = Server(virtually, {"POST": ApiUnavailableError("away")})
+    assert server.run(_telling(OCCURRENCE)) == []
+    assert server.dropped == {"failed": 1}
+    server.errors.clear()
+    assert len(server.run(_telling(OCCURRENCE))) == 1
+
+
+def test_what_happens_again_is_one_event_with_a_count(virtually: Virtually) -> None:
+    server = Server(virtually)
+    (kept,) = server.run(_telling(*[OCCURRENCE] * 100, every=1))
+    assert kept["series"]["count"] >= 90
+    assert len(server.calls) == 1 + 1 + 3, "created, the first repetition, and every half minute"
+
+
+def test_notes_that_differ_in_what_does_not_count_are_alike(virtually: Virtually) -> None:
+    notes = [replace(OCCURRENCE, note=f"after {number} s", alike="1 ok") for number in range(3)]
+    (kept,) = Server(virtually).run(_telling(*notes, every=40))
+    assert (kept["note"], kept["series"]["count"]) == ("after 0 s", 3)
+
+
+def test_after_ten_quiet_minutes_the_same_is_told_anew(virtually: Virtually) -> None:
+    assert len(Server(virtually).run(_telling(OCCURRENCE, OCCURRENCE, every=601))) == 2
+
+
+def test_an_event_that_has_expired_is_told_anew(virtually: Virtually) -> None:
+    server = Server(virtually, {"PATCH": ABSENT})
+    server.run(_telling(OCCURRENCE, OCCURRENCE, OCCURRENCE, every=1))
+    assert [call.split()[0] for call in server.calls] == ["POST", "PATCH", "POST"]
+
+
+def test_where_events_cannot_be_patched_each_is_told_once(
+    virtually: Virtually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(virtually, {"PATCH": FORBIDDEN})
+    (kept,) = server.run(_telling(*[OCCURRENCE] * 100, every=1))
+    assert "series" not in kept
+    assert len(server.calls) == 2
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("verbs: [create, patch]") == 1
+
+
+def test_an_object_has_a_budget(virtually: Virtually) -> None:
+    server = Server(virtually)
+    many = [replace(OCCURRENCE, note=str(number)) for number in range(100)]
+    assert len(server.run(_telling(*many))) == 30
+    assert server.dropped == {"too many": 70}
+
+
+def test_all_objects_together_have_a_budget_with_a_part_for_warnings(virtually: Virtually) -> None:
+    server = Server(virtually)
+
+    def of_many(kind: str) -> list[Occurrence]:
+        abouts = [replace(THING, uid=f"{kind}{number}") for number in range(200)]
+        return [replace(OCCURRENCE, regarding=about, type=kind) for about in abouts]  # type: ignore[arg-type]
+
+    kept = server.run(_telling(*of_many("Normal"), *of_many("Warning")))
+    assert [each["type"] for each in kept] == ["Normal"] * 75 + ["Warning"] * 25
+    assert server.dropped == {"too many": 300}
+
+
+def test_telling_never_waits_for_a_slow_api_server(virtually: Virtually) -> None:
+    class Slow(Server):
+        async def request(self, method: str, path: str, *, body: object, content_type: str = "") -> Object:
+            await asyncio.sleep(3600)
+            return await super().request(method, path, body=body, content_type=content_type)
+
+    server = Slow(virtually)
+    assert server.run(_telling(*[OCCURRENCE] * 5000)) == []
+    assert server.dropped == {"too many": 4000}
+
+
+@pytest.mark.parametrize("error", [ApiError("broken", status=500), ABSENT], ids=repr)
+def test_what_could_not_be_created_is_no_series(virtually: Virtually, error: Exception) -> None:
+    server = Server(virtually, {"POST": error})
+    server.run(_telling(OCCURRENCE, OCCURRENCE, every=1))
+    assert not [call for call in server.calls if call.startswith("PATCH")]
+
+
+def test_long_names_and_notes_are_cut_to_what_the_api_takes(virtually: Virtually) -> None:
+    about = replace(THING, key=ObjectKey("ns", "x" * 253))
+    (kept,) = Server(virtually).run(_telling(replace(OCCURRENCE, regarding=about, note="ü" * 5000)))
+    assert len(kept["metadata"]["name"]) <= 253
+    assert len(kept["note"].encode()) <= 1024
+    assert kept["note"].endswith("ü…")

@@ -1,0 +1,475 @@
+"""Credentials of every kind, shown to servers on loopback: a scripted API server, one with TLS, a login server."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from runner.devcluster.pki import Authority
+from runner.errors import ApiUnavailableError, ConfigError
+from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.kube.credentials.auth import Credentials, Surroundings
+
+if TYPE_CHECKING:
+    from tests.unit.kube.conftest import Api, KubeConfigFile
+
+PLUGIN = """
+import json, os, sys
+count = open(sys.argv[1], "a+"); count.write("."); count.close()
+info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+info["status"] = json.loads(os.environ["STATUS"])
+print(json.dumps(info))
+"""
+V1 = "client.authentication.k8s.io/v1"
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def around(tmp_path: Path, **environ: str) -> Surroundings:
+    return Surroundings(environ, tmp_path / "home", tmp_path / "serviceaccount")
+
+
+async def load(path: Path, tmp_path: Path) -> Credentials:
+    return await auth.load(str(path), None, around(tmp_path))
+
+
+def service_account(tmp_path: Path, authority: bytes = b"") -> Path:
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    (folder / "token").write_text("pod-token")
+    (folder / "ca.crt").write_bytes(authority or Authority.create("ca").pair.certificate)
+    (folder / "namespace").write_text("pod-space")
+    return folder
+
+
+class Plugin:
+    """A credential plugin that answers with `status` and counts its runs."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self._script = tmp_path / "plugin.py"
+        self._script.write_text(PLUGIN)
+        self._count = tmp_path / "count"
+
+    def user(self, status: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        section = {
+            "apiVersion": V1,
+            "command": sys.executable,
+            "args": [str(self._script), str(self._count)],
+            "env": [{"name": "STATUS", "value": json.dumps(status)}],
+        }
+        return {"exec": {**section, **more}}
+
+    @property
+    def runs(self) -> int:
+        return len(self._count.read_text())
+
+
+# Where credentials are looked for
+
+
+async def test_a_given_kubeconfig_comes_first(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    given, named = write_kubeconfig("http://given"), write_kubeconfig("http://named", name="named")
+    found = await auth.load(str(given), None, around(tmp_path, KUBECONFIG=str(named)))
+    assert found.base_url == "http://given"
+
+
+async def test_then_the_files_of_kubeconfig_those_that_exist(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    service_account(tmp_path)
+    named = write_kubeconfig("http://named/")
+    files = f"{tmp_path}/missing:{named}:"
+    found = await auth.load(None, None, around(tmp_path, KUBECONFIG=files, KUBERNETES_SERVICE_HOST="10.0.0.1"))
+    assert found.base_url == "http://named"
+
+
+async def test_then_the_pods_service_account(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    service_account(tmp_path)
+    (tmp_path / "home" / ".kube").mkdir(parents=True)
+    write_kubeconfig("http://home").rename(tmp_path / "home" / ".kube" / "config")
+    found = await auth.load(None, None, around(tmp_path, KUBERNETES_SERVICE_HOST="fd00::1"))
+    assert (found.base_url, found.namespace) == ("https://[fd00::1]:443", "pod-space")
+    assert (await found.headers())["Authorization"] == "Bearer pod-token"
+    with_context = around(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1")
+    assert (await auth.load(None, "c", with_context)).base_url == "http://home"
+    assert (await auth.load(None, None, around(tmp_path))).base_url == "http://home"
+
+
+async def test_without_any_every_place_that_was_tried_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await auth.load(None, None, around(tmp_path, KUBECONFIG="/nope"))
+    for place in ("--kubeconfig", "/nope", "serviceaccount", ".kube/config"):
+        assert place in str(caught.value)
+
+
+# What a server sees of them
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ({}, None),
+        ({"token": "t"}, "Bearer t"),
+        ({"username": "u", "password": "p"}, "Basic dTpw"),
+    ],
+)
+async def test_fixed_credentials(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path, user: dict[str, Any], expected: str | None
+) -> None:
+    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    assert (await found.headers()).get("Authorization") == expected
+
+
+async def test_impersonation_is_passed_on(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    user = {"token": "t", "as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"team": ["x"]}}
+    headers = await (await load(write_kubeconfig("http://x", user=user), tmp_path)).headers()
+    assert headers["Impersonate-User"] == "jane"
+    assert headers["Impersonate-Uid"] == "7"
+    assert headers.getall("Impersonate-Group") == ["a", "b"]
+    assert headers["Impersonate-Extra-team"] == "x"
+
+
+async def test_what_of_them_must_not_be_shown_is_known(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    user = {"token": "t0ken", "client-key-data": encoded(b"the key"), "username": "u", "password": "passw0rd"}
+    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    assert sorted(found.secret_values()) == ["passw0rd", "t0ken", "the key"]
+    (tmp_path / "token").write_text("from the file\n")
+    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+    assert found.secret_values() == []
+    await found.headers()
+    assert found.secret_values() == ["from the file"]
+
+
+async def test_a_token_file_that_vanished_leaves_its_last_content_in_use(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("one\n")
+    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+    assert (await found.headers())["Authorization"] == "Bearer one"
+    (tmp_path / "token").unlink()
+    await found.refresh()
+    assert (await found.headers())["Authorization"] == "Bearer one"
+
+
+async def test_a_token_file_that_never_was_is_named(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+    with pytest.raises(ApiUnavailableError, match="token cannot be read"):
+        await found.headers()
+
+
+async def test_a_file_that_cannot_be_read_again_leaves_the_old_credentials_in_use(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    path = write_kubeconfig("http://x", user={"token": "t"})
+    found = await load(path, tmp_path)
+    path.write_text("half: [")
+    await found.refresh()
+    assert (await found.headers())["Authorization"] == "Bearer t"
+
+
+async def test_refreshing_takes_up_what_changed_once_for_many_refusals(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    path = write_kubeconfig("http://x", user={"token": "old"})
+    found = await load(path, tmp_path)
+    write_kubeconfig("http://x", user={"token": "new"})
+    await found.refresh()
+    assert (await found.headers())["Authorization"] == "Bearer new"
+    write_kubeconfig("http://x", user={"token": "newer"})
+    await found.refresh()
+    assert (await found.headers())["Authorization"] == "Bearer new"
+
+
+# Credential plugins
+
+
+async def test_a_plugin_is_run_until_its_token_ends(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path)
+    soon, late = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=s) for s in (5, 3600))
+    for expires, runs in ((late.strftime("%Y-%m-%dT%H:%M:%SZ"), 1), (soon.isoformat(), 3), (None, 4)):
+        status = {"token": "t", **({"expirationTimestamp": expires} if expires else {})}
+        found = await load(write_kubeconfig("http://x", user=plugin.user(status)), tmp_path)
+        for _ in range(2):
+            assert (await found.headers())["Authorization"] == "Bearer t"
+        assert plugin.runs == runs
+
+
+async def test_a_plugin_is_run_again_when_its_token_is_refused(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    plugin = Plugin(tmp_path)
+    found = await load(write_kubeconfig("http://x", user=plugin.user({"token": "t"})), tmp_path)
+    await found.headers()
+    await found.refresh()
+    await found.headers()
+    assert plugin.runs == 2
+
+
+async def test_a_plugin_may_ask_for_the_cluster(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    echo = (
+        "import json, os; i = json.loads(os.environ['KUBERNETES_EXEC_INFO']); "
+        "print(json.dumps({**i, 'status': {'token': i['spec']['cluster']['server']}}))"
+    )
+    user = {"exec": {"apiVersion": V1, "command": sys.executable, "args": ["-c", echo], "provideClusterInfo": True}}
+    found = await load(write_kubeconfig("http://server", user=user), tmp_path)
+    assert (await found.headers())["Authorization"] == "Bearer http://server"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; sys.exit('no luck')", r"failed with exit code 1: no luck"),
+        ("print('hello')", "no ExecCredential"),
+        ('print(\'{"apiVersion": "v0", "status": {"token": "t"}}\')', "no credential of"),
+    ],
+)
+async def test_a_plugin_that_fails_is_quoted(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path, code: str, message: str
+) -> None:
+    user = {"exec": {"apiVersion": V1, "command": sys.executable, "args": ["-c", code]}}
+    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    with pytest.raises(ApiUnavailableError, match=message):
+        await found.headers()
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ({"token": "t", "expirationTimestamp": "tomorrow"}, "'tomorrow' is no time"),
+        ({"clientCertificateData": "x", "clientKeyData": "x"}, "cannot be used"),
+    ],
+)
+async def test_a_plugins_odd_answer_is_its_trouble_and_not_the_end(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path, status: dict[str, Any], message: str
+) -> None:
+    plugin = Plugin(tmp_path)
+    found = await load(write_kubeconfig("https://x", user=plugin.user(status)), tmp_path)
+    for runs in (1, 2):
+        with pytest.raises(ApiUnavailableError, match=message):
+            await found.headers()
+        assert plugin.runs == runs
+
+
+async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    user = {"exec": {"apiVersion": V1, "command": "no-such-plugin", "installHint": "get it at example.com"}}
+    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    with pytest.raises(ApiUnavailableError, match=r"no-such-plugin.*get it at example.com"):
+        await found.headers()
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        ({"exec": {"apiVersion": V1}}, "no command"),
+        ({"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}, "update the plugin"),
+        ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Always"}}, "no terminal|has none"),
+        ({"exec": {"apiVersion": V1, "command": "x", "env": [{"name": "A"}]}}, "name and value"),
+        ({"auth-provider": {"name": "gcp"}}, "'gcp' is not supported"),
+        ({"client-certificate-data": encoded(b"x")}, "must be given together"),
+        ({"client-certificate-data": encoded(b"x"), "client-key-data": encoded(b"x")}, "cannot be used"),
+        ({"client-certificate-data": "%"}, "base64"),
+    ],
+)
+async def test_users_that_can_never_work_are_refused_at_once(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path, user: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        await load(write_kubeconfig("https://x", user=user), tmp_path)
+
+
+# Logins by OpenID Connect
+
+
+def id_token(expires: float) -> str:
+    parts = (json.dumps({"alg": "none"}), json.dumps({"exp": expires, "n": expires}))
+    return ".".join([*(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts), "signature"])
+
+
+def login(api: Api, token: str, **more: str) -> dict[str, Any]:
+    api.on("/.well-known/openid-configuration", api.reply({"token_endpoint": f"{api.url}/token"}))
+    settings = {"client-id": "c", "client-secret": "s", "idp-issuer-url": api.url, "id-token": token, **more}
+    return {"auth-provider": {"name": "oidc", "config": {"refresh-token": "r1", **settings}}}
+
+
+async def test_a_good_id_token_is_used_as_it_is(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+    token = id_token(time.time() + 3600)
+    found = await load(write_kubeconfig("http://x", user=login(api, token)), tmp_path)
+    assert (await found.headers())["Authorization"] == f"Bearer {token}"
+    assert {token, "r1", "s"} <= set(found.secret_values())
+    assert not api.seen
+
+
+async def test_an_id_token_that_ended_is_renewed_and_written_back(
+    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    fresh = id_token(time.time() + 3600)
+    path = write_kubeconfig("http://x", user=login(api, id_token(time.time() - 1)))
+    api.on("/token", api.reply({"id_token": fresh, "refresh_token": "r2"}))
+    found = await load(path, tmp_path)
+    for _ in range(2):
+        assert (await found.headers())["Authorization"] == f"Bearer {fresh}"
+    (asked,) = api.of("/token")
+    assert asked.body == b"grant_type=refresh_token&refresh_token=r1"
+    assert asked.headers["Authorization"] == "Basic " + encoded(b"c:s")
+    written = yaml.safe_load(path.read_text())["users"][0]["user"]["auth-provider"]["config"]
+    assert (written["id-token"], written["refresh-token"]) == (fresh, "r2")
+
+
+async def test_a_child_gets_the_present_id_token_and_nothing_to_renew_it_with(
+    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    token = id_token(time.time() + 3600)
+    found = await load(write_kubeconfig("http://x", user=login(api, token)), tmp_path)
+    assert yaml.safe_load(found.kubeconfig_text())["users"][0]["user"] == {"token": token}
+
+
+async def test_a_login_that_cannot_be_renewed_says_so(
+    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    found = await load(write_kubeconfig("http://x", user=login(api, "", **{"refresh-token": ""})), tmp_path)
+    with pytest.raises(ApiUnavailableError, match="log in anew"):
+        await found.headers()
+    found = await load(write_kubeconfig("http://x", user=login(api, "garbage")), tmp_path)
+    api.on("/token", api.refuse(400, "invalid_grant"))
+    with pytest.raises(ApiUnavailableError, match="log in anew"):
+        await found.headers()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority.create("test")
+
+
+@pytest.fixture
+async def tls_server(authority: Authority, tmp_path: Path) -> AsyncIterator[str]:
+    """A server that demands nothing and tells the name in the client's certificate."""
+    server, pair = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tmp_path / "server.pem"
+    issued = authority.issue("server", hosts=["127.0.0.1", "api.internal"])
+    pair.write_bytes(issued.certificate + issued.key)
+    server.load_cert_chain(pair)
+    server.load_verify_locations(cadata=authority.pair.certificate.decode())
+    server.verify_mode = ssl.CERT_OPTIONAL
+
+    async def whoami(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        shown = request.transport.get_extra_info("peercert") or {}
+        names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
+        return web.json_response({"user": names, "authorization": request.headers.get("Authorization")})
+
+    app = web.Application()
+    app.router.add_get("/whoami", whoami)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server).start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def whoami(credentials: Credentials) -> dict[str, Any]:
+    async with Client(credentials) as client:
+        return await client.request("GET", "/whoami")
+
+
+async def test_a_client_certificate_is_shown(
+    tls_server: str, authority: Authority, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    jane = authority.issue("jane")
+    user = {"client-certificate-data": encoded(jane.certificate), "client-key-data": encoded(jane.key)}
+    cluster = {"certificate-authority-data": encoded("# Firma Müller\n".encode() + authority.pair.certificate)}
+    found = await load(write_kubeconfig(tls_server, user=user, **cluster), tmp_path)
+    assert (await whoami(found))["user"] == ["jane"]
+
+
+async def test_a_plugins_certificate_is_shown(
+    tls_server: str, authority: Authority, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    jane = authority.issue("jane")
+    status = {"clientCertificateData": jane.certificate.decode(), "clientKeyData": jane.key.decode()}
+    cluster = {"certificate-authority-data": encoded(authority.pair.certificate)}
+    found = await load(write_kubeconfig(tls_server, user=Plugin(tmp_path).user(status), **cluster), tmp_path)
+    assert (await whoami(found))["user"] == ["jane"]
+
+
+async def test_a_server_of_another_authority_is_refused(
+    tls_server: str, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority-data": encoded(Authority.create("other").pair.certificate)}
+    found = await load(write_kubeconfig(tls_server, user={"token": "t"}, **cluster), tmp_path)
+    with pytest.raises(ApiUnavailableError, match="certificate"):
+        await whoami(found)
+
+
+async def test_verification_can_be_turned_off(
+    tls_server: str, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    found = await load(
+        write_kubeconfig(tls_server, user={"token": "t"}, **{"insecure-skip-tls-verify": True}), tmp_path
+    )
+    assert (await whoami(found))["authorization"] == "Bearer t"
+
+
+async def test_the_servers_name_can_be_given(
+    tls_server: str, authority: Authority, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority-data": encoded(authority.pair.certificate)}
+    named = write_kubeconfig(tls_server, **cluster, **{"tls-server-name": "api.internal"})
+    assert (await whoami(await load(named, tmp_path)))["user"] == []
+    wrong = write_kubeconfig(tls_server, **cluster, **{"tls-server-name": "elsewhere"})
+    with pytest.raises(ApiUnavailableError, match="elsewhere"):
+        await whoami(await load(wrong, tmp_path))
+
+
+async def test_a_renewed_authority_comes_into_use_without_a_restart(
+    tls_server: str, authority: Authority, tmp_path: Path
+) -> None:
+    folder = service_account(tmp_path)
+    port = tls_server.rpartition(":")[2]
+    pod = around(tmp_path, KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=port)
+    found = await auth.load(None, None, pod)
+    (folder / "ca.crt").write_bytes(authority.pair.certificate)
+    with pytest.raises(ApiUnavailableError, match="certificate"):
+        await whoami(found)
+    assert (await whoami(found))["authorization"] == "Bearer pod-token"
+
+
+# What child processes get
+
+
+async def test_a_child_of_a_pod_reads_the_same_token_file(tmp_path: Path) -> None:
+    folder = service_account(tmp_path)
+    found = await auth.load(None, None, around(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1"))
+    given = yaml.safe_load(found.kubeconfig_text())
+    assert given["users"][0]["user"] == {"tokenFile": str(folder / "token")}
+    assert given["contexts"][0]["context"]["namespace"] == "pod-space"
+    assert given["clusters"][0]["cluster"]["certificate-authority-data"]
+
+
+async def test_a_childs_kubeconfig_needs_no_other_file_and_keeps_plugins(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    (tmp_path / "ca").write_bytes(Authority.create("ca").pair.certificate)
+    user = Plugin(tmp_path).user({"token": "t"})
+    found = await load(write_kubeconfig("https://x", user=user, **{"certificate-authority": "ca"}), tmp_path)
+    (tmp_path / "ca").unlink()
+    path = tmp_path / "child"
+    path.write_text(found.kubeconfig_text())
+    child = await load(path, tmp_path)
+    assert child.base_url == "https://x"
+    assert (await child.headers())["Authorization"] == "Bearer t"

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import base64
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner.errors import ConfigError
+from runner.kube.credentials import kubeconfig
+
+
+def write(path: Path, **content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return path
+
+
+def named(section: str, **entries: Any) -> dict[str, Any]:
+    return {section + "s": [{"name": name, section: value} for name, value in entries.items()]}
+
+
+def whole(tmp_path: Path, **changes: Any) -> Path:
+    content = {
+        "current-context": "c",
+        **named("context", c={"cluster": "k", "user": "u", "namespace": "space"}, other={"cluster": "k2", "user": "u"}),
+        **named("cluster", k={"server": "https://one"}, k2={"server": "https://two"}),
+        **named("user", u={"token": "t"}),
+    }
+    return write(tmp_path / "config", **{**content, **changes})
+
+
+def test_the_current_context_is_taken(tmp_path: Path) -> None:
+    found = kubeconfig.read([whole(tmp_path)], None)
+    assert (found.cluster, found.user, found.namespace) == ({"server": "https://one"}, {"token": "t"}, "space")
+
+
+def test_a_context_can_be_named(tmp_path: Path) -> None:
+    found = kubeconfig.read([whole(tmp_path)], "other")
+    assert (found.cluster["server"], found.namespace) == ("https://two", "default")
+
+
+def test_of_several_files_the_first_to_name_something_wins(tmp_path: Path) -> None:
+    first = write(tmp_path / "1", **named("user", u={"token": "first"}))
+    second = write(tmp_path / "2", **{"current-context": "c"}, **named("context", c={"cluster": "k", "user": "u"}))
+    third = write(
+        tmp_path / "3",
+        **{"current-context": "nonsense"},
+        **named("user", u={"token": "third"}),
+        **named("cluster", k={"server": "https://three"}),
+    )
+    empty = write(tmp_path / "4")
+    found = kubeconfig.read([first, second, third, empty], None)
+    assert (found.user["token"], found.cluster["server"]) == ("first", "https://three")
+
+
+def test_paths_are_relative_to_their_file_and_their_content_is_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "pki").mkdir()
+    for name in ("ca", "crt", "key"):
+        (tmp_path / "pki" / name).write_text(name)
+    write(
+        tmp_path / "sub" / "config",
+        **{"current-context": "c"},
+        **named("context", c={"cluster": "k", "user": "u"}),
+        **named("cluster", k={"server": "https://one", "certificate-authority": "../pki/ca"}),
+        **named(
+            "user",
+            u={
+                "client-certificate": "../pki/crt",
+                "client-key": "../pki/key",
+                "tokenFile": "../token",
+                "exec": {"command": "./plugin"},
+            },
+        ),
+    )
+    found = kubeconfig.read([tmp_path / "sub" / "config"], None)
+    assert base64.b64decode(found.cluster["certificate-authority-data"]) == b"ca"
+    assert base64.b64decode(found.user["client-certificate-data"]) == b"crt"
+    assert base64.b64decode(found.user["client-key-data"]) == b"key"
+    assert "client-key" not in found.user
+    assert Path(found.user["tokenFile"]).resolve() == tmp_path / "token"
+    assert found.user["exec"]["command"] == str(tmp_path / "sub" / "plugin")
+
+
+def test_a_command_that_is_no_path_is_left_to_the_search_path(tmp_path: Path) -> None:
+    path = whole(tmp_path, **named("user", u={"exec": {"command": "aws"}}))
+    assert kubeconfig.read([path], None).user["exec"]["command"] == "aws"
+
+
+def test_the_text_holds_one_context_and_reads_as_it_was_written(tmp_path: Path) -> None:
+    found = kubeconfig.read([whole(tmp_path)], None)
+    copy = tmp_path / "copy"
+    copy.write_text(found.text(), encoding="utf-8")
+    again = kubeconfig.read([copy], None)
+    assert (again.cluster, again.user, again.namespace) == (found.cluster, found.user, found.namespace)
+    assert len(yaml.safe_load(found.text())["clusters"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "context", "message"),
+    [
+        ({"current-context": ""}, None, "no current context; name one with --context"),
+        ({}, "nope", r"no context 'nope' \(known: c, other\)"),
+        ({"clusters": []}, None, "no cluster 'k'"),
+        ({"users": None}, None, "no user 'u'"),
+        ({"clusters": "text"}, None, "clusters should be a list"),
+        ({"users": [{"user": {}}]}, None, "an entry of users has no name"),
+        (named("cluster", k={}), None, "server is nothing; write server: https"),
+        (named("cluster", k={"server": "host:6443"}), None, "server is host:6443"),
+        (named("cluster", k={"server": "https://x", "certificate-authority": "nope"}), None, "nope: cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path, changes: dict[str, Any], context: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        kubeconfig.read([whole(tmp_path, **changes)], context)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing: cannot be read.*--kubeconfig"):
+        kubeconfig.read([tmp_path / "missing"], None)
+    (tmp_path / "bad").write_text("a: [")
+    with pytest.raises(ConfigError, match="no valid YAML"):
+        kubeconfig.read([tmp_path / "bad"], None)
+    (tmp_path / "list").write_text("- a")
+    with pytest.raises(ConfigError, match="is no kubeconfig"):
+        kubeconfig.read([tmp_path / "list"], None)
+
+
+def test_renewed_tokens_are_written_to_their_user_alone(tmp_path: Path) -> None:
+    provider = {"auth-provider": {"name": "oidc", "config": {"id-token": "old", "client-id": "c"}}}
+    path = whole(tmp_path, **named("user", u=provider, v={"token": "t"}))
+    path.chmod(0o640)
+    kubeconfig.save_tokens(path, "u", {"id-token": "new"})
+    users = {entry["name"]: entry["user"] for entry in yaml.safe_load(path.read_text())["users"]}
+    assert users["u"]["auth-provider"]["config"] == {"id-token": "new", "client-id": "c"}
+    assert users["v"] == {"token": "t"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [file.name for file in tmp_path.iterdir()] == ["config"]

@@ -1,0 +1,41 @@
+"""Which fields changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.kube.object_diff import MOST, changed_fields
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        ({"size": 1}, {"size": 2}, ("spec.size",)),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3, "d": 4}}, ("spec.a.c", "spec.a.d")),
+        ({"a": {"b": 1}}, {"a": [1]}, ("spec.a",)),
+        ({"list": [{"a": 1}]}, {"list": [{"a": 2}]}, ("spec.list",)),
+        ({"gone": None, "b": 1}, {"b": 1}, ()),
+        ({"size": 1}, {"size": 1}, ()),
+    ],
+)
+def test_each_field_that_changed_is_named_by_its_path(old: Any, new: Any, fields: tuple[str, ...]) -> None:
+    assert changed_fields({"spec": old}, {"spec": new}) == fields
+
+
+def test_content_outside_of_a_spec_counts_but_metadata_and_status_do_not() -> None:
+    old = {"kind": "Secret", "metadata": {"labels": {"a": "1"}}, "data": {"password": "eA=="}, "status": {"a": 1}}
+    new = {"kind": "Secret", "metadata": {}, "data": {"password": "eQ=="}, "status": {"a": 2}, "type": "Opaque"}
+    assert changed_fields(old, new) == ("data.password", "type")
+
+
+def test_a_spec_that_appears_is_one_field() -> None:
+    assert changed_fields({}, {"spec": {"a": 1}}) == ("spec",)
+
+
+def test_of_many_fields_some_are_named_and_that_there_are_more_is_said() -> None:
+    many = {f"f{number:03}": number for number in range(100)}
+    fields = changed_fields({"spec": {}}, {"spec": many})
+    assert len(fields) == MOST + 1
+    assert fields[-1] == "and more"

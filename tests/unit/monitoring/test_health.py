@@ -1,0 +1,161 @@
+"""What probes are told, and when something that is wrong counts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import pytest
+import urllib3
+
+from runner.errors import ConfigError
+from runner.monitoring import health
+from runner.monitoring.endpoints import Address
+from runner.monitoring.health import GRACE, Health
+from runner.monitoring.probe_server import Patience, ProbeServer
+
+IMPATIENT = Patience(answer=0.05, silence=0.0)
+ANYWHERE = Address("127.0.0.1", 0)
+
+
+@dataclass
+class Thing:
+    """Something that is looked at, and a clock."""
+
+    now: float = 100.0
+    problem: str | None = None
+    found: Health = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = Health(lambda: self.now)
+        self.found.add("thing", lambda: self.problem)
+
+    def at(self, now: float) -> str | None:
+        self.now = now
+        return self.found.look().ready["thing"]
+
+
+def test_what_has_never_been_right_counts_at_once() -> None:
+    thing = Thing(problem="connecting: no answer yet")
+    assert thing.at(100) == "connecting: no answer yet"
+
+
+def test_what_was_right_may_be_wrong_for_its_grace_time() -> None:
+    thing = Thing()
+    assert thing.at(100) is None
+    thing.problem = "gone"
+    assert thing.at(101) is None
+    assert thing.at(101 + GRACE - 0.1) is None
+    assert thing.at(101 + GRACE) == "gone"
+
+
+def test_the_reason_is_the_newest_and_the_grace_time_begins_anew_when_all_was_right_in_between() -> None:
+    thing = Thing()
+    thing.at(100)
+    thing.problem = "refused"
+    thing.at(101)
+    thing.problem = "cut"
+    assert thing.at(101 + GRACE) == "cut"
+    thing.problem = None
+    assert thing.at(200) is None
+    thing.problem = "refused"
+    assert thing.at(201) is None
+
+
+def test_only_what_a_restart_may_mend_is_for_the_liveness_probe() -> None:
+    thing = Thing(problem="away")
+    thing.found.add("proxy", lambda: "dead", live=True)
+    report = thing.found.look()
+    assert report.live == {"proxy": "dead"}
+    assert report.ready == {"thing": "away", "proxy": "dead"}
+
+
+PROBLEMS = {"proxy": None, "watch/a": "failing: no\n answer"}
+
+
+def test_a_probe_is_told_as_the_api_servers_own_are() -> None:
+    assert health.answer("readyz", {"proxy": None}, verbose=False) == health.Answer(200, "ok")
+    assert (
+        health.answer("readyz", {"proxy": None}, verbose=True).text == "[+]ping ok\n[+]proxy ok\nreadyz check passed\n"
+    )
+    expected = "[+]ping ok\n[+]proxy ok\n[-]watch/a failed: failing: no answer\nreadyz check failed\n"
+    assert health.answer("readyz", PROBLEMS, verbose=False) == health.Answer(500, expected)
+
+
+def test_one_check_can_be_asked_for_and_one_can_be_left_out() -> None:
+    assert health.answer("readyz", PROBLEMS, only="proxy", verbose=False) == health.Answer(200, "ok")
+    assert health.answer("readyz", PROBLEMS, only="watch/a", verbose=False).status == 500
+    unknown = health.answer("readyz", PROBLEMS, only="other", verbose=False)
+    assert (unknown.status, unknown.text) == (404, "there is no check other; known are ping, proxy, watch/a\n")
+    left_out = health.answer("readyz", PROBLEMS, exclude=["watch/a", "other"], verbose=True)
+    assert left_out.status == 200
+    assert left_out.text.splitlines()[-3:] == [
+        "[+]watch/a excluded: ok",
+        "warn: some health checks cannot be excluded: no matches for other",
+        "readyz check passed",
+    ]
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    answer = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=30)
+    return answer.status, answer.data.decode()
+
+
+async def serving(stack: AsyncExitStack, found: Health, patience: Patience | None = None) -> int:
+    server = ProbeServer(found, patience)
+    stack.push_async_callback(server.close)
+    return await server.start(ANYWHERE)
+
+
+async def test_a_probe_sees_what_is_so_now_not_what_was_at_the_last_look() -> None:
+    thing = Thing()
+    async with AsyncExitStack() as stack:
+        port = await serving(stack, thing.found, Patience(answer=30))
+        assert await asyncio.to_thread(ask, port, "/readyz/thing") == (200, "ok")
+        thing.problem, thing.now = "gone", 200.0
+        assert await asyncio.to_thread(ask, port, "/readyz/thing") == (200, "ok")
+        thing.now += GRACE
+        status, text = await asyncio.to_thread(ask, port, "/readyz")
+    assert (status, text.splitlines()[2]) == (500, "[-]thing failed: gone")
+
+
+async def test_an_event_loop_that_is_stuck_is_told_of_while_it_is() -> None:
+    found = Health()
+    told: list[tuple[int, str]] = []
+    async with AsyncExitStack() as stack:
+        port = await serving(stack, found, IMPATIENT)
+
+        def probe() -> None:
+            told.append(ask(port, "/healthz"))
+
+        thread = threading.Thread(target=probe)
+        thread.start()
+        thread.join()  # what stands in the event loop's way is this wait
+        (blocked,) = told
+        assert blocked[0] == 500
+        assert blocked[1].splitlines()[1].startswith("[-]event-loop failed: has done nothing for ")
+        patient = await serving(stack, found, Patience(answer=30))
+        assert await asyncio.to_thread(ask, patient, "/healthz") == (200, "ok")
+
+
+async def test_a_busy_event_loop_is_not_stuck_and_what_was_found_last_is_told() -> None:
+    thing = Thing(problem="away")
+    thing.found.look()
+    async with AsyncExitStack() as stack:
+        port = await serving(stack, thing.found, Patience(answer=0.05, silence=3600))
+        told: list[tuple[int, str]] = []
+        thread = threading.Thread(target=lambda: told.append(ask(port, "/readyz?verbose")))
+        thread.start()
+        thread.join()
+    assert told[0][1].splitlines()[1:3] == ["[+]event-loop ok", "[-]thing failed: away"]
+
+
+async def test_a_place_that_is_taken_is_named() -> None:
+    async with AsyncExitStack() as stack:
+        port = await serving(stack, Health())
+        server = ProbeServer(Health())
+        with pytest.raises(ConfigError, match=f"--health-probe-bind-address: cannot listen on 127.0.0.1:{port}"):
+            await server.start(Address("127.0.0.1", port))
+        await server.close()

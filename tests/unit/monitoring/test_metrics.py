@@ -1,0 +1,123 @@
+"""Series that are there from the start, and those about dependents, reads, runs and objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.engine.job import Outcome, RunResult
+from runner.monitoring import object_series
+from runner.monitoring.metrics import Metrics
+from runner.monitoring.object_series import OTHERS, ObjectSeries
+from runner.objects import GVK, ObjectKey
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import Reason, WorkQueue
+
+THING = GVK("example.com", "v1", "Thing")
+KIND = 'GVK="example.com/v1, Kind=Thing"'
+
+
+def ended(outcome: Outcome, seconds: float) -> RunResult:
+    return RunResult(outcome, recap=None, failures=(), message="", requeue_after=None, duration=seconds)
+
+
+async def lines(metrics: Metrics, prefix: str) -> list[str]:
+    return [line for line in (await metrics.text()).decode().splitlines() if line.startswith(prefix)]
+
+
+async def test_reads_through_the_proxy_are_there_from_the_start_and_counted() -> None:
+    metrics = Metrics()
+    name = "ansible_operator_proxy_reads_total"
+    assert await lines(metrics, name) == [f'{name}{{result="hit"}} 0.0', f'{name}{{result="miss"}} 0.0']
+    metrics.read_through_proxy("hit")
+    assert (await lines(metrics, name))[0] == f'{name}{{result="hit"}} 1.0'
+
+
+async def test_kinds_of_dependents_show_whether_they_are_watched() -> None:
+    metrics = Metrics()
+    live = {GVK("apps", "v1", "Deployment"): True, GVK("", "v1", "Secret"): False}
+    metrics.add_dependents(lambda: live, lambda: 4096)
+    assert await lines(metrics, "ansible_operator_dependents_") == [
+        'ansible_operator_dependents_watched{GVK="apps/v1, Kind=Deployment"} 1.0',
+        'ansible_operator_dependents_watched{GVK="v1, Kind=Secret"} 0.0',
+        "ansible_operator_dependents_kept_bytes 4096.0",
+    ]
+
+
+async def test_every_series_of_a_kind_is_there_at_zero() -> None:
+    metrics = Metrics()
+    metrics.add_kind(THING, WorkQueue(Share.of(2), Slots(Share.of(2))), 2)
+    waits = await lines(metrics, "ansible_operator_queue_wait_seconds_count")
+    assert len(waits) == len(Reason)
+    assert f'ansible_operator_queue_wait_seconds_count{{{KIND},reason="dependent changed"}} 0.0' in waits
+    endings = await lines(metrics, "ansible_operator_run_seconds_count")
+    assert len(endings) == len(Outcome)
+    assert f'ansible_operator_run_seconds_count{{{KIND},result="timed out"}} 0.0' in endings
+
+
+async def test_a_run_is_counted_with_its_result_its_calls_and_its_namespace() -> None:
+    metrics = Metrics()
+    metrics.run_ended(THING, "shop", ended(Outcome.SUCCEEDED, 2.0), 7)
+    metrics.run_ended(THING, "shop", ended(Outcome.TIMED_OUT, 3.5), 1)
+    assert await lines(metrics, "ansible_operator_reconcile_result") == [
+        f'ansible_operator_reconcile_result{{{KIND},result="succeeded"}} 1.0',
+        f'ansible_operator_reconcile_result{{{KIND},result="failed"}} 1.0',
+    ]
+    assert await lines(metrics, "ansible_operator_run_seconds_sum") == [
+        f'ansible_operator_run_seconds_sum{{{KIND},result="succeeded"}} 2.0',
+        f'ansible_operator_run_seconds_sum{{{KIND},result="timed out"}} 3.5',
+    ]
+    assert await lines(metrics, "ansible_operator_run_api_calls_sum") == [
+        f"ansible_operator_run_api_calls_sum{{{KIND}}} 8.0"
+    ]
+    assert await lines(metrics, "ansible_operator_namespace_run_seconds_total") == [
+        f'ansible_operator_namespace_run_seconds_total{{{KIND},namespace="shop"}} 5.5'
+    ]
+
+
+async def test_objects_are_shown_with_their_creation_and_counted_by_namespace() -> None:
+    metrics = Metrics()
+    found = [(ObjectKey("shop", "a"), 1700000000.0), (ObjectKey("shop", "b"), 1700000001.0), (ObjectKey("x", "a"), 1.5)]
+    metrics.add_objects(THING, lambda: found, lambda: 12.5)
+    labels = 'group="example.com",version="v1",kind="Thing"'
+    assert (await lines(metrics, "resource_created_at_seconds"))[0] == (
+        f'resource_created_at_seconds{{{labels},namespace="shop",name="a"}} 1700000000.0'
+    )
+    assert await lines(metrics, "ansible_operator_namespace_objects") == [
+        f'ansible_operator_namespace_objects{{{KIND},namespace="shop"}} 2',
+        f'ansible_operator_namespace_objects{{{KIND},namespace="x"}} 1',
+    ]
+    assert await lines(metrics, "ansible_operator_watch_age_seconds") == [
+        f"ansible_operator_watch_age_seconds{{{KIND}}} 12.5"
+    ]
+
+
+async def test_a_watch_that_has_heard_nothing_yet_has_no_age() -> None:
+    metrics = Metrics()
+    metrics.add_objects(THING, list, lambda: None)
+    assert await lines(metrics, "ansible_operator_watch_age_seconds") == []
+
+
+async def test_namespaces_that_come_and_go_for_ever_cost_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_series, "MOST_NAMESPACES", 2)
+    series = ObjectSeries()
+    for namespace in ("a", "b", "c", "d", "a"):
+        series.ran(THING, namespace, 1.0)
+    found = [line for line in (await series.text()).decode().splitlines() if "run_seconds_total{" in line]
+    assert [line.partition("namespace=")[2] for line in found] == ['"a"} 2.0', '"b"} 1.0', f'"{OTHERS}"}} 2.0']
+
+
+async def test_how_runs_were_begun_is_shown() -> None:
+    metrics = Metrics()
+    metrics.add_engine(lambda: None, lambda: {"warm": 3, "exec": 1})
+    assert await lines(metrics, "ansible_operator_runs_begun_total") == [
+        'ansible_operator_runs_begun_total{engine="warm"} 3.0',
+        'ansible_operator_runs_begun_total{engine="exec"} 1.0',
+    ]
+
+
+async def test_dropped_events_are_shown_from_zero_on() -> None:
+    metrics, dropped = Metrics(), {"too many": 0}
+    metrics.add_events(lambda: dropped)
+    assert 'ansible_operator_events_dropped_total{reason="too many"} 0.0' in (await metrics.text()).decode()
+    dropped["too many"] += 3
+    assert 'ansible_operator_events_dropped_total{reason="too many"} 3.0' in (await metrics.text()).decode()

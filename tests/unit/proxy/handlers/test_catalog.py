@@ -1,0 +1,448 @@
+"""What is answered from memory, and for how long it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from runner.proxy.calls import Handler
+from runner.proxy.handlers.catalog import Catalog
+from runner.proxy.handlers.documents import LARGEST
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Message, Stage
+
+Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PATHS = ["/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"]
+
+
+@dataclass
+class Cluster:
+    """What the API server serves, the clock, and what the operator was told."""
+
+    stage: Stage
+    catalog: Catalog
+    now: float = 1000.0
+    changes: int = 0
+    etag: str = '"one"'
+    """Of all groups and kinds together; empty: a server that has no such document."""
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    """Of single paths, where they are not what `body` says."""
+    headers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    start: str = "200 OK"
+
+    async def answer(self, message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        headers = self.headers.get(message.target, ())
+        if "APIGroupDiscoveryList" in (message.get("Accept") or "") and self.etag:
+            if message.get("If-None-Match") == self.etag:
+                writer.write(f"HTTP/1.1 304 Not Modified\r\nEtag: {self.etag}\r\n\r\n".encode())
+                return
+            kind = "Content-Type: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            reply = self.stage.reply(b"all", "200 OK", f"ETag: {self.etag}", "Vary: Accept")
+            writer.write(reply.replace(b"Content-Type: application/json", kind.encode()))
+        elif any(f"ETag: {message.get('If-None-Match')}" == header for header in headers):
+            writer.write(b"HTTP/1.1 304 Not Modified\r\n\r\n")
+        else:
+            writer.write(self.stage.reply(self.body(message), self.start, *headers))
+
+    def body(self, message: Message) -> bytes:
+        what = f"{message.target} {message.get('Accept')} {message.get('Accept-Encoding')}"
+        return self.bodies.get(message.target, what.encode())
+
+    def asked(self) -> list[str]:
+        """What the API server was asked since the last look; `vouch` for all groups and kinds together."""
+        seen, self.stage.api.seen = self.stage.api.seen, []
+        return ["vouch" if "GroupDiscovery" in (each.get("Accept") or "") else each.target for each in seen]
+
+    def another_run(self, **different: object) -> None:
+        """Ask as another run from here on."""
+        self.stage.token = self.stage.identities.issue(replace(self.stage.run, **different))  # type: ignore[arg-type]
+
+    async def settle(self) -> None:
+        """Ask for the first time, and let what follows a change pass."""
+        await self.stage.get("/apis")
+        self.now += 11
+        self.another_run()
+        self.asked()
+
+
+@pytest.fixture
+async def cluster(staged: Staged) -> AsyncIterator[Cluster]:
+    made: list[Cluster] = []
+
+    def changed() -> None:
+        made[0].changes += 1
+
+    catalog = Catalog(lambda: made[0].now, changed)
+    async with staged(catalog) as stage:
+        made.append(Cluster(stage, catalog))
+        stage.api.script = made[0].answer
+        yield made[0]
+
+
+@pytest.mark.parametrize(
+    "path", [*PATHS, "/version/", "/openapi/v2?timeout=32s", "/openapi/v3", "/openapi/v3/apis/a/v1"]
+)
+async def test_another_run_gets_the_same_bytes_from_memory(cluster: Cluster, path: str) -> None:
+    cluster.headers[path] = ("X-Odd: b\xe9", "Warning: 299 - old", "Audit-Id: 1", "Date: Sat")
+    first = await cluster.stage.get(path)
+    cluster.another_run()
+    cluster.asked()
+    cluster.now += 1.5
+    second = await cluster.stage.get(path)
+    assert cluster.asked() == []
+    assert (second.start, second.body) == (first.start, first.body)
+    assert (first.get("X-Cache"), second.get("X-Cache"), second.get("Age")) == (None, "HIT", "1")
+    own = {"Audit-Id", "X-Cache", "Age"}
+    assert {pair for pair in second.headers if pair[0] not in own} == {p for p in first.headers if p[0] not in own}
+
+
+async def test_each_representation_is_kept_for_itself(cluster: Cluster) -> None:
+    wishes = [(), ("Accept: a/b",), ("Accept: a/b", "Accept-Encoding: gzip"), ("Accept: c/d", "Accept: e/f")]
+    first = [(await cluster.stage.get("/apis/apps/v1", *wish)).body for wish in wishes]
+    assert len(set(first)) == len(wishes)
+    cluster.another_run()
+    cluster.asked()
+    assert [(await cluster.stage.get("/apis/apps/v1", *wish)).body for wish in wishes] == first
+    assert cluster.asked() == []
+
+
+async def test_one_call_vouches_for_all_that_is_kept(cluster: Cluster) -> None:
+    await cluster.settle()
+    for path in PATHS:
+        await cluster.stage.get(path)
+    for _ in range(3):
+        cluster.another_run()
+        cluster.now += 60
+        cluster.asked()
+        kept = [await cluster.stage.get(path) for path in PATHS]
+        assert {answer.get("X-Cache") for answer in kept} == {"HIT"}
+        assert cluster.stage.api.seen[0].get("If-None-Match") == '"one"'
+        assert cluster.asked() == ["vouch"]
+    assert cluster.changes == 1
+
+
+async def test_calls_at_the_same_time_have_it_vouched_for_once(cluster: Cluster) -> None:
+    await cluster.settle()
+    await cluster.stage.get("/apis")
+    cluster.another_run()
+    cluster.now += 60
+    cluster.asked()
+    await asyncio.gather(*(cluster.stage.get(path) for path in ["/apis"] * 8))
+    assert cluster.asked().count("vouch") == 1
+
+
+async def test_it_is_not_vouched_for_longer_than_some_minutes(cluster: Cluster) -> None:
+    await cluster.settle()
+    await cluster.stage.get("/version")
+    cluster.bodies["/version"] = b"newer"
+    cluster.now += 301
+    cluster.another_run()
+    assert (await cluster.stage.get("/version")).body == b"newer"
+
+
+async def test_a_change_is_seen_by_others_and_what_follows_it_is_not_kept_too_soon(cluster: Cluster) -> None:
+    await cluster.settle()
+    for path in PATHS:
+        await cluster.stage.get(path)
+    changes = cluster.changes
+    cluster.etag, cluster.bodies["/apis"] = '"two"', b"half of it"
+    cluster.now += 2
+    cluster.another_run()
+    assert (await cluster.stage.get("/apis")).body == b"half of it"
+    assert cluster.changes == changes + 1
+    cluster.bodies["/apis"] = b"all of it"
+    cluster.now += 2
+    cluster.another_run()
+    assert (await cluster.stage.get("/apis")).body == b"all of it"
+    cluster.now += 60
+    cluster.another_run()
+    cluster.asked()
+    assert (await cluster.stage.get("/apis")).body == b"all of it"
+    assert cluster.asked() == ["vouch", "/apis"]
+    cluster.now += 60
+    cluster.another_run()
+    assert (await cluster.stage.get("/apis")).get("X-Cache") == "HIT"
+
+
+async def test_a_run_that_asks_again_is_answered_by_the_server(cluster: Cluster) -> None:
+    await cluster.stage.get("/apis")
+    cluster.another_run()
+    await cluster.stage.get("/apis")
+    cluster.bodies["/apis"] = b"with the kind that was missing"
+    cluster.now += 0.001
+    assert (await cluster.stage.get("/apis")).body == b"with the kind that was missing"
+    cluster.now += 0.001
+    cluster.another_run()
+    cluster.asked()
+    assert (await cluster.stage.get("/apis")).body == b"with the kind that was missing"
+    assert cluster.asked() == []
+
+
+@pytest.mark.parametrize("start", [f"GET {CRDS}", f"GET {CRDS}/a?watch=1", f"POST {CRDS}", f"DELETE {CRDS}/a"])
+async def test_a_run_that_deals_with_kinds_is_answered_by_the_server(cluster: Cluster, start: str) -> None:
+    await cluster.settle()
+    for path in PATHS:
+        await cluster.stage.get(path)
+    cluster.another_run()
+    await (await cluster.stage.connect()).ask(cluster.stage.request(start))
+    cluster.asked()
+    for path in PATHS:
+        cluster.bodies[path] = b"new"
+        assert (await cluster.stage.get(path)).body == b"new"
+    assert [path for path in cluster.asked() if path != "vouch"] == PATHS
+
+
+@pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    "kind", ["apiextensions.k8s.io/v1/customresourcedefinitions", "apiregistration.k8s.io/v1/apiservices"]
+)
+async def test_a_write_of_kinds_ends_what_was_kept_for_all(cluster: Cluster, verb: str, kind: str) -> None:
+    await cluster.settle()
+    await cluster.stage.get("/apis")
+    changes = cluster.changes
+    cluster.another_run(service_account="ns/narrow")
+    await (await cluster.stage.connect()).ask(cluster.stage.request(f"{verb} /apis/{kind}/a"))
+    assert cluster.changes == changes + 1
+    cluster.bodies["/apis"] = b"new"
+    cluster.another_run()
+    assert (await cluster.stage.get("/apis")).body == b"new"
+
+
+@pytest.mark.parametrize("start", ["403 Forbidden", "404 Not Found", "500 Oh", "503 Unavailable", "301 Moved"])
+async def test_errors_are_not_kept_and_end_what_was(cluster: Cluster, start: str) -> None:
+    path = "/apis/metrics.k8s.io/v1beta1"
+    await cluster.settle()
+    await cluster.stage.get(path)
+    cluster.start, cluster.etag = start, '"two"'
+    for _ in range(2):
+        cluster.now += 2
+        cluster.another_run()
+        assert (await cluster.stage.get(path)).start == f"HTTP/1.1 {start}"
+    cluster.start = "200 OK"
+    cluster.another_run()
+    assert (await cluster.stage.get(path)).status == 200
+    cluster.start = start
+    assert (await cluster.stage.get(path)).start == f"HTTP/1.1 {start}"
+    cluster.another_run()
+    assert (await cluster.stage.get(path)).start == f"HTTP/1.1 {start}"
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [('"x"', 304), ('W/"x"', 304), ('"a", "x"', 304), ("*", 304), ('"y"', 200), ("x", 200), ('"two words"', 200)],
+)
+async def test_a_client_that_has_it_already_is_told_so(cluster: Cluster, condition: str, status: int) -> None:
+    path = "/openapi/v2"
+    cluster.headers[path] = ('ETag: "x"', "Content-Encoding: gzip", "Cache-Control: no-cache, private")
+    await cluster.stage.get(path)
+    cluster.another_run()
+    cluster.asked()
+    wire = await cluster.stage.connect()
+    for _ in range(2):
+        cluster.another_run()
+        answer = await wire.ask(cluster.stage.request(f"GET {path}", f"If-None-Match: {condition}"))
+        assert (answer.status, bool(answer.body)) == (status, status == 200)
+        assert (answer.get("ETag"), answer.get("Cache-Control")) == ('"x"', "no-cache, private")
+        assert (answer.get("Content-Type") is None) == (status == 304)
+    assert cluster.asked() == []
+
+
+async def test_openapi_is_asked_for_by_its_own_etag(cluster: Cluster) -> None:
+    path = "/openapi/v2"
+    cluster.headers[path] = ('ETag: "x"',)
+    first = await cluster.stage.get(path)
+    cluster.now += 60
+    cluster.another_run()
+    cluster.asked()
+    again = await cluster.stage.get(path, 'If-None-Match: "older"')
+    assert (again.status, again.body, again.get("X-Cache")) == (200, first.body, "REVALIDATED")
+    assert cluster.stage.api.seen[0].get("If-None-Match") == '"x"'
+    cluster.another_run()
+    assert (await cluster.stage.get(path)).get("X-Cache") == "HIT"
+    assert cluster.asked() == [path]
+    cluster.headers[path], cluster.bodies[path] = ('ETag: "y"',), b"newer"
+    cluster.now += 60
+    cluster.another_run()
+    assert (await cluster.stage.get(path)).body == b"newer"
+
+
+async def test_openapi_that_a_change_left_as_it_was_is_not_sent_again(cluster: Cluster) -> None:
+    path = "/openapi/v2"
+    cluster.headers[path] = ('ETag: "x"', "Last-Modified: Sat, 29 Oct 1994 19:43:31 GMT")
+    await cluster.stage.get(path)
+    await (await cluster.stage.connect()).ask(cluster.stage.request(f"POST {CRDS}"))
+    cluster.now += 3
+    cluster.another_run()
+    # As client-go asks for what it has on disk.
+    conditions = ['If-None-Match: "older"', "If-Modified-Since: Sat, 29 Oct 1994 19:43:31 GMT"]
+    again = await cluster.stage.get(path, *conditions)
+    assert (again.status, again.get("X-Cache")) == (200, "REVALIDATED")
+
+
+async def test_what_has_its_digest_in_its_address_is_never_asked_for_again(cluster: Cluster) -> None:
+    path = "/openapi/v3/apis/apps/v1?hash=ABC"
+    cluster.headers[path] = ('ETag: "ABC"', "Cache-Control: public, immutable")
+    await cluster.stage.get(path)
+    await (await cluster.stage.connect()).ask(cluster.stage.request(f"POST {CRDS}"))
+    cluster.now += 100_000
+    cluster.asked()
+    assert (await cluster.stage.get(path)).get("X-Cache") == "HIT"
+    assert cluster.asked() == []
+
+
+async def test_without_aggregated_discovery_each_document_is_asked_for_after_a_moment(cluster: Cluster) -> None:
+    cluster.etag = ""
+    asked = []
+    for _ in range(5):
+        for path in ["/apis", "/version", "/apis"]:
+            cluster.another_run()
+            await cluster.stage.get(path)
+        asked += cluster.asked()
+        cluster.now += 3
+    assert asked == ["vouch", *["/apis", "/version"] * 5]
+    cluster.now += 60
+    await cluster.stage.get("/apis")
+    assert cluster.asked() == ["vouch", "/apis"]
+
+
+async def test_without_a_voucher_the_server_is_asked_for_the_document(cluster: Cluster) -> None:
+    await cluster.settle()
+    await cluster.stage.get("/apis")
+    working = cluster.stage.api.script
+
+    async def no_voucher(message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if "GroupDiscovery" in (message.get("Accept") or ""):
+            raise ConnectionResetError
+        await working(message, reader, writer)
+
+    cluster.stage.api.script = no_voucher
+    cluster.bodies["/apis"] = b"new"
+    cluster.now += 3
+    cluster.another_run()
+    assert (await cluster.stage.get("/apis")).body == b"new"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Impersonate-User: jane",
+        "Range: bytes=0-3",
+        "If-Modified-Since: Sat, 29 Oct 1994 19:43:31 GMT",
+        "Cache-Control: no-cache",
+        "Origin: https://example.com",
+    ],
+)
+async def test_calls_that_only_the_server_can_answer_pass(cluster: Cluster, header: str) -> None:
+    await cluster.stage.get("/apis")
+    cluster.asked()
+    for _ in range(2):
+        cluster.another_run()
+        assert (await cluster.stage.get("/apis", header)).get("X-Cache") is None
+    assert cluster.asked() == ["/apis", "/apis"]
+
+
+@pytest.mark.parametrize("start", ["HEAD /apis", "POST /apis", "GET /apis"])
+async def test_only_a_get_without_content_is_answered_from_memory(cluster: Cluster, start: str) -> None:
+    await cluster.stage.get("/apis")
+    cluster.asked()
+    cluster.another_run()
+    body = b"" if start.startswith("HEAD") else b"{}"
+    (await cluster.stage.connect()).send(cluster.stage.request(start, body=body))
+    await cluster.stage.until(lambda: cluster.stage.api.seen)
+    assert cluster.stage.api.seen[0].start == f"{start} HTTP/1.1"
+
+
+async def test_runs_as_a_service_account_are_answered_by_the_server(cluster: Cluster) -> None:
+    await cluster.stage.get("/apis")
+    cluster.asked()
+    cluster.another_run(service_account="ns/narrow")
+    await cluster.stage.get("/apis")
+    await cluster.stage.get("/apis")
+    assert cluster.asked() == ["/apis", "/apis"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/apis/../version", "/apis//v1", "/apis/a%2Fb", "/apis/a/b/c", "/api/v1/pods", "/healthz", "/openapi", "/metrics"],
+)
+async def test_other_paths_pass(cluster: Cluster, path: str) -> None:
+    for _ in range(2):
+        cluster.another_run()
+        await cluster.stage.get(path)
+    assert cluster.asked() == [path, path]
+
+
+@pytest.mark.parametrize("headers", [("Vary: X-Other",), ("Vary: *",), ("Cache-Control: no-store",)])
+async def test_answers_that_are_for_one_client_are_not_kept(cluster: Cluster, headers: tuple[str, ...]) -> None:
+    cluster.headers["/openapi/v3"] = headers
+    for _ in range(2):
+        cluster.another_run()
+        await cluster.stage.get("/openapi/v3")
+    assert cluster.asked() == ["/openapi/v3", "/openapi/v3"]
+
+
+async def test_a_document_that_is_too_large_passes(cluster: Cluster) -> None:
+    large = bytes(LARGEST + 1)
+    cluster.bodies["/openapi/v2"] = large
+    for _ in range(2):
+        cluster.another_run()
+        assert (await cluster.stage.get("/openapi/v2")).body == large
+    assert cluster.asked() == ["/openapi/v2", "/openapi/v2"]
+
+
+async def test_no_more_is_kept_than_there_is_room_for(cluster: Cluster) -> None:
+    paths = [f"/openapi/v3/apis/g{number}/v1" for number in range(5)]
+    for path in [*paths[:4], paths[0], paths[4]]:
+        cluster.bodies[path] = bytes(LARGEST - 2000)
+        cluster.another_run()
+        await cluster.stage.get(path)
+    cluster.asked()
+    cluster.another_run()
+    for path in [paths[0], *paths[2:], paths[1]]:
+        await cluster.stage.get(path)
+    assert cluster.asked() == [paths[1]]
+
+
+async def test_an_answer_that_breaks_off_is_not_kept(cluster: Cluster) -> None:
+    async def half(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        writer.close()
+
+    working, cluster.stage.api.script = cluster.stage.api.script, half
+    wire = await cluster.stage.connect()
+    wire.send(cluster.stage.request("GET /openapi/v3"))
+    assert await wire.is_closed()
+    cluster.stage.api.script = working
+    cluster.another_run()
+    assert (await cluster.stage.get("/openapi/v3")).body == b"/openapi/v3 None None"
+
+
+@pytest.mark.parametrize("meanwhile", ["/openapi/v3", f"POST {CRDS}"])
+async def test_an_answer_that_was_overtaken_is_not_kept(cluster: Cluster, meanwhile: str) -> None:
+    working, gate, held = cluster.stage.api.script, asyncio.Event(), asyncio.Event()
+
+    async def late(message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cluster.stage.api.script = working
+        held.set()
+        await gate.wait()
+        writer.write(cluster.stage.reply(b"old"))
+
+    cluster.stage.api.script = late
+    slow = asyncio.create_task(cluster.stage.get("/openapi/v3"))
+    await held.wait()
+    cluster.another_run()
+    cluster.now += 0.1
+    wire = await cluster.stage.connect()
+    await wire.ask(cluster.stage.request(meanwhile if " " in meanwhile else f"GET {meanwhile}"))
+    gate.set()
+    assert (await slow).body == b"old"
+    cluster.another_run()
+    assert (await cluster.stage.get("/openapi/v3")).body == b"/openapi/v3 None None"

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from runner.proxy.handlers.negotiate import without_binary
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+TABLE = ";as=Table;g=meta.k8s.io;v=v1"
+
+
+@pytest.mark.parametrize(
+    ("accept", "asked"),
+    [
+        ([f"{PROTOBUF},application/json"], ["application/json"]),
+        ([PROTOBUF, "application/json"], ["application/json"]),
+        ([f"application/json, {PROTOBUF};q=0.5"], ["application/json"]),
+        ([f"{PROTOBUF}{TABLE},application/json{TABLE}"], [f"application/json{TABLE}"]),
+        (["application/cbor, application/JSON , application/yaml"], ["application/JSON, application/yaml"]),
+        ([PROTOBUF], [PROTOBUF]),
+        ([f"{PROTOBUF}, application/yaml"], [f"{PROTOBUF}, application/yaml"]),
+        (["application/json"], ["application/json"]),
+        (["*/*"], ["*/*"]),
+        ([], []),
+    ],
+)
+def test_who_takes_json_too_is_answered_in_json(accept: list[str], asked: list[str]) -> None:
+    headers = [(b"Host", b"h"), *((b"accept", value.encode()) for value in accept), (b"X", b"y")]
+    found = without_binary(headers)
+    assert [value.decode() for name, value in found if name.lower() == b"accept"] == asked
+    assert [header for header in found if header[0] in {b"Host", b"X"}] == [(b"Host", b"h"), (b"X", b"y")]

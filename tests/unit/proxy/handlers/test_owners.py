@@ -1,0 +1,324 @@
+"""What becomes of a definition that a run sends: whose it is afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey
+from runner.ownership import Claim, Owner, claims_of, references_of
+from runner.proxy.handlers.owners import (
+    ADOPT,
+    INJECT_OWNER,
+    How,
+    adopt,
+    give_up,
+    keep_owner,
+    own,
+    wants_adoption,
+    wants_release,
+)
+
+CR = Owner(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("shop", "mc"), "uid-mc", namespaced=True)
+CLUSTER_CR = Owner(GVK("infra.example.com", "v1", "Fleet"), ObjectKey("", "fleet"), "uid-fleet", namespaced=False)
+CORE_CR = Owner(GVK("", "v1", "ConfigMap"), ObjectKey("shop", "settings"), "uid-settings", namespaced=True)
+VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
+
+
+def resource_of(
+    group: str, kind: str, plural: str, *, namespaced: bool = True, verbs: frozenset[str] = VERBS
+) -> ApiResource:
+    return ApiResource(GVK(group, "v1", kind), plural, namespaced=namespaced, verbs=verbs, subresources=frozenset())
+
+
+CONFIG_MAP = resource_of("", "ConfigMap", "configmaps")
+CLUSTER_ROLE = resource_of("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", namespaced=False)
+REVIEW = resource_of(
+    "authentication.k8s.io", "TokenReview", "tokenreviews", namespaced=False, verbs=frozenset({"create"})
+)
+REFERENCE = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "name": "mc", "uid": "uid-mc"}
+FOREIGN = {"apiVersion": "example.com/v1", "kind": "Other", "name": "other", "uid": "uid-other"}
+ANNOTATIONS = {
+    "operator-sdk/primary-resource": "shop/mc",
+    "operator-sdk/primary-resource-type": "Memcached.cache.example.com",
+}
+
+
+def config_map(**meta: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", **meta}, "data": {"a": "b"}}
+
+
+def test_an_object_in_the_owners_namespace_gets_a_reference_of_four_fields() -> None:
+    owned = own(config_map(), CR, CONFIG_MAP, "shop")
+    assert owned.how is How.REFERENCE
+    assert owned.obj == config_map(ownerReferences=[REFERENCE])
+
+
+def test_the_namespace_may_stand_in_the_definition_alone() -> None:
+    assert own(config_map(namespace="shop"), CR, CONFIG_MAP, "").how is How.REFERENCE
+    assert own(config_map(namespace="other"), CR, CONFIG_MAP, "").how is How.ANNOTATION
+
+
+def test_an_object_in_another_namespace_gets_the_two_annotations() -> None:
+    owned = own(config_map(annotations={"mine": "stays"}), CR, CONFIG_MAP, "other")
+    assert owned.how is How.ANNOTATION
+    assert owned.obj == config_map(annotations={"mine": "stays", **ANNOTATIONS})
+
+
+def test_a_cluster_scoped_object_of_a_namespaced_owner_gets_the_two_annotations() -> None:
+    definition = {"kind": "ClusterRole", "metadata": {"name": "r", "namespace": "shop"}}
+    owned = own(definition, CR, CLUSTER_ROLE, "shop")
+    assert owned.how is How.ANNOTATION
+    assert references_of(owned.obj) == []
+
+
+@pytest.mark.parametrize(("resource", "namespace"), [(CONFIG_MAP, "shop"), (CONFIG_MAP, "x"), (CLUSTER_ROLE, "")])
+def test_a_cluster_scoped_owner_owns_by_reference_everywhere(resource: ApiResource, namespace: str) -> None:
+    owned = own({"kind": resource.gvk.kind}, CLUSTER_CR, resource, namespace)
+    assert [reference["uid"] for reference in references_of(owned.obj)] == ["uid-fleet"]
+
+
+def test_an_owner_of_the_core_group_is_named_by_its_kind_alone() -> None:
+    owned = own(config_map(), CORE_CR, CONFIG_MAP, "other")
+    assert owned.obj["metadata"]["annotations"]["operator-sdk/primary-resource-type"] == "ConfigMap"
+
+
+def test_the_reference_neither_controls_nor_blocks() -> None:
+    (reference,) = references_of(own(config_map(), CR, CONFIG_MAP, "shop").obj)
+    assert not {"controller", "blockOwnerDeletion"} & set(reference)
+
+
+@pytest.mark.parametrize("namespace", ["shop", "other"])
+def test_an_owner_is_never_there_twice(namespace: str) -> None:
+    once = own(config_map(), CR, CONFIG_MAP, namespace)
+    again = own(once.obj, CR, CONFIG_MAP, namespace)
+    assert again.obj is once.obj
+    assert again.how is once.how
+
+
+def test_a_reference_that_the_role_wrote_itself_is_left_as_it_is() -> None:
+    definition = config_map(ownerReferences=[{**REFERENCE, "controller": True}])
+    assert own(definition, CR, CONFIG_MAP, "shop").obj is definition
+
+
+def test_a_second_owner_joins_one_that_does_not_control() -> None:
+    owned = own(config_map(ownerReferences=[FOREIGN]), CR, CONFIG_MAP, "shop")
+    assert references_of(owned.obj) == [FOREIGN, REFERENCE]
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"ownerReferences": [{**FOREIGN, "controller": True}]},
+        {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource": "shop/another"}},
+        {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource-type": "Other.example.com"}},
+    ],
+)
+def test_what_someone_else_owns_is_left_alone(meta: dict[str, Any]) -> None:
+    definition = config_map(**meta)
+    owned = own(definition, CR, CONFIG_MAP, "shop")
+    assert owned.obj is definition
+    assert owned.how is How.NONE
+    assert "controls it" in owned.why or "by annotation" in owned.why
+
+
+def test_an_annotation_opts_one_object_out() -> None:
+    definition = config_map(annotations={INJECT_OWNER: "false"})
+    assert own(definition, CR, CONFIG_MAP, "shop").obj is definition
+
+
+def test_virtual_resources_are_never_touched() -> None:
+    review = {"kind": "TokenReview", "spec": {"token": "t"}}
+    assert own(review, CLUSTER_CR, REVIEW, "").obj is review
+    assert adopt(review, CLUSTER_CR, REVIEW, "", {}).obj is review
+
+
+def test_a_generated_name_makes_no_difference() -> None:
+    definition = {"kind": "ConfigMap", "metadata": {"generateName": "c-"}}
+    owned = own(definition, CR, CONFIG_MAP, "shop")
+    assert owned.obj["metadata"] == {"generateName": "c-", "ownerReferences": [REFERENCE]}
+
+
+@pytest.mark.parametrize("meta", [{}, {"metadata": None}, {"metadata": {"ownerReferences": None, "annotations": None}}])
+@pytest.mark.parametrize("namespace", ["shop", "other"])
+def test_metadata_may_be_missing(meta: dict[str, Any], namespace: str) -> None:
+    assert own({"kind": "ConfigMap", **meta}, CR, CONFIG_MAP, namespace).how is not How.NONE
+
+
+def test_each_item_of_a_list_is_owned() -> None:
+    definition = {"kind": "List", "items": [config_map(), config_map(annotations={INJECT_OWNER: "false"}), "odd"]}
+    owned = own(definition, CR, CONFIG_MAP, "shop")
+    first, second, third = owned.obj["items"]
+    assert references_of(first) == [REFERENCE]
+    assert second is definition["items"][1]
+    assert third == "odd"
+    assert own(owned.obj, CR, CONFIG_MAP, "shop").obj is owned.obj
+
+
+def test_a_kind_that_is_called_a_list_is_an_object_like_others() -> None:
+    allow_list = replace(CONFIG_MAP, gvk=GVK("net.example.com", "v1", "AllowList"))
+    definition = {"kind": "AllowList", "items": [{"cidr": "10.0.0.0/8"}]}
+    assert references_of(own(definition, CR, allow_list, "shop").obj) == [REFERENCE]
+
+
+def test_the_given_definition_is_not_written_to() -> None:
+    definition = config_map(annotations={"a": "b"})
+    own(definition, CR, CONFIG_MAP, "shop")
+    own(definition, CR, CONFIG_MAP, "other")
+    assert definition == config_map(annotations={"a": "b"})
+
+
+def test_an_update_keeps_every_owner_that_a_definition_without_owners_would_drop() -> None:
+    current = config_map(ownerReferences=[FOREIGN, REFERENCE])
+    kept = own(config_map(), CR, CONFIG_MAP, "shop", current=current, replaces=True)
+    assert references_of(kept.obj) == [FOREIGN, REFERENCE]
+
+
+def test_an_update_that_names_owners_keeps_ours_beside_them() -> None:
+    current = config_map(ownerReferences=[{**FOREIGN, "uid": "uid-old"}, REFERENCE])
+    kept = keep_owner(current, config_map(ownerReferences=[FOREIGN]), CR)
+    assert references_of(kept) == [FOREIGN, REFERENCE]
+
+
+def test_an_update_keeps_the_annotations_that_name_the_owner() -> None:
+    current = config_map(annotations=ANNOTATIONS)
+    kept = own(config_map(annotations={"new": "one"}), CR, CONFIG_MAP, "other", current=current, replaces=True)
+    assert kept.obj == config_map(annotations={"new": "one", **ANNOTATIONS})
+
+
+def test_an_update_that_names_the_owner_is_sent_as_it_is() -> None:
+    definition = config_map(ownerReferences=[REFERENCE])
+    assert keep_owner(definition, definition, CR) is definition
+
+
+def test_an_update_that_opts_out_gives_the_object_up() -> None:
+    definition = config_map(annotations={INJECT_OWNER: "false"})
+    current = config_map(ownerReferences=[REFERENCE])
+    assert own(definition, CR, CONFIG_MAP, "shop", current=current, replaces=True).obj is definition
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_an_update_of_an_object_that_nobody_owns_takes_nothing_on(*, replaces: bool) -> None:
+    definition = config_map()
+    assert own(definition, CR, CONFIG_MAP, "shop", current=config_map(), replaces=replaces).obj is definition
+
+
+def test_an_apply_repeats_our_reference_alone_so_that_it_stays() -> None:
+    current = config_map(ownerReferences=[FOREIGN, REFERENCE])
+    assert references_of(own(config_map(), CR, CONFIG_MAP, "shop", current=current).obj) == [REFERENCE]
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_a_definition_may_adopt_an_object_that_nobody_owns(*, replaces: bool) -> None:
+    definition = config_map(annotations={ADOPT: "true"})
+    adopted = own(definition, CR, CONFIG_MAP, "shop", current=config_map(), replaces=replaces)
+    assert references_of(adopted.obj) == [REFERENCE]
+    assert adopted.obj["metadata"]["annotations"] == {ADOPT: "true"}
+
+
+def test_what_someone_controls_is_not_adopted() -> None:
+    definition = config_map(annotations={ADOPT: "true"})
+    current = config_map(ownerReferences=[{**FOREIGN, "controller": True}])
+    assert own(definition, CR, CONFIG_MAP, "shop", current=current).obj is definition
+    assert adopt(definition, CR, CONFIG_MAP, "shop", current).obj is definition
+
+
+def test_a_merge_patch_adopts_beside_the_owners_that_are_there() -> None:
+    patch = {"metadata": {"annotations": {ADOPT: "true"}}, "data": {"a": "c"}}
+    assert wants_adoption(patch)
+    adopted = adopt(patch, CR, CONFIG_MAP, "shop", config_map(ownerReferences=[FOREIGN]))
+    assert adopted.obj == {
+        "metadata": {"annotations": {ADOPT: "true"}, "ownerReferences": [FOREIGN, REFERENCE]},
+        "data": {"a": "c"},
+    }
+
+
+def test_a_merge_patch_of_another_namespace_adopts_by_annotation() -> None:
+    patch = {"metadata": {"annotations": {ADOPT: "true"}}}
+    adopted = adopt(patch, CR, CONFIG_MAP, "other", config_map(annotations={"kept": "by merging"}))
+    assert adopted.obj == {"metadata": {"annotations": {ADOPT: "true", **ANNOTATIONS}}}
+
+
+@pytest.mark.parametrize("current", [config_map(ownerReferences=[REFERENCE]), config_map(annotations=ANNOTATIONS)])
+def test_a_patch_of_what_is_owned_already_is_sent_as_it_is(current: Object) -> None:
+    patch = {"metadata": {"annotations": {ADOPT: "true"}}}
+    assert adopt(patch, CR, CONFIG_MAP, "shop", current).obj is patch
+
+
+def test_a_patch_that_does_not_ask_adopts_nothing() -> None:
+    patch: Object = {"data": {"a": "c"}}
+    assert adopt(patch, CR, CONFIG_MAP, "shop", config_map()).obj is patch
+
+
+GIVEN_UP: Object = {"metadata": {"annotations": {INJECT_OWNER: "false"}}}
+
+
+@pytest.mark.parametrize(
+    ("strategic", "sent"), [(False, [FOREIGN]), (True, [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
+)
+def test_a_merge_patch_that_opts_out_takes_our_reference_alone(*, strategic: bool, sent: list[Object]) -> None:
+    assert wants_release(GIVEN_UP)
+    current = config_map(ownerReferences=[FOREIGN, REFERENCE])
+    released = give_up(GIVEN_UP, CR, current, strategic=strategic)
+    assert released.how is How.NONE
+    assert released.obj == {"metadata": {"annotations": {INJECT_OWNER: "false"}, "ownerReferences": sent}}
+
+
+def test_a_merge_patch_that_opts_out_takes_the_annotations_that_name_us() -> None:
+    gone = give_up(GIVEN_UP, CR, config_map(annotations=ANNOTATIONS), strategic=False).obj
+    assert gone == {"metadata": {"annotations": {INJECT_OWNER: "false", **dict.fromkeys(ANNOTATIONS)}}}
+
+
+@pytest.mark.parametrize("current", [config_map(), config_map(ownerReferences=[FOREIGN])])
+def test_a_merge_patch_that_opts_out_of_what_is_not_ours_is_sent_as_it_is(current: Object) -> None:
+    assert give_up(GIVEN_UP, CR, current, strategic=True).obj is GIVEN_UP
+
+
+def test_a_merge_patch_that_says_itself_who_owns_the_object_is_sent_as_it_is() -> None:
+    patch: Object = {"metadata": {**GIVEN_UP["metadata"], "ownerReferences": []}}
+    assert give_up(patch, CR, config_map(ownerReferences=[REFERENCE]), strategic=False).obj is patch
+
+
+def test_owners_are_read_from_references_and_annotations() -> None:
+    obj = config_map(namespace="shop", ownerReferences=[FOREIGN], annotations=ANNOTATIONS)
+    assert set(claims_of(obj)) == {
+        Claim("example.com", "Other", "other", "shop", by_annotation=False),
+        Claim("cache.example.com", "Memcached", "mc", "shop", by_annotation=True),
+    }
+
+
+@pytest.mark.parametrize("type_", ["ConfigMap", "ConfigMap."])
+def test_a_core_owner_is_found_in_either_spelling(type_: str) -> None:
+    names = {"operator-sdk/primary-resource": "/c", "operator-sdk/primary-resource-type": type_}
+    assert claims_of(config_map(annotations=names)) == (Claim("", "ConfigMap", "c", "", by_annotation=True),)
+
+
+owners = st.sampled_from([CR, CLUSTER_CR, CORE_CR])
+spaces = st.sampled_from(["shop", "other"])
+metas = st.fixed_dictionaries(
+    {},
+    optional={
+        "ownerReferences": st.lists(st.sampled_from([REFERENCE, FOREIGN, {**FOREIGN, "controller": True}]), max_size=2),
+        "annotations": st.dictionaries(
+            st.sampled_from([*ANNOTATIONS, ADOPT, INJECT_OWNER]), st.sampled_from(["true", "false", "shop/mc"])
+        ),
+    },
+)
+
+
+@given(owner=owners, space=spaces, meta=metas, standing=st.none() | metas, replaces=st.booleans())
+def test_what_is_read_back_is_what_was_said(
+    owner: Owner, space: str, meta: dict[str, Any], standing: dict[str, Any] | None, *, replaces: bool
+) -> None:
+    current = None if standing is None else config_map(**standing)
+    owned = own(config_map(**meta), owner, CONFIG_MAP, space, current=current, replaces=replaces)
+    names = {(claim.kind, claim.name) for claim in claims_of({**owned.obj, "metadata": owned.obj["metadata"]})}
+    assert (owned.how is not How.NONE) <= ((owner.gvk.kind, owner.key.name) in names)
+    assert [reference.get("uid") for reference in references_of(owned.obj)].count(owner.uid) <= max(
+        1, [reference.get("uid") for reference in meta.get("ownerReferences", [])].count(owner.uid)
+    )

@@ -1,0 +1,363 @@
+"""What becomes of writes on their way, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from runner.errors import ForbiddenError, NotFoundError
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey, key_of
+from runner.ownership import Owner
+from runner.proxy.calls import Handler
+from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
+from runner.proxy.handlers.served import Served
+from runner.proxy.handlers.writes import Writes
+from runner.proxy.protobuf import owners
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Message, Stage
+
+Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
+
+PATH = "/api/v1/namespaces/ns/configmaps"
+REFERENCE = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "sample", "uid": "uid-sample"}
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+CORE = {
+    "resources": [
+        {"name": "configmaps", "kind": "ConfigMap", "namespaced": True, "verbs": VERBS},
+        {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True, "verbs": ["update", "patch"]},
+        {"name": "nodes", "kind": "Node", "namespaced": False, "verbs": VERBS},
+        {"name": "bindings", "kind": "Binding", "namespaced": True, "verbs": ["create"]},
+    ]
+}
+
+
+def config_map(**metadata: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", **metadata}}
+
+
+@dataclass
+class Surroundings:
+    """What the handler talks to: remembers what it is told, and gives what is set."""
+
+    told: list[tuple[str, str]] = field(default_factory=list)
+    existing: dict[ObjectKey, Object | Exception] = field(default_factory=dict)
+    asked: int = 0
+    interested: bool = True
+
+    async def request(self, method: str, path: str) -> Object:
+        self.asked += 1
+        if path == "/apis/broken/v1":
+            raise ForbiddenError("no", status=403)
+        if (method, path) != ("GET", "/api/v1"):
+            raise NotFoundError("no", status=404)
+        return CORE
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        del resource
+        found = self.existing.get(key, NotFoundError("no", status=404))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+        return self.interested and (owner.key.name, resource.plural) == ("sample", "configmaps")
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.told.append((f"read {resource.plural} of {owner.key.name}", key_of(obj).name))
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.told.append((f"wrote {resource.plural} of {owner.key.name}", key_of(obj).name))
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        self.told.append((f"deleted {resource.plural} of {owner.key.name}", key_of(answer).name))
+
+
+@pytest.fixture
+def around() -> Surroundings:
+    return Surroundings()
+
+
+@pytest.fixture
+def writes(around: Surroundings) -> Writes:
+    return Writes(Served(around, lambda: 0.0), around, around)
+
+
+async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
+    """Send an object and return what came through."""
+    data = obj if isinstance(obj, bytes) else orjson.dumps(obj)
+    wire = await stage.connect()
+    answer = await wire.ask(stage.request(start, *(headers or ("Content-Type: application/json",)), body=data))
+    assert answer.status in {200, 201}
+    return stage.api.seen[-1]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/yaml", ""])
+async def test_what_a_run_creates_gets_its_owner(staged: Staged, writes: Writes, kind: str) -> None:
+    async with staged(writes) as stage:
+        headers = [f"Content-Type: {kind}"] if kind else ["X: y"]
+        seen = await send(stage, f"POST {PATH}", config_map(), *headers)
+    assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
+    assert seen.get("Content-Length") == str(len(seen.body))
+
+
+async def test_yaml_with_everything_in_it_means_the_same_afterwards(staged: Staged, writes: Writes) -> None:
+    text = "kind: ConfigMap\nmetadata: {name: a}\ndata:\n  date: 2020-01-01\n  'on': 'yes'\n"
+    text += '  odd: "\\x7f\\u0085\\u2028\\U0001F600"\n'
+    async with staged(writes) as stage:
+        seen = await send(stage, f"PATCH {PATH}/a", text.encode(), "Content-Type: application/apply-patch+yaml")
+    sent = yaml.safe_load(seen.body)
+    assert sent["metadata"]["ownerReferences"] == [REFERENCE]
+    assert sent["data"] == {"date": "2020-01-01", "on": "yes", "odd": "\x7f\x85\u2028\U0001f600"}
+
+
+async def test_what_is_not_to_change_passes_byte_by_byte(staged: Staged, writes: Writes) -> None:
+    body = b'{ "metadata": {"ownerReferences": [%s]},  "x":1.0, "x": 2}' % orjson.dumps(REFERENCE)
+    async with staged(writes) as stage:
+        assert (await send(stage, f"POST {PATH}", body)).body == body
+
+
+@pytest.mark.parametrize("start", [f"PUT {PATH}/a", f"PATCH {PATH}/a"])
+async def test_updates_and_applies_own_what_they_create_and_leave_what_others_own(
+    staged: Staged, writes: Writes, around: Surroundings, start: str
+) -> None:
+    header = (
+        "Content-Type: application/json" if start.startswith("PUT") else "Content-Type: application/apply-patch+yaml"
+    )
+    key = ObjectKey("ns", "a")
+    async with staged(writes) as stage:
+        seen = await send(stage, start, config_map(), header)
+        assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
+        around.existing[key] = config_map(uid="1")
+        seen = await send(stage, start, config_map(), header)
+        assert orjson.loads(seen.body) == config_map()
+        around.existing[key] = config_map(uid="1", ownerReferences=[REFERENCE])
+        seen = await send(stage, start, config_map(), header)
+        assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
+        around.existing[key] = ForbiddenError("no", status=403)
+        seen = await send(stage, start, config_map(), header)
+        assert orjson.loads(seen.body) == config_map()
+
+
+@pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
+async def test_a_merge_patch_adopts_when_it_says_so(
+    staged: Staged, writes: Writes, around: Surroundings, kind: str
+) -> None:
+    around.existing[ObjectKey("ns", "a")] = config_map(uid="1")
+    header = f"Content-Type: application/{kind}-patch+json"
+    async with staged(writes) as stage:
+        plain = await send(stage, f"PATCH {PATH}/a", {"data": {"x": "y"}}, header)
+        assert orjson.loads(plain.body) == {"data": {"x": "y"}}
+        adopting = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {ADOPT: "true"}}}, header)
+        assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
+)
+async def test_a_merge_patch_gives_an_object_up_when_it_says_so(
+    staged: Staged, writes: Writes, around: Surroundings, kind: str, sent: list[object]
+) -> None:
+    around.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
+    header = f"Content-Type: application/{kind}-patch+json"
+    async with staged(writes) as stage:
+        given_up = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {INJECT_OWNER: "false"}}}, header)
+        assert orjson.loads(given_up.body)["metadata"]["ownerReferences"] == sent
+
+
+async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
+    staged: Staged, writes: Writes, around: Surroundings
+) -> None:
+    content = b"k8s\0\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x05\n\x03\n\x01a"
+    other = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other", "controller": True}
+    around.existing[ObjectKey("ns", "a")] = config_map(ownerReferences=[other, REFERENCE])
+    header = "Content-Type: application/vnd.kubernetes.protobuf"
+    async with staged(writes) as stage:
+        created = owners.read((await send(stage, f"POST {PATH}", content, header)).body)
+        replaced = owners.read((await send(stage, f"PUT {PATH}/a", content, header)).body)
+    assert created == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "ownerReferences": [REFERENCE]},
+    }
+    assert replaced is not None
+    assert replaced["metadata"]["ownerReferences"] == [other, REFERENCE]
+
+
+async def test_a_json_patch_passes_as_it_is(staged: Staged, writes: Writes) -> None:
+    patch = b'[{"op": "add", "path": "/data/x", "value": "y"}]'
+    async with staged(writes) as stage:
+        seen = await send(stage, f"PATCH {PATH}/a", patch, "Content-Type: application/json-patch+json")
+    assert seen.body == patch
+
+
+@pytest.mark.parametrize(
+    ("start", "headers"),
+    [
+        (f"POST {PATH}/a/binding", ()),
+        (f"PUT {PATH}/a/status", ()),
+        ("POST /api/v1/namespaces/ns/bindings", ()),
+        ("POST /api/v1/namespaces/ns/unknown", ()),
+        ("POST /apis/broken/v1/namespaces/ns/things", ()),
+        ("POST /some/path", ()),
+        (f"POST {PATH}", ("Content-Type: application/cbor",)),
+    ],
+)
+async def test_what_has_no_owner_passes_as_it_is(
+    staged: Staged, writes: Writes, start: str, headers: tuple[str, ...]
+) -> None:
+    async with staged(writes) as stage:
+        assert (await send(stage, start, config_map(), *headers)).body == orjson.dumps(config_map())
+
+
+async def test_nothing_is_owned_or_told_with_injection_off(
+    staged: Staged, writes: Writes, around: Surroundings
+) -> None:
+    async with staged(writes) as stage:
+        stage.token = stage.identities.issue(replace(stage.run, inject=False))
+        assert (await send(stage, f"POST {PATH}", config_map())).body == orjson.dumps(config_map())
+    assert not around.told
+    assert not around.asked
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[1]", b'"text"', b"{\xff}"])
+async def test_what_is_no_object_is_left_to_the_api_server(staged: Staged, writes: Writes, body: bytes) -> None:
+    async with staged(writes) as stage:
+        assert (await send(stage, f"POST {PATH}", body)).body == body
+
+
+async def test_content_too_large_to_be_held_passes_as_it_is_with_one_warning(staged: Staged, writes: Writes) -> None:
+    body = orjson.dumps({**config_map(), "data": {"x": "y" * (5 << 20)}})
+    async with staged(writes) as stage:
+        with capture_logs() as logs:
+            for _ in range(2):
+                assert (await send(stage, f"POST {PATH}", body)).body == body
+            wire = await stage.connect()
+            chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+            wire.send(stage.request(f"POST {PATH}", "Content-Type: application/json", "Transfer-Encoding: chunked"))
+            assert (await wire.ask(chunked)).status == 200
+            assert stage.api.seen[-1].body == body
+    assert len([line for line in logs if line["log_level"] == "warning"]) == 1
+
+
+async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Writes) -> None:
+    async with staged(writes) as stage:
+        wire = await stage.connect()
+        body = orjson.dumps(config_map())
+        wire.send(stage.request(f"POST {PATH}", "Expect: 100-continue", f"Content-Length: {len(body)}"))
+        assert (await stage.read_head(wire.reader)).status == 100
+        assert (await wire.ask(body)).status == 200
+        assert stage.api.seen[-1].get("Expect") is None
+        assert b"ownerReferences" in stage.api.seen[-1].body
+
+
+@pytest.mark.parametrize(
+    ("start", "body", "told"),
+    [
+        (f"POST {PATH}", b"{}", "wrote configmaps of sample"),
+        (f"PUT {PATH}/a", b"{}", "wrote configmaps of sample"),
+        (f"PATCH {PATH}/a", b"{}", "wrote configmaps of sample"),
+        (f"PATCH {PATH}/a/status", b"{}", "wrote configmaps of sample"),
+        (f"DELETE {PATH}/a", b"{}", "deleted configmaps of sample"),
+        (f"GET {PATH}/a", b"", "read configmaps of sample"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+async def test_what_was_written_or_read_is_told_before_the_client_has_it(
+    staged: Staged, writes: Writes, around: Surroundings, start: str, body: bytes, told: str, *, packed: bool
+) -> None:
+    data = orjson.dumps(config_map(resourceVersion="7"))
+    sent = gzip.compress(data) if packed else data
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(sent, "200 OK", *(["Content-Encoding: gzip"] if packed else [])))
+        wire = await stage.connect()
+        answer = await wire.ask(stage.request(start, "Content-Type: application/merge-patch+json", body=body))
+        assert answer.body == sent
+        assert around.told == [(told, "a")]
+
+
+async def test_each_object_of_a_collection_that_was_deleted_is_told(
+    staged: Staged, writes: Writes, around: Surroundings
+) -> None:
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(orjson.dumps({"kind": "ConfigMapList", "items": [config_map(), config_map()]})))
+        wire = await stage.connect()
+        await wire.ask(stage.request(f"DELETE {PATH}"))
+    assert around.told == [("deleted configmaps of sample", "a")] * 2
+
+
+@pytest.mark.parametrize(
+    ("start", "answer"),
+    [
+        (f"POST {PATH}", "409 Conflict"),
+        (f"POST {PATH}?dryRun=All", "201 Created"),
+        (f"GET {PATH}/a", "404 Not Found"),
+        (f"GET {PATH}", "200 OK"),
+        (f"POST {PATH}/a/eviction", "201 Created"),
+    ],
+)
+async def test_what_changed_nothing_is_not_told(
+    staged: Staged, writes: Writes, around: Surroundings, start: str, answer: str
+) -> None:
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(orjson.dumps(config_map()), answer))
+        wire = await stage.connect()
+        await wire.ask(stage.request(start, body=b"{}" if start.startswith("POST") else b""))
+    assert not around.told
+
+
+async def test_reads_of_no_interest_stream(staged: Staged, writes: Writes, around: Surroundings) -> None:
+    around.interested = False
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(orjson.dumps(config_map())))
+        assert (await stage.get(f"{PATH}/a")).status == 200
+    assert not around.told
+
+
+async def test_a_write_is_told_when_its_client_has_gone(staged: Staged, writes: Writes, around: Surroundings) -> None:
+    go = asyncio.Event()
+
+    async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go.wait()
+        writer.write(stage.reply(orjson.dumps(config_map())))
+
+    async with staged(writes) as stage:
+        stage.api.script = script
+        wire = await stage.connect()
+        wire.send(stage.request(f"POST {PATH}", body=b"{}"))
+        await stage.until(lambda: stage.api.seen)
+        wire.close()
+        await wire.writer.wait_closed()
+        await asyncio.sleep(0.02)
+        go.set()
+        await stage.until(lambda: around.told)
+
+
+async def test_kinds_are_found_once_and_again_when_they_are_new(
+    staged: Staged, writes: Writes, around: Surroundings
+) -> None:
+    async with staged(writes) as stage:
+        for _ in range(3):
+            await send(stage, f"POST {PATH}", config_map())
+        assert around.asked == 1
+        await send(stage, "POST /api/v1/namespaces/ns/news", config_map())
+        assert around.asked == 2
+
+
+async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: Writes) -> None:
+    async with staged(writes) as stage:
+        seen = await send(stage, "POST /api/v1/nodes", {"kind": "Node", "metadata": {"name": "one"}})
+    assert orjson.loads(seen.body)["metadata"]["annotations"] == {
+        "operator-sdk/primary-resource": "ns/sample",
+        "operator-sdk/primary-resource-type": "Memcached.cache.example.com",
+    }

@@ -1,0 +1,90 @@
+"""Owners in protobuf. Messages stand here byte for byte as `generated.proto` of k8s.io/apimachinery says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.proxy.protobuf import owners
+
+NAMED = b"\n\x0a\n\x08settings"
+"""Field 1, the metadata, with a name."""
+DATA = b"\x12\x06\n\x01a\x12\x01b"
+KIND = b"\n\x0f\n\x02v1\x12\x09ConfigMap"
+REFERENCE = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+ADDED = b"j\x0f\n\x03Pod\x1a\x01p\x22\x01u*\x02v1"
+"""Field 13 of the metadata."""
+NOTED = b"b\x06\n\x01n\x12\x01v"
+"""Field 12 of the metadata: an annotation."""
+
+
+def enclosed(raw: bytes, *more: bytes) -> bytes:
+    return b"".join([b"k8s\0", KIND, b"\x12", bytes([len(raw)]), raw, *more])
+
+
+def described(**metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def test_an_objects_type_name_and_owners_are_read() -> None:
+    assert owners.read(enclosed(NAMED + DATA)) == described(name="settings")
+    owned = enclosed(NAMED + DATA + b"\n\x1dj\x13" + ADDED[2:] + b"\x30\x01\x38\x00" + NOTED)
+    references = [{**REFERENCE, "controller": True, "blockOwnerDeletion": False}]
+    expected = described(name="settings", ownerReferences=references, annotations={"n": "v"})
+    assert owners.read(owned) == expected
+
+
+def test_what_is_added_is_appended_and_nothing_else_changes() -> None:
+    before = enclosed(NAMED + DATA, b"\x1a\0\x22\0")
+    assert owners.add(before, described(name="settings")) == before
+    wanted = described(ownerReferences=[REFERENCE], annotations={"n": "v"})
+    after = enclosed(NAMED + DATA + b"\n\x19" + ADDED + NOTED, b"\x1a\0\x22\0")
+    assert owners.add(before, wanted) == after
+    assert owners.add(after, wanted) == after
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"k8s\0\x12\x05abc",
+        b"k8s\0\x10\x05",
+        b"k8s\0\x12\x82",
+        b"k8s\0\x13\x05",
+        enclosed(b"\x08\x01"),
+        enclosed(b"\n\x02\xff\xff"),
+        enclosed(b"\n\x03\n\x01\xff"),
+        enclosed(NAMED, b"\x1a\x04gzip"),
+        enclosed(NAMED) + b"\x12\x00",
+    ],
+)
+def test_what_is_no_object_in_its_usual_form_is_not_read(data: bytes) -> None:
+    assert owners.read(data) is None
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_too_strange(data: bytes) -> None:
+    owners.read(b"k8s\0" + data)
+
+
+_TEXTS = st.text(max_size=200)
+_REFERENCES = st.lists(
+    st.fixed_dictionaries(
+        {"apiVersion": _TEXTS, "kind": _TEXTS, "name": _TEXTS, "uid": _TEXTS},
+        optional={"controller": st.booleans(), "blockOwnerDeletion": st.booleans()},
+    ),
+    unique_by=lambda each: each["uid"],
+    max_size=3,
+)
+
+
+@given(_REFERENCES, st.dictionaries(_TEXTS, _TEXTS, max_size=3))
+def test_what_was_added_can_be_read(references: list[dict[str, Any]], annotations: dict[str, str]) -> None:
+    added = owners.add(enclosed(NAMED + DATA), described(ownerReferences=references, annotations=annotations))
+    found = (owners.read(added) or {})["metadata"]
+    assert found.get("ownerReferences", []) == references
+    assert found.get("annotations", {}) == annotations

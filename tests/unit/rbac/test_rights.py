@@ -1,0 +1,180 @@
+"""Which rights a call or a watch needs, and how they are written as roles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.errors import ConfigError
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK
+from runner.proxy import request
+from runner.rbac import rights
+from runner.rbac.record import RightsRecord
+from runner.rbac.rights import OPERATOR, RECORDED_FOR, Right
+from runner.watches.watch import Finalizer, Role, Watch
+
+MEMCACHED = ApiResource(
+    GVK("cache.example.com", "v1alpha1", "Memcached"),
+    "memcacheds",
+    namespaced=True,
+    verbs=frozenset(),
+    subresources=frozenset({"status"}),
+)
+
+
+def needed(call: str, status: int = 200, content_type: str = "application/json") -> list[str]:
+    """What `METHOD /path` needs, as `verb resource.group namespace`."""
+    method, target = call.split()
+    found = rights.of_call(request.parse(method, target), status, content_type, "")
+    return sorted(f"{each.verb} {each.resource or each.path}.{each.group} {each.namespace}" for each in found)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("GET /api/v1/namespaces/a/pods/x", ["get pods. a"]),
+        ("GET /api/v1/pods?watch=true", ["watch pods. "]),
+        ("DELETE /apis/apps/v1/namespaces/a/deployments", ["deletecollection deployments.apps a"]),
+        ("PATCH /apis/apps/v1/namespaces/a/deployments/x/scale", ["patch deployments/scale.apps a"]),
+        ("GET /api/v1/namespaces/a/pods/x/exec?command=ls", ["create pods/exec. a", "get pods/exec. a"]),
+        ("POST /api/v1/namespaces/a/pods/x/exec?command=ls", ["create pods/exec. a"]),
+        ("GET /logs/kubelet", ["get /logs/kubelet. "]),
+        ("GET /apis/apps/v1", []),
+        ("GET /version", []),
+        ("GET /openapi/v3/apis/apps/v1", []),
+        ("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", []),
+    ],
+)
+def test_a_call_needs_what_the_api_server_asks_its_authorizer_for(call: str, expected: list[str]) -> None:
+    assert needed(call) == expected
+
+
+def test_an_apply_or_a_replacement_that_made_its_object_needs_to_create_too() -> None:
+    apply = "application/apply-patch+yaml"
+    path = "/api/v1/namespaces/a/configmaps/x"
+    assert needed(f"PATCH {path}", 201, apply) == ["create configmaps. a", "patch configmaps. a"]
+    assert needed(f"PATCH {path}", 200, apply) == ["patch configmaps. a"]
+    assert needed(f"PUT {path}", 201) == ["create configmaps. a", "update configmaps. a"]
+
+
+def test_what_was_refused_for_want_of_a_right_counts_and_what_nobody_was_asked_about_does_not() -> None:
+    assert needed("GET /api/v1/namespaces/a/secrets/x", 403) == ["get secrets. a"]
+    assert needed("GET /api/v1/namespaces/a/secrets/x", 401) == []
+
+
+def test_a_watch_needs_what_the_operator_does_with_its_objects(make_watch: Callable[..., Watch]) -> None:
+    plain = rights.of_watch(make_watch(), MEMCACHED, ["a"], "")
+    assert sorted(f"{each.verb} {each.resource} {each.namespace}" for each in plain) == [
+        "get memcacheds a",
+        "list memcacheds a",
+        "patch memcacheds/status a",
+        "watch memcacheds a",
+    ]
+    silent = rights.of_watch(make_watch(manage_status=False), MEMCACHED, [], "")
+    assert {each.verb for each in silent} == {"get", "list", "watch"}
+    assert {each.namespace for each in silent} == {""}
+    finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None)
+    assert Right("", "", MEMCACHED.gvk.group, "memcacheds", "patch") in rights.of_watch(
+        make_watch(finalizer=finalizer), MEMCACHED, [], ""
+    )
+    acting = rights.of_watch(make_watch(), MEMCACHED, ["a"], "b/runs")
+    assert Right("", "b", "", "serviceaccounts", "impersonate", "runs") in acting
+
+
+def test_roles_are_one_for_each_namespace_and_account_with_few_rules() -> None:
+    made = rights.roles(
+        [
+            *(Right("", "a", "", each, verb) for each in ("pods", "configmaps") for verb in ("list", "get")),
+            Right("", "a", "apps", "deployments", "get"),
+            Right("", "", "", "", "get", path="/logs"),
+            Right("b/runs", "a", "", "pods", "get"),
+        ]
+    )
+    shown = [
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace"), each["rules"]) for each in made
+    ]
+    assert shown == [
+        ("ClusterRole", rights.NAME, None, [{"nonResourceURLs": ["/logs"], "verbs": ["get"]}]),
+        (
+            "Role",
+            rights.NAME,
+            "a",
+            [
+                {"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["get", "list"]},
+                {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+            ],
+        ),
+        ("Role", f"{rights.NAME}-b-runs", "a", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]),
+    ]
+    assert [each["metadata"]["annotations"][RECORDED_FOR] for each in made] == [OPERATOR, OPERATOR, "b/runs"]
+
+
+WORD = st.sampled_from(["", "a", "b"])
+RIGHTS = st.sets(
+    st.one_of(
+        st.builds(
+            Right,
+            account=st.sampled_from(["", "n/x"]),
+            namespace=WORD,
+            group=WORD,
+            resource=st.sampled_from(["pods", "pods/log", "secrets"]),
+            verb=st.sampled_from(["get", "list", "impersonate"]),
+            name=WORD,
+        ),
+        st.builds(
+            lambda path, verb: Right("", "", "", "", verb, path=path),
+            st.sampled_from(["/logs", "/metrics"]),
+            st.sampled_from(["get", "post"]),
+        ),
+    )
+)
+
+
+@given(RIGHTS)
+def test_what_is_read_from_roles_is_what_they_were_made_of(found: set[Right]) -> None:
+    assert rights.read(rights.roles(found)) == found
+    assert rights.roles(sorted(found, reverse=True)) == rights.roles(found)
+
+
+def test_an_operator_of_all_namespaces_needs_in_all_what_it_needed_in_one() -> None:
+    lease = Right("", "own", "coordination.k8s.io", "leases", "get")
+    acting = Right("", "own", "", "serviceaccounts", "impersonate", "runs")
+    assert rights.spread([Right("", "a", "", "pods", "get"), lease, acting]) == {
+        Right("", "", "", "pods", "get"),
+        lease,
+        acting,
+    }
+
+
+def test_a_record_grows_and_the_same_rights_make_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "roles.yaml"
+    first = RightsRecord(path, everywhere=False)
+    first.noted("GET", "/api/v1/namespaces/a/pods", {"watch": "true"}, "application/json", 200)
+    first.write()
+    before = path.read_bytes()
+    second = RightsRecord(path, everywhere=False)
+    second.noted("GET", "/api/v1/namespaces/a/pods", {}, "application/json", 200)
+    second.write()
+    assert path.read_bytes() == before
+    second.noted("DELETE", "/api/v1/namespaces/a/pods/x", {}, "application/json", 200)
+    second.write()
+    (role,) = yaml.safe_load_all(path.read_text())
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "list", "watch"]}]
+    assert [each.name for each in tmp_path.iterdir()] == ["roles.yaml"]
+
+
+@pytest.mark.parametrize(
+    "text", ["kind: ConfigMap\nmetadata: {name: a}\n", "a: [", "- 1\n", "metadata: {annotations: 1}\n"]
+)
+def test_a_file_that_is_no_record_is_not_overwritten(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "roles.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"--record-rbac: .*roles.yaml is there and is no record to add to"):
+        RightsRecord(path, everywhere=False)
+    assert path.read_text() == text

@@ -1,0 +1,258 @@
+"""What is kept of owned objects, for how long, and what it may take. When it is fresh, `test_reads_history` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+import pytest
+
+from runner.kube.discovery import ApiResource
+from runner.kube.object_state import Target
+from runner.objects import GVK, Object, ObjectKey
+from runner.readcache.bodies import LARGEST, Bodies, Read
+from runner.readcache.entries import Shelf, Version
+from runner.readcache.inflight import Place
+
+OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+VERBS = frozenset({"get", "list", "watch"})
+WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
+
+
+def key(name: str) -> ObjectKey:
+    return ObjectKey("ns", name)
+
+
+def place(name: str) -> Place:
+    return Place("example.com", "widgets", "ns", name)
+
+
+def path(name: str, version: str = "v1") -> str:
+    return f"/apis/example.com/{version}/namespaces/ns/widgets/{name}"
+
+
+def widget(name: str, version: int = 1, size: int = 0, *, owned: bool = True) -> Object:
+    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"metadata": meta, "owned": owned, "text": "x" * size}
+
+
+@dataclass
+class Kept:
+    """`Bodies` with one kind, whose watch the test speaks for."""
+
+    most: int = 1 << 20
+    asked: list[tuple[str, float]] = field(default_factory=list)
+    stretch: int | None = 1
+
+    def __post_init__(self) -> None:
+        self.bodies = Bodies(self.most, lambda _, key, wait: self.asked.append((key.name, wait)))
+        self.shelf = self.follow()
+
+    def follow(self) -> Shelf:
+        return self.bodies.follow(WIDGETS, lambda _: self.stretch, lambda obj: (OWNER,) if obj["owned"] else ())
+
+    def seen(self, name: str, version: int = 1) -> None:
+        self.shelf.applied("", key(name), Version(f"uid-{name}", str(version)))
+
+    def read(self, obj: Object, version: str = "v1", *, wanted: bool = True) -> None:
+        """A run reads an object."""
+        name = obj["metadata"]["name"]
+        answer = Read(path(name, version), orjson.dumps(obj), obj)
+        self.bodies.showed(self.bodies.begin(place(name)), answer, wanted=wanted)
+
+    def has(self, name: str, version: str = "v1") -> bool:
+        return self.bodies.find(path(name, version)) is not None
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def test_what_was_read_is_found_once_the_watch_has_told_its_version(kept: Kept) -> None:
+    kept.read(widget("a", 5))
+    assert not kept.has("a")
+    kept.seen("a", 4)
+    assert not kept.has("a")
+    kept.seen("a", 5)
+    assert kept.bodies.find(path("a")) == orjson.dumps(widget("a", 5))
+    kept.seen("a", 6)
+    assert not kept.has("a")
+
+
+def test_each_version_of_the_api_has_its_own_content_and_all_end_together(kept: Kept) -> None:
+    kept.seen("a", 5)
+    kept.read(widget("a", 5), "v1")
+    kept.read(widget("a", 5), "v2")
+    assert kept.has("a", "v1")
+    assert kept.has("a", "v2")
+    kept.bodies.passed(kept.bodies.begin(place("a")))
+    assert not kept.has("a", "v1")
+    assert not kept.has("a", "v2")
+    assert kept.bodies.size == 0
+
+
+def test_content_under_another_path_is_confirmed_by_a_read_of_the_same_version(kept: Kept) -> None:
+    kept.seen("a", 5)
+    kept.read(widget("a", 5), "v1")
+    kept.bodies.passed(kept.bodies.begin(place("")))
+    assert not kept.has("a", "v1")
+    kept.read(widget("a", 5), "v2")
+    assert kept.has("a", "v1")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda kept: kept.shelf.gone(key("a")),
+        lambda kept: kept.bodies.forget(OWNER),
+        lambda kept: kept.bodies.unfollow(WIDGETS),
+        lambda kept: kept.follow(),
+        lambda kept: kept.read(widget("a", 6, owned=False)),
+        lambda kept: (kept.shelf.listing(""), kept.shelf.listed("")),
+        lambda kept: kept.shelf.applied("", key("a"), None),
+    ],
+    ids=["object gone", "owner gone", "kind gone", "kind anew", "given up", "not in the list", "without version"],
+)
+def test_what_ends_leaves_nothing(kept: Kept, end: Callable[[Kept], object]) -> None:
+    kept.seen("a")
+    kept.read(widget("a"))
+    assert kept.has("a")
+    end(kept)
+    assert not kept.has("a")
+    assert kept.bodies.size == 0
+    assert not kept.shelf.kept
+
+
+def test_a_list_keeps_what_it_holds(kept: Kept) -> None:
+    kept.seen("a")
+    kept.read(widget("a"))
+    kept.shelf.listing("")
+    kept.seen("a")
+    kept.shelf.listed("")
+    assert kept.has("a")
+
+
+def test_a_list_of_one_namespace_says_nothing_of_another(kept: Kept) -> None:
+    kept.seen("a")
+    kept.read(widget("a"))
+    kept.shelf.listing("other")
+    kept.shelf.listed("other")
+    assert kept.has("a")
+
+
+@pytest.mark.parametrize("obj", [widget("a", owned=False), widget("a", size=LARGEST), {**widget("a"), "metadata": {}}])
+def test_nothing_is_kept_of_what_nobody_owns_is_too_large_or_has_no_version(kept: Kept, obj: Object) -> None:
+    kept.seen("a")
+    answer = Read(path("a"), orjson.dumps(obj), obj)
+    kept.bodies.showed(kept.bodies.begin(place("a")), answer, wanted=True)
+    assert not kept.has("a")
+    assert kept.bodies.size == 0
+    assert not kept.shelf.kept
+
+
+def test_a_run_that_may_not_be_answered_from_memory_leaves_nothing_there(kept: Kept) -> None:
+    kept.seen("a")
+    kept.read(widget("a"), wanted=False)
+    assert not kept.shelf.kept
+
+
+def test_the_longest_unused_goes_when_there_is_too_much(kept: Kept) -> None:
+    kept = Kept(most=10_000)
+    for name in "abc":
+        kept.seen(name)
+        kept.read(widget(name, size=1500))
+    assert kept.has("a")
+    kept.seen("d")
+    kept.read(widget("d", size=1500))
+    assert [name for name in "abcd" if kept.has(name)] == ["a", "c", "d"]
+    assert kept.bodies.size <= 10_000
+    kept.asked.clear()
+    kept.seen("b", 2)
+    assert kept.asked == []
+
+
+def test_what_was_read_and_is_never_told_has_a_bound(kept: Kept) -> None:
+    for number in range(2000):
+        kept.read(widget(f"n{number}"))
+    assert len(kept.shelf.kept) <= 1024
+
+
+def test_namespaces_of_which_more_was_shown_than_is_known_have_a_bound(kept: Kept) -> None:
+    kept.seen("a")
+    kept.read(widget("a"))
+    other = place("")._replace(namespace="n0")
+    kept.bodies.passed(kept.bodies.begin(other))
+    assert kept.has("a")
+    for number in range(2000):
+        kept.bodies.passed(kept.bodies.begin(other._replace(namespace=f"n{number}")))
+    assert len(kept.shelf._eras) <= 1024
+    assert not kept.has("a")
+    kept.read(widget("a"))
+    assert kept.has("a")
+
+
+def test_after_a_gap_nothing_holds_until_it_is_read_again(kept: Kept) -> None:
+    kept.seen("a")
+    kept.read(widget("a"))
+    kept.stretch = None
+    assert not kept.has("a")
+    kept.stretch = 1
+    assert kept.has("a")
+    kept.stretch = 2
+    assert not kept.has("a")
+    kept.read(widget("a"))
+    assert kept.has("a")
+
+
+def test_an_object_that_changes_is_to_be_read_again_at_ever_longer_intervals(kept: Kept) -> None:
+    kept.seen("a", 1)
+    kept.read(widget("a", 1))
+    assert kept.asked == []
+    for version in range(2, 20):
+        kept.seen("a", version)
+        kept.bodies.due(kept.shelf, key("a"))
+    waits = [wait for _, wait in kept.asked]
+    assert waits == [0.5 * 2**n for n in range(10)]
+    kept.read(widget("a", 19))
+    kept.seen("a", 20)
+    assert kept.asked[-1] == ("a", 0.5)
+
+
+def test_any_number_of_changes_ask_for_one_read(kept: Kept) -> None:
+    kept.seen("a", 1)
+    kept.read(widget("a", 1))
+    kept.read(widget("a", 1), "v2")
+    for version in range(2, 20):
+        kept.seen("a", version)
+    assert len(kept.asked) == 1
+    assert kept.bodies.due(kept.shelf, key("a")) == (path("a"), path("a", "v2"))
+
+
+def test_what_no_run_has_read_is_not_read_again(kept: Kept) -> None:
+    kept.seen("a", 1)
+    kept.seen("a", 2)
+    assert kept.asked == []
+
+
+def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: Kept) -> None:
+    kept.seen("a", 1)
+    kept.read(widget("a", 1))
+    kept.seen("a", 2)
+    kept.stretch = None
+    assert kept.bodies.due(kept.shelf, key("a")) == ()
+    kept.stretch = 2
+    assert [name for name, _ in kept.asked] == ["a", "a"]
+    assert kept.bodies.due(kept.shelf, key("a")) == (path("a"),)
+
+
+def test_calls_that_have_ended_leave_nothing(kept: Kept) -> None:
+    attempts = [kept.bodies.begin(place(name)) for name in ("a", "a", "b", "")]
+    kept.bodies.hold(attempts[0])
+    kept.bodies.taught_nothing(attempts[0])
+    kept.bodies.passed(attempts[1])
+    kept.bodies.passed(attempts[2], place("c"))
+    kept.bodies.wrote(attempts[3], place("d"), Read(path("d"), b"{}", widget("d")), wanted=True)
+    assert len(kept.bodies._calls) == 0
+    assert not kept.bodies._calls._held

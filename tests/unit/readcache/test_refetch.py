@@ -1,0 +1,107 @@
+"""When objects are read again, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+
+from runner.errors import ApiUnavailableError, NotFoundError
+from runner.kube.discovery import ApiResource
+from runner.kube.object_state import Target
+from runner.objects import GVK, ObjectKey
+from runner.readcache.bodies import Bodies, Read
+from runner.readcache.entries import Version
+from runner.readcache.inflight import Place
+from runner.readcache.refetch import Rereads
+
+OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+VERBS = frozenset({"get", "list", "watch"})
+WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
+KEY = ObjectKey("ns", "a:b c")
+PATH = "/apis/example.com/v1/namespaces/ns/widgets/a:b c"
+
+Virtually = Callable[[Coroutine[object, object, Any]], Any]
+
+
+def content(version: int) -> bytes:
+    meta = {"name": KEY.name, "namespace": "ns", "uid": "u", "resourceVersion": str(version)}
+    return orjson.dumps({"metadata": meta})
+
+
+@dataclass
+class Reading:
+    """`Rereads` of one object, and the API server that it asks."""
+
+    version: int = 1
+    trouble: Exception | None = None
+    asked: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rereads = Rereads(self)
+        self.bodies = Bodies(1 << 20, self.rereads.ask)
+        self.shelf = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
+
+    async def read(self, path: str) -> bytes:
+        self.asked.append((asyncio.get_running_loop().time(), path))
+        if self.trouble is not None:
+            raise self.trouble
+        return content(self.version)
+
+    def told(self, version: int) -> None:
+        self.version = version
+        self.shelf.applied("", KEY, Version("u", str(version)))
+
+    def read_by_run(self) -> None:
+        data = content(self.version)
+        attempt = self.bodies.begin(Place("example.com", "widgets", *KEY))
+        self.bodies.showed(attempt, Read(PATH, data, orjson.loads(data)), wanted=True)
+
+    async def run(self, *changes: float) -> None:
+        """A run reads the object; then it changes after so many seconds each."""
+        following = asyncio.create_task(self.rereads.follow(self.bodies))
+        self.told(1)
+        self.read_by_run()
+        for wait in changes:
+            await asyncio.sleep(wait)
+            self.told(self.version + 1)
+        await asyncio.sleep(1000)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+def test_a_changed_object_is_read_half_a_second_later_once_for_any_number_of_changes(virtually: Virtually) -> None:
+    reading = Reading()
+    virtually(reading.run(1.0, 0.1, 0.1))
+    assert reading.asked == [(1.5, PATH.replace(" ", "%20"))]
+    assert reading.bodies.find(PATH) == content(4)
+
+
+def test_one_that_goes_on_changing_is_read_ever_less_often(virtually: Virtually) -> None:
+    reading = Reading()
+    virtually(reading.run(*[0.25] * 400))
+    assert 5 <= len(reading.asked) <= 10
+    assert reading.bodies.find(PATH) == content(401)
+
+
+@pytest.mark.parametrize("trouble", [ApiUnavailableError("away"), NotFoundError("not there", status=404)])
+def test_a_read_that_fails_is_tried_again_for_a_while_only(virtually: Virtually, trouble: Exception) -> None:
+    reading = Reading(trouble=trouble)
+    virtually(reading.run(1.0))
+    assert 1 <= len(reading.asked) <= 11
+    assert reading.bodies.find(PATH) is None
+
+
+def test_an_object_that_is_gone_by_then_is_not_read(virtually: Virtually) -> None:
+    reading = Reading()
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().call_later(1.2, reading.shelf.gone, KEY)
+        await reading.run(1.0)
+
+    virtually(scenario())
+    assert reading.asked == []

@@ -1,0 +1,150 @@
+"""What objects name, who names what, and what of it is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.kube.object_state import Target
+from runner.objects import GVK, ObjectKey
+from runner.references import state as reference_states
+from runner.references.deferred import ReferenceNews, ReferenceRuns
+from runner.references.index import ReferenceIndex
+from runner.references.state import Asked, Seen, difference, has_to_be_read, names
+from runner.watches.reference_fields import Reference
+from runner.watches.spec_paths import SpecPath
+
+KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")
+ONE, TWO = Target(KIND, ObjectKey("shop", "one")), Target(KIND, ObjectKey("shop", "two"))
+PASSWORD = Asked(SECRET, ObjectKey("shop", "password"))
+
+
+def secret(version: str = "1", value: str = "old", uid: str = "u", **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "resourceVersion": version, **meta}, "data": {"key": value}, "status": version}
+
+
+def seen(obj: dict[str, Any], *, whole: bool = True, generation_tells: bool = False) -> Seen:
+    return Seen.of(obj, whole=whole, generation_tells=generation_tells)
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("spec", "found"),
+        [
+            ({"ref": "a"}, ["shop/a"]),
+            ({"ref": ["a", "b"]}, ["shop/a", "shop/b"]),
+            ({"ref": {"name": "a"}}, ["shop/a"]),
+            ({"ref": {"name": "a", "namespace": "vault", "key": "k"}}, ["vault/a"]),
+            ({"ref": [{"name": "a"}, "b", [{"name": "c"}]]}, ["shop/a", "shop/b", "shop/c"]),
+            ({"ref": ""}, []),
+            ({"ref": None}, []),
+            ({"ref": {}}, []),
+            ({"ref": [None, {"namespace": "vault"}]}, []),
+            ({}, []),
+            ("odd", []),
+        ],
+    )
+    def test_a_path_leads_to_names_objects_with_names_and_lists_of_both(self, spec: Any, found: list[str]) -> None:
+        reference = Reference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
+        obj = {"metadata": {"name": "one", "namespace": "shop"}, "spec": spec}
+        assert [str(key) for key in names(reference, obj)] == found
+
+    @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b"])
+    def test_what_is_no_name_is_told(self, value: Any) -> None:
+        reference = Reference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
+        with pytest.raises(ValueError, match=r"spec\.ref holds something that names no object; write a name"):
+            list(names(reference, {"spec": {"ref": value}}))
+
+    def test_a_name_of_the_watch_is_looked_for_beside_each_object_or_where_the_watch_says(self) -> None:
+        obj = {"metadata": {"name": "one", "namespace": "shop"}}
+        assert list(names(Reference(SECRET, None, "all", "", ""), obj)) == [ObjectKey("shop", "all")]
+        assert list(names(Reference(SECRET, None, "all", "", "vault"), obj)) == [ObjectKey("vault", "all")]
+
+
+class TestStates:
+    def test_only_another_content_is_a_change(self) -> None:
+        old = seen(secret())
+        assert difference(old, seen(secret("2", labels={"a": "b"}, managedFields=[{}]))) == ""
+        assert difference(old, seen(secret("2", "new"))) == "changed"
+        assert difference(old, seen(secret("2", uid="v"))) == "was made anew"
+        assert (difference(None, old), difference(old, None), difference(None, None)) == ("appeared", "is gone", "")
+
+    def test_a_generation_tells_where_it_can_and_metadata_alone_never_do_elsewhere(self) -> None:
+        old, new = secret(generation=1), secret("2", generation=2)
+        alone = {"whole": False, "generation_tells": True}
+        assert difference(seen(old, **alone), seen(new, **alone)) == "changed"
+        assert difference(seen(old, **alone), seen(secret("2", generation=1), **alone)) == ""
+        assert not has_to_be_read(seen(old, generation_tells=True), seen(new, **alone))
+        assert has_to_be_read(seen(old), seen(new, whole=False))
+        assert not has_to_be_read(seen(old), seen(old, whole=False))
+
+    def test_what_was_never_read_counts_as_changed_with_its_version(self) -> None:
+        assert difference(seen(secret(), whole=False), seen(secret("2"))) == "changed, perhaps"
+
+    def test_nothing_of_a_value_is_kept_and_its_digest_is_this_process_s_own(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        state = seen(secret(value="hunter2-hunter2"))
+        assert "hunter2" not in repr(state)
+        monkeypatch.setattr(reference_states, "_KEY", b"another process")
+        assert seen(secret(value="hunter2-hunter2")).content != state.content
+        assert seen(secret(value="hunter2-hunter2")).lasting() == state.lasting() == "u:1"
+        assert seen(secret(generation=4), generation_tells=True).lasting() == "u:g4"
+
+
+class TestIndex:
+    def test_what_is_named_first_and_last_is_told_once(self) -> None:
+        index = ReferenceIndex()
+        assert index.update(ONE, frozenset({PASSWORD})) == ([PASSWORD], [])
+        assert index.update(TWO, frozenset({PASSWORD})) == ([], [])
+        assert index.targets(PASSWORD) == {ONE, TWO}
+        assert index.update(ONE, frozenset()) == ([], [])
+        assert index.forget(TWO) == [PASSWORD]
+        assert index.targets(PASSWORD) == frozenset()
+
+    def test_an_object_that_is_gone_leaves_nothing(self) -> None:
+        index = ReferenceIndex()
+        index.update(ONE, frozenset({PASSWORD}))
+        index.forget(ONE)
+        assert index.forget(ONE) == []
+        assert (index.asked(ONE), list(index.objects(KIND, ""))) == (frozenset(), [])
+
+    def test_objects_are_found_by_namespace_with_those_that_have_none(self) -> None:
+        index, wide = ReferenceIndex(), Target(KIND, ObjectKey("", "wide"))
+        for target in (ONE, wide, Target(KIND, ObjectKey("vault", "far"))):
+            index.update(target, frozenset())
+        assert set(index.objects(KIND, "shop")) == {ONE, wide}
+        assert len(list(index.objects(KIND, ""))) == 3
+        assert list(index.objects(SECRET, "")) == []
+
+
+class TestRuns:
+    def news(self, version: str, target: Target = ONE) -> ReferenceNews:
+        return ReferenceNews(target, PASSWORD, "changed", "u", version)
+
+    def test_news_comes_at_once_unless_its_object_runs(self) -> None:
+        runs = ReferenceRuns()
+        runs.began(TWO)
+        assert not runs.holds(self.news("2"))
+
+    def test_what_a_run_wrote_is_no_news_for_it_whichever_is_told_first(self) -> None:
+        runs = ReferenceRuns()
+        runs.began(ONE)
+        runs.wrote(ONE, "u", "2")
+        assert runs.holds(self.news("2"))
+        assert runs.holds(self.news("3"))
+        assert runs.holds(self.news("4"))
+        runs.wrote(ONE, "u", "3")
+        assert [news.version for news in runs.ended(ONE)] == ["4"]
+        runs.wrote(ONE, "u", "5")
+        assert runs.holds(self.news("5"))
+        assert not runs.holds(self.news("5", TWO))
+
+    def test_news_waits_for_the_last_of_an_object_s_runs(self) -> None:
+        runs = ReferenceRuns()
+        runs.began(ONE)
+        runs.began(ONE)
+        assert runs.holds(self.news("2"))
+        assert runs.ended(ONE) == []
+        assert [news.version for news in runs.ended(ONE)] == ["2"]

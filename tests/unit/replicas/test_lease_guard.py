@@ -1,0 +1,80 @@
+"""What a hold on an object does to what goes on under it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from runner.errors import LeaseLostError
+from runner.replicas.lease_guard import Hold
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_a_hold_that_is_no_longer_valid_by_the_clock_is_refused_before_anybody_has_noticed() -> None:
+    valid = True
+    hold = Hold(lambda: valid)
+    hold.check()
+    valid = False
+    with pytest.raises(LeaseLostError):
+        hold.check()
+
+
+def test_what_goes_on_is_canceled_when_the_hold_is_lost_and_may_end_first(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        hold = Hold(lambda: True)
+        loop.call_later(3, hold.lose)
+        ended = []
+
+        async def work() -> None:
+            async with hold.guard():
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    await asyncio.sleep(2)
+                    ended.append(loop.time())
+
+        with pytest.raises(LeaseLostError):
+            await work()
+        assert ended == [pytest.approx(5)]
+
+    virtually(scenario())
+
+
+def test_a_timeout_of_somebody_else_stays_what_it_is(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        hold = Hold(lambda: True)
+        with pytest.raises(TimeoutError):
+            async with hold.guard(), asyncio.timeout(1):
+                await asyncio.sleep(60)
+
+    virtually(scenario())
+
+
+def test_nothing_begins_under_a_hold_that_is_lost(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        hold = Hold(lambda: True)
+        hold.lose()
+        told = []
+        hold.when_lost(lambda: told.append(True))
+        assert told == [True]
+        with pytest.raises(LeaseLostError):
+            async with hold.guard():
+                pytest.fail("this must not run")
+
+    virtually(scenario())
+
+
+def test_a_hold_that_is_lost_after_the_work_is_done_disturbs_nobody(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        hold = Hold(lambda: True)
+        async with hold.guard():
+            await asyncio.sleep(1)
+        hold.lose()
+        await asyncio.sleep(1)
+
+    virtually(scenario())

@@ -1,0 +1,153 @@
+"""What tools that wait read of an object, by kstatus' own rules; see tests/kstatus.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.engine.job import Outcome, RunResult, TaskFailure
+from runner.status import report
+from runner.status.conditions import find
+from tests.kstatus import kstatus
+from tests.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
+
+
+def test_a_new_object_is_in_progress_until_its_run_has_succeeded() -> None:
+    world = World()
+    assert world.begin() == "InProgress"
+    assert world.health == {"Ready": ("Unknown", "RunStarted"), "Reconciling": ("True", "RunStarted")}
+    assert world.end(SUCCESS) == "Current"
+    assert world.health == {"Ready": ("True", "RunSucceeded")}
+    assert world.obj["status"]["observedGeneration"] == 1
+
+
+def test_a_changed_object_is_in_progress_from_its_change_on() -> None:
+    world = World()
+    world.end(SUCCESS)
+    world.change()
+    assert kstatus(world.obj) == "InProgress"
+    assert world.begin() == "InProgress"
+    assert world.health["Ready"] == ("Unknown", "RunStarted")
+    assert world.end(SUCCESS) == "Current"
+    assert world.obj["status"]["observedGeneration"] == 2
+
+
+def test_a_failure_that_is_tried_again_is_in_progress_and_one_that_is_not_has_failed() -> None:
+    world = World()
+    assert world.end(FAILURE) == "InProgress"
+    assert world.health == {"Ready": ("False", "RunFailed"), "Reconciling": ("True", "RunFailed")}
+    assert world.begin() == "InProgress"
+    assert world.health["Ready"] == ("False", "RunFailed"), "what is known of this generation still holds"
+    assert world.end(TIMEOUT, final=True) == "Failed"
+    assert world.health == {"Ready": ("False", "RunTimedOut"), "Stalled": ("True", "RunTimedOut")}
+    world.change()
+    assert world.begin() == "InProgress"
+    assert world.end(SUCCESS) == "Current"
+
+
+def test_ready_says_what_failed_and_where() -> None:
+    world = World()
+    world.end(FAILURE)
+    ready = find(world.obj["status"]["conditions"], "Ready")
+    assert ready is not None
+    assert ready["message"] == "no such image (task 'Deploy', t.yml:3)"
+
+
+def test_a_long_message_leaves_room_for_the_place_of_its_task() -> None:
+    long = RunResult(Outcome.FAILED, None, (TaskFailure("Deploy", "ü" * 9000, "t.yml:3"),), "", None, 1.0)
+    said = report.first_failure(long)
+    assert said.endswith("ü… (task 'Deploy', t.yml:3)")
+    assert len(said.encode()) < 700
+
+
+def test_an_object_that_cannot_be_run_has_failed() -> None:
+    world = World()
+    assert world.write(report.unusable("annotation x: write a duration")) == "Failed"
+
+
+def test_a_run_for_a_restart_takes_readiness_not_back() -> None:
+    world = World()
+    world.end(SUCCESS)
+    assert world.begin() == "InProgress"
+    assert world.health["Ready"] == ("True", "RunSucceeded")
+    assert world.end(CANCELED) == "InProgress"
+    assert world.health == {"Ready": ("True", "RunSucceeded"), "Reconciling": ("True", "RunCanceled")}
+
+
+def test_a_pause_is_current_only_where_the_generation_has_been_run() -> None:
+    world = World()
+    assert world.write(report.paused()) == "InProgress"
+    assert world.health == {"Ready": ("Unknown", "RunsPaused")}
+    world.end(SUCCESS)
+    assert world.write(report.paused()) == "Current"
+    world.change()
+    assert world.write(report.paused()) == "InProgress"
+
+
+def test_an_object_being_deleted_is_terminating() -> None:
+    world = World(deletionTimestamp="2027-01-15T08:00:00Z")
+    assert world.end(FAILURE) == "Terminating"
+
+
+def test_what_a_dependent_does_says_nothing_of_the_generation() -> None:
+    world = World()
+    world.end(SUCCESS)
+    world.change()
+    assert world.write(report.contended("DependentChangedAgain", "spec.replicas is changed")) == "InProgress"
+    assert world.obj["status"]["observedGeneration"] == 1
+
+
+def test_the_same_again_is_no_write() -> None:
+    world = World()
+    for _ in range(3):
+        world.end(SUCCESS)
+    assert world.writes == 1
+    for _ in range(3):
+        world.end(FAILURE)
+    assert world.writes == 2
+
+
+def test_a_roles_own_ready_wins() -> None:
+    world = World()
+    own = {"type": "Ready", "status": "False", "reason": "ClusterForming", "message": "1 of 3"}
+    world.obj["status"] = {"conditions": [own]}
+    world.begin()
+    world.end(SUCCESS)
+    assert find(world.obj["status"]["conditions"], "Ready") == own
+    assert report.lost(world.obj, report.observed(world.obj, report.ended(SUCCESS, report.Failed()))) == []
+
+
+def test_a_roles_own_ready_is_about_the_generation_that_was_run_to_its_end() -> None:
+    world = World()
+    world.obj["status"] = {"conditions": [{"type": "Ready", "status": "True", "reason": "AllServersUp"}]}
+    assert world.end(SUCCESS) == "Current"
+    world.change()
+    world.begin()
+    assert world.obj["status"]["observedGeneration"] == 1, "or else kubectl wait would take the old answer for the new"
+    assert world.end(SUCCESS) == "Current"
+    assert world.obj["status"]["observedGeneration"] == 2
+
+
+@pytest.mark.parametrize("mine", [{"type": "Ready", "status": "True"}, {"type": "Stalled", "status": "True"}], ids=str)
+def test_a_condition_without_a_reason_is_somebody_elses(mine: dict[str, str]) -> None:
+    world = World()
+    world.obj["status"] = {"conditions": [mine]}
+    world.end(SUCCESS)
+    assert mine in world.obj["status"]["conditions"]
+
+
+def test_turned_off_nothing_of_it_is_written_and_what_there_was_is_taken_off() -> None:
+    world = World()
+    world.write(report.ended(SUCCESS, report.Failed()), health=False)
+    assert world.health == {}
+    assert "observedGeneration" not in world.obj["status"]
+    world.end(FAILURE)
+    world.write(report.begun(world.obj), health=False)
+    assert world.health == {}
+    assert "observedGeneration" not in world.obj["status"]
+
+
+def test_a_kind_without_generations_is_read_by_its_conditions() -> None:
+    world = World()
+    del world.obj["metadata"]["generation"]
+    assert world.begin() == "InProgress"
+    assert world.end(SUCCESS) == "Current"

@@ -1,0 +1,118 @@
+"""The fingerprint of what runs execute: which changes of files, settings and environment count."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config.paths import search_path
+from runner.unchanged import content_digest
+from runner.unchanged.content_digest import Executed
+from runner.watches.watch import Playbook, Role, Watch
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in {
+        "roles/cache/tasks/main.yml": "- debug:",
+        "roles/other/tasks/main.yml": "- debug:",
+        "collections/ansible_collections/a/installed/MANIFEST.json": '{"version": "1.0.0"}',
+        "collections/ansible_collections/a/installed/README.md": "text",
+        "collections/ansible_collections/a/source/plugins/modules/x.py": "x = 1",
+        "ansible.cfg": "[defaults]",
+        "site.yml": "- hosts: all",
+        "runs/artifacts/1/stdout": "output",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def make(folder: Path, make_watch: Callable[..., Watch]) -> Callable[..., Executed]:
+    def build(*, environ: dict[str, str] | None = None, args: str = "", **watch: Any) -> Executed:
+        fields = {"content": Role("cache", folder / "roles/cache"), **watch}
+        places = search_path(cwd=folder, roles_path="", collections_path=str(folder / "collections"), environ={})
+        # Only the folders of this test: what is installed here is not the matter.
+        places = replace(places, collections=(folder / "collections/ansible_collections",))
+        return Executed(make_watch(**fields), places, args, environ or {}, folder)
+
+    return build
+
+
+async def test_the_same_files_are_the_same_whatever_their_times(make: Callable[..., Executed], folder: Path) -> None:
+    before = await make().digest()
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            os.utime(f"{parent}/{name}", (1, 1))
+    assert await make().digest() == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "roles/cache/tasks/main.yml",
+        "roles/cache/files/new.txt",
+        "roles/other/tasks/main.yml",
+        "collections/ansible_collections/a/installed/MANIFEST.json",
+        "collections/ansible_collections/a/source/plugins/modules/x.py",
+        "ansible.cfg",
+    ],
+)
+async def test_a_file_that_runs_may_use_counts(make: Callable[..., Executed], folder: Path, path: str) -> None:
+    before = await make().digest()
+    (folder / path).parent.mkdir(exist_ok=True)
+    (folder / path).write_text("something else")
+    assert await make().digest() != before
+
+
+async def test_what_lies_beside_a_playbook_counts_but_not_what_runs_leave(
+    make: Callable[..., Executed], folder: Path
+) -> None:
+    content = Playbook(folder / "site.yml")
+    before = await make(content=content).digest()
+    (folder / "runs/artifacts/1/stdout").write_text("more")
+    assert await make(content=content).digest() == before
+    (folder / "group_vars").mkdir()
+    (folder / "group_vars/all.yml").write_text("a: 1")
+    assert await make(content=content).digest() != before
+
+
+async def test_what_a_watch_gives_its_runs_counts_and_when_it_runs_does_not(make: Callable[..., Executed]) -> None:
+    before = await make(vars={"a": 1}, blacklist=frozenset()).digest()
+    assert await make(vars={"a": 2}).digest() != before
+    assert await make(vars={"a": 1}, mark_unsafe=False).digest() != before
+    assert await make(vars={"a": 1}, args="--diff").digest() != before
+    assert await make(vars={"a": 1}, line=7, reconcile_period=3.0).digest() == before
+
+
+async def test_the_environment_counts_but_for_what_differs_from_pod_to_pod(make: Callable[..., Executed]) -> None:
+    before = await make(environ={"RELATED_IMAGE_CACHE": "a:1"}).digest()
+    assert await make(environ={"RELATED_IMAGE_CACHE": "a:2"}).digest() != before
+    passing = {"HOSTNAME": "pod-7", "POD_NAME": "pod-7", "WEB_SERVICE_HOST": "10.0.0.1", "WEB_PORT_80_TCP_ADDR": "x"}
+    assert await make(environ={"RELATED_IMAGE_CACHE": "a:1", **passing}).digest() == before
+
+
+async def test_files_are_looked_at_again_after_a_while_and_read_only_if_they_changed(
+    make: Callable[..., Executed], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make()
+    before = await made.digest()
+    (folder / "roles/cache/tasks/main.yml").write_text("- fail:")
+    assert await made.digest() == before
+    monkeypatch.setattr(content_digest, "_FRESH", 0.0)
+    read: list[str] = []
+    original = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    assert await made.digest() != before
+    assert read == ["main.yml"]

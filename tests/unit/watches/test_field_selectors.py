@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from runner.watches import field_selectors
+
+
+def test_conditions_are_rendered_in_one_order_whatever_theirs_was() -> None:
+    one, other = "spec.mode != off, metadata.name==main", "metadata.name=main,spec.mode!=off,metadata.name=main"
+    rendered = {field_selectors.render(field_selectors.parse(text)) for text in (one, other)}
+    assert rendered == {"metadata.name=main,spec.mode!=off"}
+
+
+def test_escaped_separators_are_part_of_a_value() -> None:
+    (condition,) = field_selectors.parse(r"spec.text=a\,b\=c")
+    assert (condition.field, condition.value) == ("spec.text", r"a\,b\=c")
+
+
+def test_an_empty_text_and_an_empty_value_are_no_mistakes() -> None:
+    assert field_selectors.parse(" ") == ()
+    assert field_selectors.render(field_selectors.parse("spec.nodeName=")) == "spec.nodeName="
+
+
+@pytest.mark.parametrize("text", ["main", "=main", "a=b,", "a=b=c", "a in (b)", "a~b", "a b=c", "a=b c", ".a=b"])
+def test_what_is_no_condition_is_named_with_what_would_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no condition on a field; write path=value or path!=value"):
+        field_selectors.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("selector", "lasting", "can_be_left"),
+    [
+        ("", "", False),
+        ("metadata.name=main", "metadata.name=main", False),
+        ("metadata.name!=main,metadata.namespace=a", "metadata.name!=main,metadata.namespace=a", False),
+        ("metadata.name=main,status.phase=Ready", "metadata.name=main", True),
+        ("spec.mode!=off", "", True),
+    ],
+)
+def test_names_and_namespaces_last_and_other_fields_may_change(selector: str, lasting: str, can_be_left: bool) -> None:  # noqa: FBT001 - a row of the table
+    assert field_selectors.lasting(selector) == lasting
+    assert field_selectors.can_be_left(selector) is can_be_left

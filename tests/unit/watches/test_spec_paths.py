@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.watches.spec_paths import Each, SpecPath
+
+SPEC: dict[str, Any] = {
+    "secretName": "one",
+    "users": [{"name": "a", "secretRef": {"name": "two"}}, {"name": "b"}, "odd"],
+    "pools": {"web": {"env": {"A": 1}}, "db": {"env": None}},
+    "nested": [[{"name": "deep"}]],
+    "annotations": {"example.com/x.y": "three"},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("spec.secretName", ["one"]),
+        ("spec.users[*].name", ["a", "b"]),
+        ("spec.users.name", ["a", "b"]),
+        ("spec.users[*].secretRef.name", ["two"]),
+        ("spec.pools.*.env", [{"A": 1}, None]),
+        ("spec.nested[*][*].name", ["deep"]),
+        ("spec.nested.name", ["deep"]),
+        ('spec.annotations["example.com/x.y"]', ["three"]),
+        ("spec['secretName']", ["one"]),
+        ("spec.missing.name", []),
+        ("spec.secretName.name", []),
+        ("spec.secretName[*]", []),
+        ("spec", [SPEC]),
+    ],
+)
+def test_a_path_finds_what_stands_there(text: str, found: list[Any]) -> None:
+    assert list(SpecPath.parse(text).find(SPEC)) == found
+
+
+def test_a_path_ends_at_a_list_unless_it_says_that_its_items_are_meant() -> None:
+    spec = {"names": ["a", "b"]}
+    assert list(SpecPath.parse("spec.names").find(spec)) == [["a", "b"]]
+    assert list(SpecPath.parse("spec.names[*]").find(spec)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("spec", [None, "text", 3, [], {}])
+def test_whatever_a_spec_is_finding_nothing_is_no_error(spec: Any) -> None:
+    assert list(SpecPath.parse("spec.a[*].b").find(spec)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "spec.",
+        "spec..a",
+        "spec.a.",
+        "spec[0]",
+        "spec[a]",
+        "spec.a[",
+        "spec a",
+        "special",
+        "spec.a*",
+        ".spec.a",
+    ],
+)
+def test_what_is_no_path_is_refused_with_what_would_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no path to a field of the spec; write it like spec\.config\.env"):
+        SpecPath.parse(text)
+
+
+def test_a_path_remembers_how_it_was_written() -> None:
+    path = SpecPath.parse("spec.a[*].*")
+    assert (path.text, path.steps) == ("spec.a[*].*", ("a", Each.ITEM, Each.VALUE))

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.config import paths
+from runner.watches import validation
+
+Validate = Callable[[], list[str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write(tmp_path, "watches.yaml", "- {group: example.com, version: v1, kind: K, role: r}\n")
+    write(tmp_path, "roles/r/tasks/main.yml", "- name: say\n  ansible.builtin.debug:\n    msg: hello\n")
+    return tmp_path
+
+
+def write(project: Path, name: str, text: str) -> None:
+    path = project / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def validate(project: Path) -> Validate:
+    def run() -> list[str]:
+        environ = {"HOME": str(project / "home")}
+        places = paths.search_path(cwd=project, roles_path="", collections_path="", environ=environ)
+        report = validation.validate(Path("watches.yaml"), environ=environ, cwd=project, places=places)
+        told = [(each, "error") for each in report.problems.errors]
+        told += [(each, "warning") for each in report.problems.warnings]
+        return [each.told(level) for each, level in sorted(told)]
+
+    return run
+
+
+def test_a_project_that_is_right_has_no_problem(validate: Validate, project: Path) -> None:
+    write(project, "roles/r/defaults/main.yml", "---\nsize: 1\n")
+    write(project, "roles/r/vars/main.yaml", "")
+    write(project, "roles/r/handlers/main.yml", "- name: h\n  operator_sdk.util.k8s_status:\n")
+    write(project, "roles/r/meta/argument_specs.yml", "argument_specs:\n  main:\n    options: {size: {type: int}}\n")
+    write(project, "roles/r/meta/crd_validations.yml", "- rule: has(self.size)\n  message: say how many\n")
+    write(project, "roles/r/tasks/other.yml", "- block:\n    - debug: msg={{ ansible_operator_meta.name }}\n")
+    write(project, "roles/r/templates/a.j2", "{{ ansible_operator_meta.namespace }} {{ item.meta.name }}\n")
+    assert validate() == []
+
+
+def test_problems_of_the_watches_file_and_of_its_roles_are_told_together(validate: Validate, project: Path) -> None:
+    write(project, "watches.yaml", "- {version: v1, kind: K, role: r, manageStatus: 5}\n- {kind: L, role: nowhere}\n")
+    write(project, "roles/r/tasks/main.yml", "a: b\n")
+    problems = validate()
+    assert [line.split(": ")[0] for line in problems] == ["roles/r/tasks/main.yml:1"] + ["watches.yaml:1"] + [
+        "watches.yaml:2"
+    ] * 2
+
+
+def test_a_role_without_tasks_would_do_nothing(validate: Validate, project: Path) -> None:
+    (project / "roles/r/tasks/main.yml").unlink()
+    assert validate() == ["roles/r: error: the role has no tasks/main.yml, so nothing would run; write one"]
+    write(project, "roles/r/meta/main.yml", "dependencies: [other]\n")
+    assert validate() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("tasks/main.yml", "- a: [\n", "tasks/main.yml:1: error: not valid YAML"),
+        ("tasks/other.yml", "- a: b: c\n", "tasks/other.yml:1: error: not valid YAML"),
+        ("tasks/main.yml", "- debug:\n- text\n", "tasks/main.yml:2: error: is text; write a task"),
+        ("tasks/main.yml", "- block:\n    - 5\n", "tasks/main.yml:2: error: is a number; write a task"),
+        ("handlers/main.yml", "text\n", "handlers/main.yml:1: error: is text; write a list of tasks"),
+        ("defaults/main.yml", "- a\n", "defaults/main.yml:1: error: is a list; write a mapping"),
+        ("vars/main.yml", "a: 1\na: 2\n", "vars/main.yml:2: warning: 'a' is given twice (first in line 1)"),
+        (
+            "meta/argument_specs.yml",
+            "main: {}\n",
+            "meta/argument_specs.yml:1: error: is a mapping; write argument_specs",
+        ),
+        (
+            "meta/argument_specs.yml",
+            "argument_specs: {main: 1}\n",
+            "meta/argument_specs.yml:1: error: is a number; write",
+        ),
+    ],
+)
+def test_each_file_of_a_role_is_read(validate: Validate, project: Path, name: str, text: str, said: str) -> None:
+    write(project, f"roles/r/{name}", text)
+    (line,) = validate()
+    assert line.startswith(f"roles/r/{said}")
+
+
+def test_a_file_that_is_no_text_is_an_error(validate: Validate, project: Path) -> None:
+    (project / "roles/r/tasks/main.yml").write_bytes(b"\xff")
+    assert validate()[0].startswith("roles/r/tasks/main.yml: error: not text in UTF-8")
+
+
+def test_tags_of_ansible_and_encrypted_files_are_accepted(validate: Validate, project: Path) -> None:
+    write(project, "roles/r/vars/main.yml", "$ANSIBLE_VAULT;1.1;AES256\n6162: [\n")
+    write(
+        project, "roles/r/defaults/main.yml", "a: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\nb: !unsafe '{{ x }}'\n"
+    )
+    assert validate() == []
+
+
+SERVER_SIDE = """\
+- name: Apply
+  kubernetes.core.k8s:
+    definition: {}
+    server_side_apply: {field_manager: me}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_told"),
+    [
+        ("", True),
+        ("    apply: false\n", True),
+        ("    apply: true\n", False),
+        ('    apply: "{{ it }}"\n', False),
+        ("  module_defaults: {kubernetes.core.k8s: {apply: true}}\n", False),
+    ],
+)
+def test_a_server_side_apply_that_would_be_none_is_told(
+    validate: Validate, project: Path, rest: str, *, is_told: bool
+) -> None:
+    write(project, "roles/r/tasks/main.yml", SERVER_SIDE + rest)
+    told = (
+        "roles/r/tasks/main.yml:4: warning: server_side_apply: kubernetes.core.k8s ignores this without `apply: true`"
+    )
+    assert [line.startswith(told) for line in validate() if "server_side" in line] == [True] * is_told
+
+
+def test_a_collection_that_is_not_installed_is_a_warning_at_its_first_use(validate: Validate, project: Path) -> None:
+    write(project, "roles/r/tasks/main.yml", "- name: a\n  no_such.thing.mod:\n- block:\n  - no_such.thing.other:\n")
+    (line,) = validate()
+    assert line.startswith(
+        "roles/r/tasks/main.yml:2: warning: no_such.thing.mod: collection no_such.thing was not found; "
+    )
+    assert f"{project}/home/.ansible/collections/ansible_collections/no_such/thing" in line
+
+
+@pytest.mark.parametrize("name", ["tasks/main.yml", "tasks/x.yml", "defaults/main.yml", "templates/deep/a.yaml.j2"])
+def test_spellings_of_the_first_sdks_are_a_warning_with_todays(validate: Validate, project: Path, name: str) -> None:
+    text = "# meta.name is old\n" if name.endswith(".yml") else "\n"
+    lines = {"defaults/main.yml": "a: '{{ meta.namespace }}'\n"}
+    write(project, f"roles/r/{name}", text + lines.get(name, "- debug: {msg: '{{ meta.namespace }}'}\n"))
+    assert validate() == [
+        f"roles/r/{name}:2: warning: meta.namespace is what the first SDKs said; write ansible_operator_meta.namespace"
+    ]
+
+
+class TestPlaybook:
+    @pytest.fixture(autouse=True)
+    def watches_a_playbook(self, project: Path) -> None:
+        write(project, "watches.yaml", "- {version: v1, kind: K, playbook: playbooks/site.yml}\n")
+
+    def test_a_playbook_that_is_right_has_no_problem(self, validate: Validate, project: Path) -> None:
+        write(
+            project,
+            "playbooks/site.yml",
+            "- hosts: localhost\n  roles: [r, {role: beside}]\n  tasks:\n    - debug:\n- import_playbook: other.yml\n",
+        )
+        write(project, "playbooks/roles/beside/tasks/main.yml", "- debug:\n")
+        assert validate() == []
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("hosts: all\n", ":1: error: is a mapping; write a list of plays"),
+            ("- text\n", ":1: error: is text; write a play"),
+            ("- hosts: all\n  tasks: [5]\n", ":2: error: is a number; write a task"),
+            ("- hosts: all\n  roles: [nowhere]\n", ":2: warning: role 'nowhere' was not found; tried "),
+            ("- hosts: all\n  tasks:\n    - no_such.thing.mod:\n", ":3: warning: no_such.thing.mod: collection"),
+            ("- hosts: all\n  vars: {n: '{{ meta.name }}'}\n", ":2: warning: meta.name is what the first SDKs said"),
+            ("- [\n", ":1: error: not valid YAML"),
+        ],
+    )
+    def test_a_playbook_is_read_too(self, validate: Validate, project: Path, text: str, said: str) -> None:
+        write(project, "playbooks/site.yml", text)
+        (line,) = validate()
+        assert line.startswith(f"playbooks/site.yml{said}")
+
+    def test_the_roles_of_its_plays_are_checked(self, validate: Validate, project: Path) -> None:
+        write(project, "playbooks/site.yml", "- hosts: all\n  roles: [r, '{{ chosen }}', {vars: {a: b}}]\n")
+        write(project, "roles/r/tasks/main.yml", "text\n")
+        (line,) = validate()
+        assert line.startswith("roles/r/tasks/main.yml:1: error: is text")

@@ -1,0 +1,171 @@
+"""A share of the workers is not for background work, within a kind and over all kinds. Virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from runner.objects import ObjectKey
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import HANDICAP, Reason, WorkQueue
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+RUN = 10.0
+"""Seconds that a run takes."""
+
+
+class Kind:
+    """A kind's queue and its workers, each of which holds what it gets for RUN seconds."""
+
+    def __init__(self, workers: int, slots: Slots) -> None:
+        self.queue = WorkQueue(Share.of(workers), slots)
+        self.workers = workers
+        self.began: dict[str, float] = {}
+        self.most = 0
+
+    async def work(self) -> None:
+        while (request := await self.queue.get()) is not None:
+            self.began[request.key.name] = asyncio.get_running_loop().time()
+            self.most = max(self.most, self.queue.active)
+            await asyncio.sleep(RUN)
+            self.queue.succeeded(request.key)
+            self.queue.done(request.key)
+
+    def add(self, name: str, reason: Reason) -> None:
+        self.queue.add(ObjectKey("ns", name), reason)
+
+    def present(self, number: int = 500) -> None:
+        for each in range(number):
+            self.add(f"present-{each}", Reason.PRESENT)
+
+
+async def began_after(kinds: list[Kind], late: Kind, moment: float, reason: Reason = Reason.CHANGED) -> float:
+    """Add an object after a time, and return how long it waited; all workers are at work."""
+    async with asyncio.TaskGroup() as group:
+        for kind in kinds:
+            for _ in range(kind.workers):
+                group.create_task(kind.work())
+        await asyncio.sleep(moment)
+        added = asyncio.get_running_loop().time()
+        late.add("late", reason)
+        while "late" not in late.began:
+            await asyncio.sleep(RUN / 100)
+        for kind in kinds:
+            kind.queue.close()
+    return late.began["late"] - added
+
+
+@pytest.mark.parametrize("moment", [1.0, 100.0, 2000.0], ids=lambda at: f"after {at:.0f} s")
+@pytest.mark.parametrize("reason", [Reason.CHANGED, Reason.CREATED, Reason.DELETED])
+def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
+    virtually: Virtually, moment: float, reason: Reason
+) -> None:
+    async def scenario() -> None:
+        kind = Kind(2, Slots(Share.of(4)))
+        kind.present()
+        assert await began_after([kind], kind, moment, reason) == 0
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in Reason if reason.is_background], ids=lambda reason: reason.value
+)
+def test_no_reason_of_the_background_takes_what_is_kept(virtually: Virtually, reason: Reason) -> None:
+    async def scenario() -> None:
+        kind = Kind(4, Slots(Share.of(8)))
+        for number in range(100):
+            kind.add(str(number), reason)
+        await asyncio.sleep(2 * HANDICAP[Reason.RESYNC])
+        assert await began_after([kind], kind, 1.0) == 0
+        assert kind.most == 4
+
+    virtually(scenario())
+
+
+def test_background_work_of_other_kinds_does_not_keep_a_change_waiting(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        slots = Slots(Share.of(4))
+        kinds = [Kind(2, slots) for _ in range(6)]
+        for kind in kinds[:5]:
+            kind.present()
+        assert await began_after(kinds, kinds[5], 500.0) == 0
+
+    virtually(scenario())
+
+
+def test_with_one_worker_a_change_waits_for_the_run_that_goes_on_and_for_no_other(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        kind = Kind(1, Slots(Share.of(2)))
+        kind.present()
+        assert await began_after([kind], kind, 1001.0) == pytest.approx(9.0)
+
+    virtually(scenario())
+
+
+def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        kind = Kind(1, Slots(Share.of(1)))
+        kind.add("resync", Reason.RESYNC)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(kind.work())
+            for number in range(100):
+                kind.add(f"change-{number}", Reason.CHANGED)
+                await asyncio.sleep(RUN)
+            kind.queue.close()
+        assert HANDICAP[Reason.RESYNC] <= kind.began["resync"] <= HANDICAP[Reason.RESYNC] + 2 * RUN
+
+    virtually(scenario())
+
+
+def test_all_kinds_together_keep_to_their_limit_and_each_has_one_run_at_least(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        slots = Slots(Share.of(4))
+        busy, others = Kind(10, slots), [Kind(10, slots) for _ in range(3)]
+        for number in range(50):
+            busy.add(str(number), Reason.CREATED)
+        async with asyncio.TaskGroup() as group:
+            for kind in (busy, *others):
+                for _ in range(kind.workers):
+                    group.create_task(kind.work())
+            await asyncio.sleep(1)
+            assert busy.queue.active == 4
+            for kind in others:
+                kind.present()
+            await asyncio.sleep(1)
+            assert [kind.queue.active for kind in (busy, *others)] == [4, 1, 1, 1]
+            for kind in (busy, *others):
+                kind.queue.close()
+
+    virtually(scenario())
+
+
+def test_of_two_kinds_that_want_a_slot_the_more_urgent_request_has_it(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        slots = Slots(Share(most=3, background=3))
+        first, second = Kind(3, slots), Kind(3, slots)
+        async with asyncio.TaskGroup() as group:
+            for kind in (first, second):
+                for _ in range(kind.workers):
+                    group.create_task(kind.work())
+            first.add("a", Reason.CREATED)
+            await asyncio.sleep(1)
+            first.add("b", Reason.CREATED)
+            second.add("c", Reason.CREATED)
+            first.add("resync", Reason.RESYNC)
+            second.add("retry", Reason.RETRY)
+            await asyncio.sleep(2 * RUN)
+            first.queue.close()
+            second.queue.close()
+        assert (second.began["retry"], first.began["resync"]) == (RUN, RUN + 1)
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize(("workers", "background"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (64, 48)])
+def test_a_quarter_is_kept_and_at_least_one_of_two(workers: int, background: int) -> None:
+    assert Share.of(workers).background == background

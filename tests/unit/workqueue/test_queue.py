@@ -1,0 +1,368 @@
+"""Behaviours of the work queue, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from runner.objects import ObjectKey
+from runner.watches.policy import MAX_BACKOFF, Backoff
+from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.queue import HANDICAP, Reason, Request, WorkQueue
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+A, B, C = (ObjectKey("ns", name) for name in "abc")
+
+
+def a_queue(workers: int = 8) -> WorkQueue:
+    """The queue of a kind that is alone."""
+    return WorkQueue(Share.of(workers), Slots(Share.of(workers)))
+
+
+async def _take(queue: WorkQueue) -> Request:
+    request = await queue.get()
+    assert request is not None
+    return request
+
+
+async def _drain(queue: WorkQueue) -> list[ObjectKey]:
+    taken = []
+    while len(queue):
+        request = await _take(queue)
+        queue.done(request.key)
+        taken.append(request.key)
+    return taken
+
+
+def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.PRESENT)
+        queue.add(B, Reason.RESYNC)
+        queue.add(C, Reason.CHANGED)
+        assert await _drain(queue) == [C, A, B]
+
+    virtually(scenario())
+
+
+def test_what_waits_long_overtakes_what_came_later(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.RESYNC)
+        await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
+        queue.add(B, Reason.CHANGED)
+        queue.add(C, Reason.PRESENT)
+        assert await _drain(queue) == [A, B, C]
+
+    virtually(scenario())
+
+
+def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        for key in (A, B, C):
+            queue.add(key, Reason.PRESENT)
+        await asyncio.sleep(1)
+        queue.add(C, Reason.CHANGED, ("spec.size",))
+        request = await _take(queue)
+        assert (request.key, request.reason, request.details) == (C, Reason.CHANGED, ("spec.size",))
+        assert request.waited == pytest.approx(1)
+        queue.done(C)
+        assert await _drain(queue) == [A, B]
+        assert queue.adds == 3
+
+    virtually(scenario())
+
+
+def test_changes_during_a_background_run_cause_exactly_one_more_which_is_nobodys_background(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        queue = a_queue(workers=2)
+        for key in (A, B):
+            queue.add(key, Reason.PRESENT)
+        assert (await _take(queue)).key == A
+        for _ in range(3):
+            queue.add(A, Reason.CHANGED)
+        queue.done(A)
+        # B is older, and background work may take this worker; yet the change is served, and is served once.
+        request = await _take(queue)
+        assert (request.key, request.reason) == (A, Reason.CHANGED)
+        queue.done(A)
+        assert await _drain(queue) == [B]
+
+    virtually(scenario())
+
+
+def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        for reason in (Reason.RESYNC, Reason.CHANGED, Reason.DEPENDENT):
+            queue.add(A, reason)
+        assert (await _take(queue)).reason is Reason.CHANGED
+        queue.done(A)
+        assert len(queue) == 0
+
+    virtually(scenario())
+
+
+def test_what_exactly_happened_is_gathered_for_the_most_urgent_reason(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.RESYNC)
+        await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
+        for field in ("spec.a", "spec.b", "spec.a"):
+            queue.add(A, Reason.CHANGED, (field,))
+        queue.add(A, Reason.DEPENDENT, ("Deployment x was deleted",))
+        request = await _take(queue)
+        assert (request.reason, request.details) == (Reason.CHANGED, ("spec.a", "spec.b"))
+        queue.add(A, Reason.DEPENDENT, ("Deployment x was deleted",))
+        queue.done(A)
+        assert (await _take(queue)).details == ("Deployment x was deleted",)
+
+    virtually(scenario())
+
+
+def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_changed_meanwhile(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CREATED)
+        await _take(queue)
+        queue.add(A, Reason.CHANGED)
+        queue.add(A, Reason.DEPENDENT)
+        assert len(queue) == 0
+        queue.done(A)
+        assert (await _take(queue)).reason is Reason.CHANGED
+        queue.done(A)
+        assert len(queue) == 0
+
+    virtually(scenario())
+
+
+def test_what_happens_before_the_object_is_read_is_served_by_the_same_run(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.GONE)
+        request = await _take(queue)
+        queue.add(A, Reason.CREATED, ("spec",))
+        request = queue.begun(request)
+        assert (request.reason, request.details) == (Reason.CREATED, ("spec",))
+        assert queue.begun(request) == request
+        queue.add(A, Reason.CHANGED)
+        queue.done(A)
+        assert (await _take(queue)).reason is Reason.CHANGED
+        queue.done(A)
+        assert len(queue) == 0
+
+    virtually(scenario())
+
+
+def test_a_change_before_the_object_is_read_starts_the_count_of_failures_over(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CHANGED)
+        request = await _take(queue)
+        queue.retry(A, Backoff(1.0), ran=True)
+        queue.done(A)
+        request = await _take(queue)
+        assert (request.failures, request.failed_runs) == (1, 1)
+        queue.add(A, Reason.CHANGED)
+        request = queue.begun(request)
+        assert (request.reason, request.failures, request.failed_runs) == (Reason.CHANGED, 0, 0)
+
+    virtually(scenario())
+
+
+def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        loop = asyncio.get_running_loop()
+        queue.add(A, Reason.CREATED)
+        delays = []
+        for _ in range(13):
+            await _take(queue)
+            delays.append(queue.retry(A, Backoff(1.0), ran=True))
+            queue.done(A)
+            before = loop.time()
+            request = await _take(queue)
+            assert loop.time() - before == pytest.approx(delays[-1])
+            assert request.reason is Reason.RETRY
+            queue.done(A)
+            queue.add(A, Reason.RETRY)
+        assert delays[:4] == [1, 2, 4, 8]
+        assert delays[-1] == MAX_BACKOFF
+        queue.add(A, Reason.CHANGED)
+        request = await _take(queue)
+        assert request.failures == 0
+        assert queue.retry(A, Backoff(1.0), ran=True) == 1.0
+
+    virtually(scenario())
+
+
+def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CREATED)
+        for ran in (True, False, True):
+            await _take(queue)
+            queue.retry(A, Backoff(1.0), ran=ran)
+            queue.done(A)
+        request = await _take(queue)
+        assert (request.failures, request.failed_runs) == (3, 2)
+
+    virtually(scenario())
+
+
+def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CREATED)
+        await _take(queue)
+        queue.add(A, Reason.DEPENDENT)
+        assert queue.retry(A, Backoff(8.0), ran=True) == 8.0
+        queue.done(A)
+        queue.add(A, Reason.DEPENDENT)
+        assert len(queue) == 0
+        queue.add(A, Reason.CHANGED)
+        assert len(queue) == 1
+
+    virtually(scenario())
+
+
+def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CREATED)
+        await _take(queue)
+        queue.add(A, Reason.CHANGED)
+        assert queue.retry(A, Backoff(8.0), ran=True) == 0.0
+        queue.done(A)
+        assert (await _take(queue)).failures == 0
+
+    virtually(scenario())
+
+
+def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        loop = asyncio.get_running_loop()
+        queue.add_after(A, Reason.RESYNC, 100)
+        queue.add_after(A, Reason.REQUEUED, 10)
+        queue.add_after(A, Reason.RESYNC, 50)
+        assert (await _take(queue)).reason is Reason.REQUEUED
+        assert loop.time() == pytest.approx(10)
+
+    virtually(scenario())
+
+
+def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CHANGED, ("spec.size",))
+        await _take(queue)
+        queue.retry(A, Backoff(60.0), ran=True)
+        queue.done(A)
+        queue.add(B, Reason.RESYNC)
+        await _take(queue)
+        queue.add(C, Reason.DEPENDENT, ("Deployment c was deleted",))
+        queue.add(ObjectKey("ns", "d"), Reason.CREATED)
+        await asyncio.sleep(10)
+        assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.standing()] == [
+            ("b", "running", Reason.RESYNC, (), 10.0),
+            ("d", "waiting", Reason.CREATED, (), 10.0),
+            ("c", "waiting", Reason.DEPENDENT, ("Deployment c was deleted",), 10.0),
+            ("a", "delayed", Reason.RETRY, (), 50.0),
+        ]
+        assert (queue.holds(A), queue.holds(B)) == (False, True)
+
+    virtually(scenario())
+
+
+def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        queue.add(A, Reason.CREATED)
+        queue.add_after(B, Reason.RESYNC, 5)
+        queue.forget(A)
+        queue.forget(B)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.get(), 10_000)
+
+    virtually(scenario())
+
+
+def test_closing_ends_every_waiting_worker(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+        await asyncio.sleep(1)
+        queue.close()
+        assert await asyncio.gather(*workers) == [None, None, None]
+
+    virtually(scenario())
+
+
+def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        queue = a_queue()
+        first = asyncio.create_task(queue.get())
+        second = asyncio.create_task(queue.get())
+        await asyncio.sleep(1)
+        queue.add(A, Reason.CREATED)
+        first.cancel()
+        queue.add(A, Reason.RESYNC)
+        request = await second
+        assert request is not None
+        assert request.key == A
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtually: Virtually, seed: int) -> None:
+    async def scenario() -> None:
+        rng = random.Random(seed)
+        queue = a_queue()
+        keys = [ObjectKey("ns", str(number)) for number in range(200)]
+        wanted = dict.fromkeys(keys, 0)
+        seen = dict.fromkeys(keys, 0)
+        running: set[ObjectKey] = set()
+        longest = 0.0
+
+        async def worker() -> None:
+            nonlocal longest
+            while (request := await queue.get()) is not None:
+                assert request.key not in running
+                running.add(request.key)
+                longest = max(longest, request.waited)
+                served = wanted[request.key]
+                await asyncio.sleep(rng.uniform(0.01, 0.5))
+                running.remove(request.key)
+                if rng.random() < 0.2:
+                    queue.retry(request.key, Backoff(0.1), ran=True)
+                else:
+                    seen[request.key] = max(seen[request.key], served)
+                    queue.succeeded(request.key)
+                queue.done(request.key)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(worker())
+            for _ in range(3_000):
+                key = rng.choice(keys)
+                wanted[key] += 1
+                queue.add(key, rng.choice([Reason.CHANGED, Reason.CREATED, Reason.DELETED]))
+                await asyncio.sleep(rng.uniform(0, 0.05))
+            while seen != wanted:
+                await asyncio.sleep(1)
+            queue.close()
+        assert longest < 60
+
+    virtually(scenario())

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import difflib
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.errors import ConfigError
+from runner.yamlfile.edits import insert, put, replace
+
+ITEM = "- new: 1\n  more: [2]\n"
+RESOURCES = ("resources",)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        pytest.param(
+            "---\n# why\nresources:\n  - a.yaml # this\n  # that\nimages: []\n",
+            RESOURCES,
+            "---\n# why\nresources:\n  - a.yaml # this\n  - new: 1\n    more: [2]\n  # that\nimages: []\n",
+            id="comments stay where they are",
+        ),
+        pytest.param(
+            "resources:\n- a\n#+marker\nx: 1\n",
+            RESOURCES,
+            "resources:\n- a\n- new: 1\n  more: [2]\n#+marker\nx: 1\n",
+            id="a list that is not indented",
+        ),
+        pytest.param("---\n", (), "---\n- new: 1\n  more: [2]\n", id="a document of nothing"),
+        pytest.param("", (), "- new: 1\n  more: [2]\n", id="an empty file"),
+        pytest.param(
+            "# only a comment", RESOURCES, "# only a comment\nresources:\n  - new: 1\n    more: [2]\n", id="no such key"
+        ),
+        pytest.param("rules: []\nx: 1\n", ("rules",), "rules:\n  - new: 1\n    more: [2]\nx: 1\n", id="an empty list"),
+        pytest.param("rules:\n# c\nx: 1\n", ("rules",), "rules:\n  - new: 1\n    more: [2]\n# c\nx: 1\n", id="a null"),
+        pytest.param(
+            "spec:\n  versions:\n    - name: v1\n      text: |\n        a\n\n        b\n  scope: C\n",
+            ("spec", "versions"),
+            "spec:\n  versions:\n    - name: v1\n      text: |\n        a\n\n        b\n"
+            "    - new: 1\n      more: [2]\n  scope: C\n",
+            id="behind a text of several lines",
+        ),
+        pytest.param(
+            "- a: {b: [1,\n  2]}", (), "- a: {b: [1,\n  2]}\n- new: 1\n  more: [2]\n", id="no line break at the end"
+        ),
+    ],
+)
+def test_an_item_is_added_and_nothing_else_changes(text: str, path: tuple[str, ...], expected: str) -> None:
+    assert insert(text, path, ITEM, file="f.yaml") == expected
+
+
+def test_an_item_that_is_there_is_not_added_again() -> None:
+    text = "resources: [{new: 1, more: [2]}]\n"
+    assert insert(text, RESOURCES, ITEM, file="f.yaml") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "why"),
+    [
+        ("resources: [a]\n", RESOURCES, "f.yaml:1: a list in one line is not extended"),
+        ("resources: a\n", RESOURCES, "f.yaml:1: is no list"),
+        ("x: 1\n", (), "f.yaml:1: is no list"),
+        ("x: 1\n", ("spec", "versions"), "f.yaml: has no such list"),
+        ("a: &l\n  - 1\nresources: *l\n", RESOURCES, "f.yaml: cannot be changed without changing its meaning"),
+        ("a: 1\n---\nb: 1\n", RESOURCES, "f.yaml: holds several documents"),
+    ],
+)
+def test_what_cannot_be_added_to_is_told_with_what_to_write_by_hand(text: str, path: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        insert(text, path, ITEM, file="f.yaml")
+    assert str(caught.value).startswith(why)
+    assert str(caught.value).endswith(f"\n{ITEM}")
+
+
+def test_broken_yaml_is_told_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"f\.yaml:3: is no valid YAML .*; mend it first"):
+        insert("resources:\n  - [a\n", RESOURCES, ITEM, file="f.yaml")
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(_VALUES, max_size=3), _VALUES, st.integers(1, 4))
+def test_whatever_the_list_holds_only_lines_are_added(held: list[object], behind: object, indent: int) -> None:
+    document = {"resources": held, "z": behind}
+    text = yaml.safe_dump(document, indent=indent + 1, sort_keys=True, default_flow_style=False)
+    after = insert(text, RESOURCES, ITEM, file="f.yaml")
+    assert yaml.safe_load(after) == {**document, "resources": [*held, {"new": 1, "more": [2]}]}
+    lost = [line for line in difflib.ndiff(text.splitlines(), after.splitlines()) if line.startswith("- ")]
+    assert lost == ([] if held else ["- resources: []"])
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("a:\n  b: 1\n", "a:\n  b: 1\n  c:\n    d: 2\n"),
+        ("a:\n  b: 1  # why\n\n# end\n", "a:\n  b: 1  # why\n  c:\n    d: 2\n\n# end\n"),
+        ("x: 1", "x: 1\na:\n  c:\n    d: 2\n"),
+        ("a:\n  c:\n    d: 3\n", "a:\n  c:\n    d: 3\n"),
+    ],
+)
+def test_a_value_is_put_at_the_end_of_its_mapping_and_what_stands_there_stays(text: str, after: str) -> None:
+    assert put(text, ("a", "c", "d"), 2, file="f") == after
+
+
+@pytest.mark.parametrize("text", ["a: {b: 1}\n", "a: 1\n", "- a\n"])
+def test_a_value_that_has_no_place_is_to_be_put_by_hand(text: str) -> None:
+    with pytest.raises(ConfigError, match="f: cannot be extended; add this by hand"):
+        put(text, ("a", "c", "d"), 2, file="f")
+
+
+@pytest.mark.parametrize("depth", [0, 7, 14])
+def test_lines_that_are_written_anew_are_no_longer_where_they_stand_deeper(depth: int) -> None:
+    text = "".join(f"{'  ' * level}level{level}:\n" for level in range(depth + 1)) + "  " * (depth + 1) + "a: 1\n"
+    node = yaml.compose(text)
+    for _ in range(depth + 1):
+        assert isinstance(node, yaml.MappingNode)
+        node = node.value[0][1]
+    assert isinstance(node, yaml.MappingNode)
+    after = replace(text, node, {"a": "a text of many words, which " * 20})
+    assert max(map(len, after.splitlines())) <= 110

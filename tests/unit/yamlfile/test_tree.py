@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.watches.frozen import freeze, thaw
+from runner.yamlfile import tree
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_json_comes_through_yaml_unchanged(value: Any) -> None:
+    source = tree.expand("f", json.dumps(value), {})
+    problems = tree.Problems()
+    (root,) = tree.documents(source, problems)
+    assert problems.errors == []
+    assert tree.plain(root) == value
+
+
+@given(JSON)
+def test_what_is_frozen_thaws_to_what_it_was(value: Any) -> None:
+    assert thaw(freeze(value)) == value
+
+
+@given(st.text(), st.dictionaries(st.sampled_from(["A", "B"]), st.text()))
+def test_expansion_keeps_a_line_of_the_file_for_each_line_of_the_result(text: str, environ: dict[str, str]) -> None:
+    source = tree.expand("f", f"{text}$A\n${{B}}", environ)
+    assert len(source.origins) >= len(source.text.splitlines())
+    assert list(source.origins) == sorted(source.origins)
