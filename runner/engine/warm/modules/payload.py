@@ -106,8 +106,10 @@ class _Zip:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
-    def writestr(self, info: Any, data: bytes) -> None:
-        self.files[plain(info.filename)] = memoryview(data).tobytes()
+    def writestr(self, info: Any, data: str | bytes) -> None:
+        """Take a file. Before ansible-core 2.21 the content of a synthetic package is an empty `str`."""
+        content = encoded(data) if isinstance(data, str) else memoryview(data).tobytes()
+        self.files[plain(info.filename)] = content
 
     def namelist(self) -> list[str]:
         return list(self.files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from runner.engine.warm.modules import payload
 from runner.engine.warm.modules.payload import Entry, NotPlain, Payload
 from runner.engine.warm.stamps import Stamp, stamp
-from tests.forks import in_a_fork, load_plugins
+from tests.forks import in_a_fork, load_plugins, seen
 
 
 @pytest.fixture
@@ -96,3 +97,30 @@ def test_strings_of_ansibles_own_kinds_become_plain_ones_byte_by_byte() -> None:
     found = payload.plain(Own("ä\udcff"))
 
     assert (type(found), found) == (str, "ä\udcff")
+
+
+def test_a_module_of_a_collection_is_resolved_with_every_synthetic_package(tmp_path: Path) -> None:
+    folder = tmp_path / "ansible_collections" / "own" / "kit" / "plugins"
+    (folder / "modules").mkdir(parents=True)
+    (folder / "module_utils").mkdir()
+    (folder / "module_utils" / "helper.py").write_text("ANSWER = 42\n", encoding="utf-8")
+    path = folder / "modules" / "tell.py"
+    path.write_text("from ansible_collections.own.kit.plugins.module_utils.helper import ANSWER\n", encoding="utf-8")
+
+    def act() -> object:
+        load_plugins(str(tmp_path))
+        found = payload.resolve("own.kit.tell", str(path), path.read_bytes())
+        return {name: entry.read().decode() for name, entry in found.entries.items() if "own" in name}
+
+    entries = seen(act)
+    assert entries["ansible_collections.own.kit.plugins.module_utils.helper"] == "ANSWER = 42\n"
+    assert entries["ansible_collections.own.kit.plugins.modules"] == ""
+
+
+@pytest.mark.parametrize("content", ["", b"", bytearray(b"")])
+def test_a_payload_takes_every_kind_of_content_that_ansible_writes(content: str | bytes) -> None:
+    archive = payload._Zip()
+
+    archive.writestr(zipfile.ZipInfo("ansible_collections/own/__init__.py"), content)
+
+    assert archive.files == {"ansible_collections/own/__init__.py": b""}
