@@ -8,6 +8,7 @@ by letter one that the plugin was seen to make, and only if that succeeds; else 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -23,7 +24,13 @@ from typing import Any
 _PLAIN = re.compile(r"/[A-Za-z0-9_./@%+=:,-]*")
 """Paths that a shell leaves alone, also without quotes."""
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
-_RESET_BY_DASH = frozenset({b"IFS", b"OPTIND", b"PS1", b"PS2", b"PS4", b"PPID", b"LINENO"})
+_OF_SHELLS = frozenset(
+    {b"DIRSTACK", b"FUNCNAME", b"GROUPS", b"HISTCMD", b"IFS", b"LINENO", b"MAILCHECK", b"OPTIND"}
+    | {b"PS0", b"PS1", b"PS2", b"PS3", b"PS4"}
+)
+"""Variables that a shell may reset or drop when it starts. `PPID` and those below are handled apart."""
+_CHANGES_BASH = (b"BASH_ENV", b"BASHOPTS", b"SHELLOPTS")
+"""Variables that make bash execute other code, or the same code in another way."""
 _BITS = {"r": 4, "w": 2, "x": 1}
 _SHELLS = ("dash", "bash")
 
@@ -60,8 +67,8 @@ class Shells:
 
 def environment(shells: Shells, program: str, folder: str, given: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the environment that a program gets through both shells, started in a folder."""
-    through = _after(_kind(shells.outer), given, shells.inner, stays=False)
-    after = _after(_kind(shells.inner), through, program, stays=bool(shells.tail))
+    through = _after(shells.outer, given, shells.inner, stays=False)
+    after = _after(shells.inner, through, program, stays=bool(shells.tail))
     after[b"PWD"] = _folder(given.get(b"PWD", b""), os.fsencode(folder))
     return after
 
@@ -73,23 +80,51 @@ def _kind(shell: str) -> str:
     return kind
 
 
-def _after(kind: str, given: Mapping[bytes, bytes], program: str, *, stays: bool) -> dict[bytes, bytes]:
+def _after(shell: str, given: Mapping[bytes, bytes], program: str, *, stays: bool) -> dict[bytes, bytes]:
+    """Return the environment that a program gets from one shell; `stays`: the shell waits for the program."""
+    kind = _kind(shell)
     if kind == "dash":
-        if _RESET_BY_DASH & given.keys():
-            raise Unlike("the environment has variables that dash resets")
         after = {name: value for name, value in given.items() if _NAME.fullmatch(name)}
+        if b"PPID" in after:
+            after[b"PPID"] = b"%d" % os.getpid()
     else:
-        after = dict(given)
-        if b"BASH_ENV" in given or any(name.startswith(b"BASH_FUNC_") for name in given):
-            raise Unlike("the environment has code for bash")
+        if any(name in given for name in _CHANGES_BASH):
+            raise Unlike("the environment has variables that change how bash executes commands")
+        after = {name: value for name, value in given.items() if name != b"PPID"}
         if not os.path.isdir(after.get(b"OLDPWD", b"/")):  # noqa: PTH112 - bytes
             del after[b"OLDPWD"]
         level = given.get(b"SHLVL", b"0")
-        if not level.isdigit():
-            raise Unlike("SHLVL is no number")
-        after[b"SHLVL"] = b"%d" % (int(level) + stays)
+        after[b"SHLVL"] = b"%d" % ((int(level) if level.isdigit() else 0) + stays)
         after[b"_"] = os.fsencode(program)
+    own = tuple(sorted((name, value) for name, value in after.items() if _is_of_shells(name)))
+    if own:
+        for name, _ in own:
+            del after[name]
+        after.update(_passed_on(shell, own))
     return after
+
+
+def _is_of_shells(name: bytes) -> bool:
+    return name in _OF_SHELLS or name.startswith((b"BASH", b"COMP_"))
+
+
+@functools.cache
+def _passed_on(shell: str, given: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
+    """Start the shell once to see what it makes of these variables, which it may reset, drop or write in its own way.
+
+    An interactive shell may export some of them: `activate` of a virtual environment exports `PS1`.
+    """
+    names = {name for name, _ in given}
+    show = "import sys; sys.stdout.buffer.write(open('/proc/self/environ', 'rb').read())"
+    line = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(show)}"
+    try:
+        seen = subprocess.run(
+            [shell, "-c", line], env=dict(given), stdin=subprocess.DEVNULL, capture_output=True, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unlike(f"{shell} cannot be started") from error
+    found = (entry.partition(b"=") for entry in seen.stdout.split(b"\0"))
+    return {name: value for name, _, value in found if name in names}
 
 
 def _folder(claimed: bytes, folder: bytes) -> bytes:

@@ -55,9 +55,64 @@ def test_the_name_of_the_folder_that_leads_there_is_kept(tmp_path: Path) -> None
     assert found[b"PWD"] == os.fsencode(link)
 
 
-def test_what_a_shell_would_make_of_its_own_variables_is_not_guessed(tmp_path: Path) -> None:
+VENV = {
+    "VIRTUAL_ENV": "/venv",
+    "VIRTUAL_ENV_PROMPT": "(venv) ",
+    "PS1": r"(venv) \u@\h:\w\$ ",
+    "_OLD_VIRTUAL_PATH": "/usr/bin:/bin",
+}
+TMUX = {"TMUX": "/tmp/tmux-0/default,7,0", "TMUX_PANE": "%0", "TERM": "screen", "SHLVL": "3", "_": "/usr/bin/tmux"}
+LOGIN = {
+    "BASH_FUNC_which%%": "() {  ( alias; eval ${which_declare} ) | /usr/bin/which $@\n}",
+    "HISTSIZE": "1000",
+    "HISTCONTROL": "ignoredups",
+    "IFS": ":",
+    "LESSOPEN": "||/usr/bin/lesspipe %s",
+    "LOGNAME": "root",
+    "MAIL": "/var/spool/mail/root",
+    "OPTIND": "3",
+    "PS2": "more> ",
+    "PS4": "+ $LINENO ",
+    "SHELL": "/bin/bash",
+    "SHLVL": "not a number",
+}
+
+
+@pytest.fixture(params=["dash", "bash", "bash as sh"])
+def a_shell(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param != "bash as sh":
+        return f"/bin/{request.param}"
+    (tmp_path / "bin").mkdir()
+    link = tmp_path / "bin" / "sh"
+    link.symlink_to("/bin/bash")
+    return str(link)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("exported", [VENV, TMUX, LOGIN, VENV | TMUX | LOGIN], ids=["venv", "tmux", "login", "all"])
+def test_variables_of_interactive_shells_reach_a_program_as_through_real_shells(
+    exported: Mapping[str, str], tail: str, a_shell: str, tmp_path: Path
+) -> None:
+    shells = Shells(a_shell, a_shell, tail)
+    given = {os.fsencode(name): os.fsencode(value) for name, value in exported.items()}
+    given |= {b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8"}
+
+    found = shell.environment(shells, PROGRAM, str(tmp_path), given)
+
+    expected = through_real_shells(shells, tmp_path, given)
+    assert {os.fsdecode(name): os.fsdecode(value) for name, value in found.items()} == expected
+
+
+def test_a_parent_that_is_exported_becomes_the_process_that_runs_the_task(tmp_path: Path) -> None:
+    found = shell.environment(Shells("/bin/dash", "/bin/dash", ""), PROGRAM, str(tmp_path), {b"PPID": b"1"})
+
+    assert found[b"PPID"] == b"%d" % os.getpid()
+
+
+@pytest.mark.parametrize("name", [b"BASH_ENV", b"SHELLOPTS", b"BASHOPTS"])
+def test_variables_that_change_how_bash_executes_commands_need_the_real_shell(name: bytes, tmp_path: Path) -> None:
     with pytest.raises(shell.Unlike):
-        shell.environment(Shells("dash", "dash", ""), PROGRAM, str(tmp_path), {b"IFS": b":"})
+        shell.environment(Shells("/bin/bash", "/bin/bash", ""), PROGRAM, str(tmp_path), {name: b""})
 
 
 @pytest.mark.parametrize("tail", TAILS)
