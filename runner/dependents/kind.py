@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from runner import log
 from runner.dependents.ledger import Finding, Ledger, News
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.kube.backoff import Backoff
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import State
@@ -22,6 +21,7 @@ from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import ObjectKey, key_of
 from runner.readcache.entries import Shelf, Version
+from runner.watches.policy import JitteredBackoff
 
 _log = log.get(__name__)
 
@@ -138,7 +138,7 @@ class DependentKind:
 
     async def _read(self) -> None:
         """Read what is to be compared, one by one."""
-        backoff = Backoff(0.2, 30.0)
+        backoff = JitteredBackoff(0.2, 30.0)
         while True:
             await self._reading.wait()
             self._reading.clear()

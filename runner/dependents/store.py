@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeAlias
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
-from runner.kube.backoff import Backoff
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK
+from runner.watches.policy import JitteredBackoff
 
 Kinds: TypeAlias = Mapping[GVK, frozenset[GVK]]
 """For each watched kind the kinds that its runs have made."""
@@ -123,7 +123,7 @@ class ConfigMapStore:
         self, method: str, body: object = None, params: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
         """Ask until the API server has answered; None when it refuses. NotFoundError is the caller's."""
-        backoff = Backoff(1.0, 60.0)
+        backoff = JitteredBackoff(1.0, 60.0)
         while True:
             try:
                 return await self._client.request(

@@ -27,7 +27,6 @@ from runner.dependents.ledger import Ledger, News, Write
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import Kinds, Store
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.kube.backoff import Backoff
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.object_state import State, Target
@@ -38,6 +37,7 @@ from runner.ownership import Claim, Owner, claims_of
 from runner.readcache.bodies import MOST_BYTES, Bodies
 from runner.readcache.refetch import Rereads
 from runner.unchanged.last_run import Seen, digest
+from runner.watches.policy import JitteredBackoff
 from runner.watches.watch import Watch
 
 _PATIENCE = 60.0
@@ -331,7 +331,7 @@ class Dependents:
         self._resumed.set()
 
     async def _resume_kind(self, gvk: GVK, dependent: GVK) -> None:
-        backoff = Backoff(1.0, 30.0)
+        backoff = JitteredBackoff(1.0, 30.0)
         while True:
             try:
                 await self._resume_if_served(gvk, dependent)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Sequence
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, GoneError, KindNotFoundError
-from runner.kube.backoff import Backoff
 from runner.kube.cache import Cache, Change
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
@@ -21,6 +20,7 @@ from runner.kube.watch import Watcher
 from runner.kube.watch_events import Restarted, Synced
 from runner.kube.watch_policy import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, finalizers_of, key_of
+from runner.watches.policy import JitteredBackoff
 
 _PAGE = 500
 
@@ -86,7 +86,7 @@ class Departed:
 
     async def _holding(self, namespace: str) -> list[ObjectKey]:
         """List the objects that our finalizer stands on; tries until the API server has told."""
-        backoff = Backoff(1.0, 30.0)
+        backoff = JitteredBackoff(1.0, 30.0)
         while True:
             try:
                 return await self._list(namespace)

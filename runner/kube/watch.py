@@ -36,13 +36,13 @@ from runner.errors import (
     KindNotFoundError,
     NotFoundError,
 )
-from runner.kube.backoff import Backoff
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.kube.watch_policy import WatchPolicy
 from runner.kube.watch_stream import Pacer, WatchStream
 from runner.objects import GVK, annotations_of, metadata
+from runner.watches.policy import JitteredBackoff
 
 __all__ = ["State", "WatchPolicy", "Watcher", "watchers"]
 
@@ -105,8 +105,8 @@ class Watcher:
         self._streams_lists = True
         self._broken_lists = 0
         self._gets_bookmarks = False
-        self._backoff = Backoff(policy.first_backoff, policy.longest_backoff)
-        self._kind_poll = Backoff(policy.first_kind_poll, policy.longest_kind_poll)
+        self._backoff = JitteredBackoff(policy.first_backoff, policy.longest_backoff)
+        self._kind_poll = JitteredBackoff(policy.first_kind_poll, policy.longest_kind_poll)
         self._absences = 0
         self._not_found = 0
         self._logged: tuple[str, float] = ("", 0.0)

@@ -18,7 +18,6 @@ from functools import partial
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.kube.backoff import Backoff
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher
@@ -26,6 +25,7 @@ from runner.kube.watch_policy import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 from runner.references.state import Asked, Seen, difference, has_to_be_read
 from runner.references.watch import ReferenceWatch
+from runner.watches.policy import JitteredBackoff
 
 FEW = 8
 """Names of a scope that have a watch each."""
@@ -160,7 +160,7 @@ class ReferenceKind:
 
     async def _find(self) -> ApiResource:
         """Wait until the kind is served."""
-        backoff, told = Backoff(0.5, 5.0), ""
+        backoff, told = JitteredBackoff(0.5, 5.0), ""
         while True:
             try:
                 return await self._discovery.find(self._gvk)
@@ -255,7 +255,7 @@ class ReferenceKind:
 
     async def _read(self) -> None:
         """Read what metadata do not tell."""
-        backoff = Backoff(0.2, 30.0)
+        backoff = JitteredBackoff(0.2, 30.0)
         while True:
             await self._reading.wait()
             self._reading.clear()

@@ -7,7 +7,6 @@ up because the object is gone or the kind cannot hold it; the latter is said onc
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 
 from runner import log
@@ -19,9 +18,8 @@ from runner.replicas.lease_guard import Hold
 from runner.status import kstatus
 from runner.status import report as status
 from runner.status.report import Report
+from runner.watches.policy import JitteredBackoff
 
-_CONFLICT_DELAY = 0.005
-_OUTAGE_DELAY = 0.2
 _MAX_DELAY = 5.0
 _REFUSALS = 5
 """Refusals before a right counts as missing: an API server that has just started knows none for a moment."""
@@ -44,25 +42,25 @@ class StatusWriter:
 
         Waits while the API server is away or does not know us: a run's result is not lost with a connection.
         """
-        delay = _CONFLICT_DELAY
+        conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
         refusals = 0
         seen: Object | None = obj
         while seen is not None and not self._gives_up(resource):
             hold.check()
+            backoff = conflict
             try:
                 seen = await self._attempt(resource, seen, report)
             except PASSING as error:
-                delay = max(delay, _OUTAGE_DELAY)
+                backoff = outage
                 self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
             except ForbiddenError as error:
-                delay = max(delay, _OUTAGE_DELAY)
+                backoff = outage
                 refusals += 1
                 if self._forbidden or refusals == _REFUSALS:
                     self._note_refusal(error)
                     return
             if seen is not None:
-                await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
-                delay = min(delay * 2, _MAX_DELAY)
+                await asyncio.sleep(backoff.next())
 
     async def _attempt(self, resource: ApiResource, seen: Object, report: Report) -> Object | None:
         """Write once; return the object to try again with, or None when there is nothing left to do."""

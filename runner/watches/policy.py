@@ -1,10 +1,11 @@
-"""What a watch lets its runs cost: how long one may take, what may cut it short, how a failed one is repeated. Values.
+"""Limits of a watch's runs (timeout, cancellation, retries, finalizer), and exponential backoff.
 
 Imports nothing of this package.
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 MAX_BACKOFF = 1800.0
@@ -23,6 +24,25 @@ class Backoff:
         """Return the seconds to wait when `failures` attempts in a row had failed before this one."""
         # A bound on the exponent keeps the power from overflowing; any sensible cap is reached long before.
         return min(self.delay * self.factor ** min(failures, 64), self.cap)
+
+
+class JitteredBackoff:
+    """Delays of a loop that retries: each is shortened by up to half, so that clients do not retry at the same time."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        """`first` and `longest` are in seconds."""
+        self._backoff = Backoff(first, cap=longest)
+        self._failures = 0
+
+    def next(self) -> float:
+        """Count a failure and return the seconds to wait."""
+        delay = self._backoff.after(self._failures)
+        self._failures += 1
+        return delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+    def reset(self) -> None:
+        """Restart with the shortest delay."""
+        self._failures = 0
 
 
 @dataclass(frozen=True, slots=True)
