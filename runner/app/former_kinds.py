@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner import log
-from runner.config import paths
+from runner.config import atomic_file, paths
 from runner.engine import retention
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Watch
@@ -61,7 +61,4 @@ def _read(record: Path) -> set[str]:
 
 def _write(record: Path, file: str, kinds: Iterable[str]) -> None:
     record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = record.with_suffix(".new")
-    fresh.write_text(json.dumps({"watches file": file, "kinds": sorted(kinds)}, indent=1), encoding="utf-8")
-    fresh.chmod(0o600)
-    fresh.replace(record)
+    atomic_file.write(record, json.dumps({"watches file": file, "kinds": sorted(kinds)}, indent=1))

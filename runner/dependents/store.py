@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from runner import log
+from runner.config import atomic_file
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK
@@ -73,10 +74,7 @@ class FileStore:
 
     def _write(self, kinds: dict[str, str]) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps({**self._read(), **kinds}, indent=1, sort_keys=True), encoding="utf-8")
-        fresh.chmod(0o600)
-        fresh.replace(self._path)
+        atomic_file.write(self._path, json.dumps({**self._read(), **kinds}, indent=1, sort_keys=True))
 
 
 class ConfigMapStore:

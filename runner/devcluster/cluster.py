@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, TextIO
 
+from runner.config import atomic_file
 from runner.devcluster import binaries, kubeconfig, kwok
 from runner.devcluster.api import Api
 from runner.devcluster.binaries import Kit
@@ -269,7 +270,7 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
         command = [str(kubectl), "config", "view", "--raw", "--flatten"]
         merged = subprocess.run(command, env={**os.environ, "KUBECONFIG": given}, capture_output=True, check=True)
         path = folder / "kubeconfig"
-        kubeconfig.write(path, merged.stdout)
+        atomic_file.write(path, merged.stdout)
     return DevCluster(
         kubeconfig=path,
         url=kubeconfig.current_server(path),

@@ -7,8 +7,6 @@ or not at all.
 from __future__ import annotations
 
 import base64
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,19 +43,6 @@ def text(cluster: str, url: str, authority: bytes, client: KeyPair) -> str:
         "current-context": cluster,
     }
     return yaml.safe_dump(document, sort_keys=False)
-
-
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file of secrets: mode 0600, in one step."""
-    data = content.encode() if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def current_server(path: Path) -> str:

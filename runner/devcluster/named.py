@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from runner.config import atomic_file
 from runner.devcluster import folders, kubeconfig
 from runner.devcluster.cluster import Supervised, launch
 from runner.devcluster.layout import Layout
@@ -146,8 +147,8 @@ def export(found: Named, target: Path) -> None:
             f"{target} exists and was not written by this command: name another file, or use {found.layout.kubeconfig}",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    kubeconfig.write(target, found.layout.kubeconfig.read_bytes())
-    kubeconfig.write(found.layout.exported, str(target))
+    atomic_file.write(target, found.layout.kubeconfig.read_bytes())
+    atomic_file.write(found.layout.exported, str(target))
 
 
 def _exported(layout: Layout) -> Path | None:

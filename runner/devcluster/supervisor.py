@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
+from runner.config import atomic_file
 from runner.devcluster import kubeconfig, kwok, locks, pki, ports, shell
 from runner.devcluster.api import Api
 from runner.devcluster.components import SERVER_NAMES, Ports, arguments
@@ -118,8 +119,8 @@ class Supervisor:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 2),
         }
-        kubeconfig.write(self.layout.env, shell.leading_to(self.layout.kubeconfig, Path(kubectl)))
-        kubeconfig.write(self.layout.facts, json.dumps(facts))
+        atomic_file.write(self.layout.env, shell.leading_to(self.layout.kubeconfig, Path(kubectl)))
+        atomic_file.write(self.layout.facts, json.dumps(facts))
         return facts
 
     def serve(self) -> None:
@@ -241,11 +242,11 @@ def write_files(layout: Layout, name: str, url: str) -> None:
         "admin": admin,
     }
     for file, pair in pairs.items():
-        kubeconfig.write(layout.run / f"{file}.crt", pair.certificate)
-        kubeconfig.write(layout.run / f"{file}.key", pair.key)
+        atomic_file.write(layout.run / f"{file}.crt", pair.certificate)
+        atomic_file.write(layout.run / f"{file}.key", pair.key)
     private, public = pki.signing_key()
-    kubeconfig.write(layout.run / "sa.key", private)
-    kubeconfig.write(layout.run / "sa.pub", public)
+    atomic_file.write(layout.run / "sa.key", private)
+    atomic_file.write(layout.run / "sa.pub", public)
     clients = {
         "kubeconfig": admin,
         "controllers.kubeconfig": authority.issue("system:kube-controller-manager", organization="system:masters"),
@@ -254,10 +255,10 @@ def write_files(layout: Layout, name: str, url: str) -> None:
     }
     for file, pair in clients.items():
         content = kubeconfig.text(name, url, authority.pair.certificate, pair)
-        kubeconfig.write(layout.run / file, content)
+        atomic_file.write(layout.run / file, content)
     layout.exec_folder.mkdir()
-    kubeconfig.write(layout.pod_log, kwok.log_line(kwok.NO_LOG, datetime.now(UTC)))
-    kubeconfig.write(layout.run / "kwok.yaml", kwok.configuration(layout))
+    atomic_file.write(layout.pod_log, kwok.log_line(kwok.NO_LOG, datetime.now(UTC)))
+    atomic_file.write(layout.run / "kwok.yaml", kwok.configuration(layout))
 
 
 def clear(layout: Layout) -> None:

@@ -8,12 +8,12 @@ for is removed. Blocking I/O: call it in a thread. Must not import: anything tha
 from __future__ import annotations
 
 import os
-import secrets as random_names
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from runner.config import atomic_file
 from runner.engine import redaction
 from runner.engine.run_secrets import RunSecrets
 
@@ -72,27 +72,15 @@ def _mask_json(path: Path, data: bytes, secrets: RunSecrets) -> None:
     is_event = path.parent.name == "job_events"
     masked = redaction.event_file(data, secrets) if is_event else redaction.json_file(data, secrets)
     if masked is not data:
-        _replace(path, [masked])
+        atomic_file.write(path, [masked])
 
 
 def _mask_text(path: Path, file: BinaryIO, secrets: RunSecrets) -> None:
     if any(secrets.masker.finds(piece) for piece in _pieces(file)):
         file.seek(0)
-        _replace(path, (secrets.masker.data(piece) for piece in _pieces(file)))
+        atomic_file.write(path, (secrets.masker.data(piece) for piece in _pieces(file)))
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
     while piece := file.read(_PIECE):
         yield piece + file.readline()
-
-
-def _replace(path: Path, pieces: Iterator[bytes] | list[bytes]) -> None:
-    fresh = path.with_name(f".{path.name}-{random_names.token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines(pieces)
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise

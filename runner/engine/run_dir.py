@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import shlex
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import runner
-from runner.config import shortages
+from runner.config import atomic_file, shortages
 from runner.engine import artifacts, extravars, masked_files, processes, retention
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
@@ -187,7 +186,7 @@ def _make_artifacts(folder: Path, ident: str) -> None:
     """Make what Ansible and ansible-runner would make for everybody to read."""
     for path in (folder / ident, folder / ident / "fact_cache"):
         _private_folder(path)
-    _write(folder / ident / "stderr", "")
+    atomic_file.write(folder / ident / "stderr", "")
     artifacts.point_latest(folder, ident)
 
 
@@ -199,22 +198,8 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file 0600, whole or not at all."""
-    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            os.fchmod(descriptor, 0o600)
-            file.write(text)
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
-
-
 def _write_json(path: Path, value: Any) -> None:
-    _write(path, json.dumps(value, indent=1))
+    atomic_file.write(path, json.dumps(value, indent=1))
 
 
 def shared_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -258,12 +243,12 @@ def _short_temporary(run_dir: Path) -> Path:
 def _write_env(job: Job, environment: Mapping[str, str]) -> None:
     env = job.run_dir / "env"
     _write_json(job.run_dir / _ENVVARS, dict(environment))  # first: it says whose run the kubeconfig is for
-    _write(job.run_dir / _UNMASKED, job.ident)
-    _write(job.run_dir / KUBECONFIG, job.kubeconfig)
-    _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
+    atomic_file.write(job.run_dir / _UNMASKED, job.ident)
+    atomic_file.write(job.run_dir / KUBECONFIG, job.kubeconfig)
+    atomic_file.write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
     _write_json(env / "settings", {"pexpect_timeout": 1})
     if job.ansible_args:
-        _write(env / "cmdline", job.ansible_args)
+        atomic_file.write(env / "cmdline", job.ansible_args)
 
 
 def _write_inventory(path: Path, own: str) -> Path:
@@ -274,7 +259,7 @@ def _write_inventory(path: Path, own: str) -> Path:
     # Ansible's files for modules stand below the run folder: HOME may be read-only, and a killed run cleans up nothing.
     temporary = shlex.quote(f"ansible_remote_tmp={path / TEMPORARY}")
     interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
-    _write(hosts, f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    atomic_file.write(hosts, f"localhost ansible_connection=local {interpreter} {temporary}\n")
     return hosts
 
 

@@ -7,8 +7,6 @@ It appears whole or not at all. A file that is no such record is not overwritten
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
@@ -16,6 +14,7 @@ from urllib.parse import urlencode
 import yaml
 
 from runner import log
+from runner.config import atomic_file
 from runner.errors import ConfigError
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Proceed
@@ -85,7 +84,7 @@ class RightsRecord:
         if present == self._written:
             return
         try:
-            _replace(
+            atomic_file.write(
                 self._path, _HEADER + yaml.safe_dump_all(rights.roles(present), sort_keys=False, explicit_start=True)
             )
         except OSError as error:
@@ -105,14 +104,3 @@ def _read(path: Path) -> set[Right]:
         raise ConfigError(
             f"--record-rbac: {path} is there and is no record to add to ({error}); name another file, or remove it"
         ) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

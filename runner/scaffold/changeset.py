@@ -7,12 +7,11 @@ written, those before it are taken back.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from runner.config import atomic_file
 from runner.errors import ConfigError, OperatorError
 
 _FILE_MODE = 0o666
@@ -92,21 +91,8 @@ class ChangeSet:
         target = target.resolve()
         before = target.read_bytes() if target.exists() else None
         mode = target.stat().st_mode & 0o777 if before is not None else _FILE_MODE & ~_umask()
-
-        def put(content: bytes) -> None:
-            number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            try:
-                with os.fdopen(number, "wb") as file:
-                    file.write(content)
-                Path(name).chmod(mode)
-                Path(name).replace(target)
-            except OSError:
-                with suppress(OSError):
-                    Path(name).unlink()
-                raise
-
-        put(text.encode())
-        undo.append(target.unlink if before is None else lambda: put(before))
+        atomic_file.write(target, text, mode)
+        undo.append(target.unlink if before is None else lambda: atomic_file.write(target, before, mode))
 
 
 def _umask() -> int:

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from runner.config import atomic_file
 from runner.errors import ConfigError
 
 _NAME = "ansible-operator"
@@ -98,14 +99,7 @@ def save_tokens(file: Path, user_name: str, tokens: Mapping[str, str]) -> None:
         if entry.get("name") == user_name:
             entry["user"]["auth-provider"]["config"].update(tokens)
     target = file.resolve()
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-            yaml.safe_dump(document, out, sort_keys=False)
-        fresh.chmod(target.stat().st_mode & 0o777)
-        fresh.replace(target)
-    finally:
-        fresh.unlink(missing_ok=True)
+    atomic_file.write(target, yaml.safe_dump(document, sort_keys=False), mode=target.stat().st_mode & 0o777)
 
 
 def _parse(file: Path) -> dict[str, Any]:

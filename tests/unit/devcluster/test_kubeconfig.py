@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import base64
-import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -26,36 +24,9 @@ def test_a_kubeconfig_stands_on_its_own() -> None:
     assert base64.b64decode(user["user"]["client-key-data"]) == b"key"
 
 
-def test_a_file_of_secrets_belongs_to_its_user_alone(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        kubeconfig.write(tmp_path / "kubeconfig", _TEXT)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "kubeconfig").stat().st_mode) == 0o600
-
-
-def test_a_file_that_was_readable_becomes_private(tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_text("old")
-    path.chmod(0o644)
-    kubeconfig.write(path, "new")
-    assert path.read_text() == "new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    target = tmp_path / "kubeconfig"
-    target.mkdir()
-    (target / "file").touch()
-    with pytest.raises(OSError, match="kubeconfig"):
-        kubeconfig.write(target, "text")
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_the_current_server_is_read(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    kubeconfig.write(path, _TEXT)
+    path.write_text(_TEXT)
     assert kubeconfig.current_server(path) == "https://127.0.0.1:20001"
 
 
@@ -69,7 +40,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> Non
 
 def test_our_own_files_are_told_from_others(tmp_path: Path) -> None:
     ours, other, missing = tmp_path / "ours", tmp_path / "other", tmp_path / "missing"
-    kubeconfig.write(ours, _TEXT)
+    ours.write_text(_TEXT)
     other.write_text(_TEXT.replace("ansible-operator-", "production-"))
     assert kubeconfig.is_ours(ours)
     assert not kubeconfig.is_ours(other)

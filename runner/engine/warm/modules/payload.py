@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.config import atomic_file
 from runner.engine.warm import versions
 from runner.engine.warm.stamps import Stamp, stamp
 
@@ -228,6 +229,4 @@ def _first(cache: Path, name: str, path: str) -> str:
 
 def _keep(file: Path, payload: Payload) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = file.with_name(f"{file.name}-{secrets.token_hex(4)}")
-    fresh.write_bytes(pickle.dumps(payload))
-    fresh.replace(file)
+    atomic_file.write(file, pickle.dumps(payload))
