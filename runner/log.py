@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -24,6 +24,29 @@ class _Lines:
 
     level: int = logging.INFO
     processors: Sequence[Processor] = ()
+
+
+class Once:
+    """Messages that a component has logged already. After `most` of them no further one is new."""
+
+    __slots__ = ("_keys", "_most")
+
+    def __init__(self, most: int = 1000) -> None:
+        self._keys: set[Hashable] = set()
+        self._most = most
+
+    def is_new(self, key: Hashable = None) -> bool:
+        """Return True for the first call with this key, or for the first since `reset`."""
+        if key in self._keys or len(self._keys) >= self._most:
+            return False
+        self._keys.add(key)
+        return True
+
+    def reset(self, key: Hashable = None) -> bool:
+        """Forget a key; return whether it was logged."""
+        was_logged = key in self._keys
+        self._keys.discard(key)
+        return was_logged
 
 
 def get(name: str, /, **bound: object) -> FilteringBoundLogger:

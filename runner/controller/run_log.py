@@ -18,7 +18,6 @@ from runner.proxy.identity import RunStats
 from runner.watches.watch import content_name
 from runner.workqueue.queue import Request
 
-_MOST_TOLD = 1000
 """Sentences that are remembered, so that each is said once."""
 
 
@@ -74,8 +73,8 @@ class RunLog:
     writer: BlockWriter
     whole_output: bool
     """Whether a run's whole output is printed once more when it ends."""
-    told: set[str] = field(default_factory=set, compare=False)
-    """What has been said of runs that succeeded without some right."""
+    logged: log.Once = field(default_factory=log.Once, compare=False)
+    """Missing rights of runs that succeeded."""
 
     def start(self, job: Job, request: Request) -> RunRecord:
         """Say that a run starts, and why."""
@@ -139,8 +138,7 @@ class RunRecord:
         for sentence in api.forbidden():
             if result.outcome is not Outcome.SUCCEEDED:
                 self._log.error("A right is missing", error=sentence)
-            elif sentence not in self._settings.told and len(self._settings.told) < _MOST_TOLD:
-                self._settings.told.add(sentence)
+            elif self._settings.logged.is_new(sentence):
                 self._log.warning("A right is missing; the run succeeded without it", problem=sentence)
 
     def _heading(self, event: Event) -> str:

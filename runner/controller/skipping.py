@@ -83,7 +83,7 @@ class Skipping:
         self._owned = owned
         self._named = named
         self._executed = executed
-        self._refused = False
+        self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(gvk))
 
     def concerns(self, reason: Reason) -> bool:
@@ -164,8 +164,7 @@ class Skipping:
         try:
             await self._client.patch(resource, key_of(obj), body, content_type=PatchType.MERGE)
         except ForbiddenError as error:
-            if not self._refused:
-                self._refused = True
+            if self._logged.is_new():
                 rule = f"verb patch on {resource.qualified}"
                 self._log.warning("Runs cannot be put on record, so none is skipped", error=str(error), needs=rule)
         except (ApiError, ApiUnavailableError) as error:

@@ -50,7 +50,7 @@ class DependentKind:
         self._heard = heard
         self._settled = settled
         self._unlisted = {watcher.namespace for watcher in watched}
-        self._refused = False
+        self._logged = log.Once()
         self._to_read: dict[ObjectKey, None] = {}
         """What is to be read, in its order."""
         self._reading = asyncio.Event()
@@ -174,15 +174,13 @@ class DependentKind:
         return self.ledger.read(key, state)
 
     def _refuse(self, error: ForbiddenError) -> None:
-        if self._refused:
-            return
-        self._refused = True
-        _log.warning(
-            "Changes of dependents' content are not seen",
-            gvk=str(self.gvk),
-            error=str(error),
-            needs=f"verb get on {self.resource.qualified}",
-        )
+        if self._logged.is_new():
+            _log.warning(
+                "Changes of dependents' content are not seen",
+                gvk=str(self.gvk),
+                error=str(error),
+                needs=f"verb get on {self.resource.qualified}",
+            )
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:

@@ -45,7 +45,7 @@ class Starters:
         """`bereaved` is called when a fork server has ended, and may have left what it was just forking."""
         self._log = log.get(__name__)
         self._problem = tested.problem()
-        self._told = False
+        self._logged = log.Once()
         self._demanded = False
         self._cold = ColdStarter()
         self._warm = Pool(root, self._cold, settings.without, Server.start, bereaved)
@@ -65,8 +65,7 @@ class Starters:
             return self._cold
         if self._problem is None:
             return self._warm
-        if not self._told:
-            self._told = True
+        if self._logged.is_new():
             self._log.info("Runs start new interpreters (engine exec), not the warm engine", reason=self._problem)
         return self._cold
 

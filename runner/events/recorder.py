@@ -61,7 +61,7 @@ class Events:
         self._core = False
         self._refused_until: dict[str, float] = {}
         self._no_series = False
-        self._is_warned = False
+        self._logged = log.Once()
         self._is_closing = False
         self._last_name = 0
 
@@ -157,8 +157,7 @@ class Events:
         return Seen(self._epoch + series.first, self._epoch + series.last, series.count)
 
     def _warn(self, message: str, error: ForbiddenError) -> None:
-        if not self._is_warned:
-            self._is_warned = True
+        if self._logged.is_new():
             _log.warning(message, error=str(error), rule=_RULE)
 
 

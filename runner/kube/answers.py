@@ -37,7 +37,6 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 _SERVER_ERRORS = 500
 _EXCERPT = 200
-_MAX_WARNINGS = 1000
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _log = log.get(__name__)
 
@@ -81,12 +80,11 @@ class Warnings:
     """Logs each of the API server's warnings once."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged = log.Once()
 
     def note(self, what: str, headers: Iterable[str]) -> None:
         """Log those `Warning` headers of an answer to `what` that are news."""
         for header in headers:
             for text in _WARNING.findall(header):
-                if text not in self._told and len(self._told) < _MAX_WARNINGS:
-                    self._told.add(text)
+                if self._logged.is_new(text):
                     _log.warning("The API server warns", warning=text, request=what)

@@ -43,7 +43,7 @@ class RightsRecord:
         self._rights = _read(path)
         self._written: frozenset[Right] = frozenset()
         self._news = asyncio.Event()
-        self._failed = False
+        self._logged = log.Once()
 
     def add(self, found: Iterable[Right]) -> None:
         """Take rights in."""
@@ -88,11 +88,11 @@ class RightsRecord:
                 self._path, _HEADER + yaml.safe_dump_all(rights.roles(present), sort_keys=False, explicit_start=True)
             )
         except OSError as error:
-            if not self._failed:
-                self._failed = True
+            if self._logged.is_new():
                 _log.warning("The rights that were needed cannot be recorded", file=str(self._path), error=str(error))
             return
-        self._written, self._failed = present, False
+        self._written = present
+        self._logged.reset()
 
 
 def _read(path: Path) -> set[Right]:

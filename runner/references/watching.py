@@ -35,7 +35,6 @@ from runner.watches.watch import Watch
 _PATIENCE = 5.0
 """Seconds that a run waits at most until what its object names is known."""
 _LOOK = 0.05
-_MOST_TOLD = 1000
 _UNPROVEN = "was there before it was watched"
 
 _log = log.get(__name__)
@@ -61,7 +60,7 @@ class References:
         self._runs = ReferenceRuns()
         self._unproven: dict[Asked | Selected, set[Target]] = {}
         """What a run began without knowing: the first sight of it may be of a change."""
-        self._told: set[tuple[object, str]] = set()
+        self._logged = log.Once()
         every = [reference for watch in self._watches.values() for reference in watch.references]
         self._kinds = {
             gvk: ReferenceKind(client, discovery, gvk, namespaces, self._heard, self._sighted)
@@ -249,8 +248,7 @@ class References:
 
     def _tell(self, target: Target, message: str, problem: str) -> None:
         """Say something once."""
-        if (target.gvk, problem) not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add((target.gvk, problem))
+        if self._logged.is_new((target.gvk, problem)):
             _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())
 
 

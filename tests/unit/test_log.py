@@ -106,3 +106,16 @@ def test_any_other_error_is_told_with_its_trace(stack: ExitStack, *, library: bo
     said = _logged(stack, ValueError("odd"), library=library)
     assert said["exception"]
     assert "advice" not in said
+
+
+def test_a_message_is_new_once_and_again_after_a_reset() -> None:
+    logged = log.Once()
+    assert [logged.is_new("a"), logged.is_new("b"), logged.is_new("a")] == [True, True, False]
+    assert logged.reset("a")
+    assert not logged.reset("a")
+    assert logged.is_new("a")
+
+
+def test_no_message_is_new_beyond_the_bound() -> None:
+    logged = log.Once(most=2)
+    assert [logged.is_new(key) for key in "abc"] == [True, True, False]

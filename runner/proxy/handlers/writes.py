@@ -66,7 +66,7 @@ class Writes:
         self._served = served
         self._reader = reader
         self._witness = witness
-        self._warned: set[str] = set()
+        self._logged = log.Once()
         self._unattended: set[asyncio.Task[Answer]] = set()
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
@@ -176,8 +176,7 @@ class Writes:
     def _warn(self, call: Call, message: str, **fields: str) -> None:
         """Say something once per resource."""
         resource = call.info.qualified
-        if resource not in self._warned:
-            self._warned.add(resource)
+        if self._logged.is_new(resource):
             _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
 
 

@@ -98,7 +98,7 @@ class Pool:
         self._without = sorted(without)
         self._slots: dict[frozenset[tuple[str, str]], _Slot] = {}
         self._log = log.get(__name__)
-        self._told: set[str] = set()
+        self._logged = log.Once()
         self._closed = False
         self._background: set[asyncio.Task[None]] = set()
         self._living: set[Server] = set()
@@ -345,8 +345,7 @@ class Pool:
 
     def _tell(self, slot: _Slot, reason: str) -> None:
         slot.since = slot.since if slot.trouble else _now()
-        if reason not in self._told:
-            self._told.add(reason)
+        if self._logged.is_new(reason):
             self._log.warning(
                 "Runs are started the slow way, not forked from a server that has Ansible loaded", reason=reason
             )
