@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hack.annotations import ON_RESOURCES, ON_WRITTEN, Annotation
 from hack.watch_fields import SECTIONS, Field
-from runner.config.options import GROUPS, PREFIX, Option
+from runner.config.options import PREFIX, Option
+from runner.config.settings import GROUPS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _WATCHES = """\
@@ -43,7 +44,7 @@ it too.
 _FLAGS = f"""\
 # Reference: flags of run
 
-<!-- Made by `make reference`; edit runner/config/options.py instead. -->
+<!-- Made by `make reference`; edit runner/config/settings.py instead. -->
 
 What `ansible-operator run` takes. A flag is written `--flag=value` or `--flag value`; a boolean may stand alone. Each
 can be set in the environment too, as `{PREFIX}` and the flag in upper case with underscores:
@@ -123,7 +124,8 @@ def _flags() -> Iterator[str]:
 def _flag(option: Option) -> str:
     value = "true, false" if option.is_boolean else option.metavar
     default = f"`{option.default}`" if option.default and not option.deprecated else ""
-    also = f"; also `${option.also}`{', deprecated' if option.also_deprecated else ''}" if option.also else ""
+    deprecated = ", deprecated" if option.other_is_deprecated else ""
+    also = f"; also `${option.other_variable}`{deprecated}" if option.other_variable else ""
     meaning = option.help.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
     return f"| `--{option.flag}` | {value} | {default} | {meaning}{also} |"
 

@@ -1,7 +1,4 @@
-"""`ansible-operator logs`: what the last run of an object said, and what a live one says.
-
-Owns arguments and output of the command; what is kept where is `run_folders`' business.
-"""
+"""`ansible-operator logs`: the output of an object's runs, from the run folders."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from runner.config.options import PREFIX, RUNNER_DIR
+from runner.config.options import PREFIX
+from runner.config.settings import RUNNER_DIR
 from runner.errors import NotKeptError
 
 if TYPE_CHECKING:
@@ -21,70 +19,76 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
-Show what the last run of an object said, from the run folders of an operator on this machine; in a cluster, call it in
-the operator's pod:
+Show the output of an object's last run, from the run folders of an operator on this machine. In a cluster, run the
+command in the operator's pod:
 
   kubectl exec deploy/controller-manager -c manager -- ansible-operator logs Memcached/sample -n shop
 
-KIND is written as for kubectl: Memcached, memcacheds, memcached.cache.example.com. Which run it is, and what came of
-it, is said on standard error. Secrets are masked once a run has ended; a live one is shown as Ansible says it."""
-_LOOK_AGAIN = 0.2
-_PIECE = 1 << 16
+KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. The run's ID and
+result go to standard error. The output of an active run is not masked; the operator masks secrets when the run ends."""
+_POLL_INTERVAL = 0.2
+_CHUNK = 1 << 16
 
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `logs`."""
     logs = subparsers.add_parser(
         "logs",
-        help="show what the last run of an object said",
+        help="show the output of an object's last run",
         usage="ansible-operator logs KIND/NAME [flags]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    logs.add_argument("object", metavar="KIND/NAME", help="whose run")
-    logs.add_argument("-n", "--namespace", help="where it is; needed where objects in several have the name")
-    logs.add_argument("-f", "--follow", action="store_true", help="stay until the run has ended")
-    logs.add_argument("-p", "--previous", action="store_true", help="the run before the last one")
+    logs.add_argument("object", metavar="KIND/NAME", help="object of the run")
+    logs.add_argument("-n", "--namespace", help="namespace of the object; required if the name is ambiguous")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")
+    logs.add_argument("-p", "--previous", action="store_true", help="show the run before the last one")
     default = os.environ.get(f"{PREFIX}RUNNER_DIR") or RUNNER_DIR
-    logs.add_argument("--runner-dir", type=Path, default=default, metavar="DIR", help=f"as for `run` [{default}]")
+    logs.add_argument(
+        "--runner-dir",
+        type=Path,
+        default=default,
+        metavar="DIR",
+        help=f"see `run --help` [{default}]",
+    )
     logs.set_defaults(func=_logs)
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from runner.engine import run_folders  # noqa: PLC0415 - costs what help should not
+    from runner.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
 
     kept = run_folders.find(arguments.runner_dir, arguments.object, arguments.namespace)
     runs = kept.runs()
-    wanted = 2 if arguments.previous else 1
-    if len(runs) < wanted:
-        what = "no run before the last one" if runs else "no run"
-        raise NotKeptError(f"{what} of {kept.gvk.kind} {kept.key} is kept in {kept.folder}")
-    ident = runs[-wanted]
-    state = "goes on" if kept.is_live(ident) else f"ended: {kept.status(ident)}"
+    position = 2 if arguments.previous else 1
+    if len(runs) < position:
+        missing = "no run before the last one" if runs else "no run"
+        raise NotKeptError(f"{kept.folder} contains {missing} of {kept.gvk.kind} {kept.key}")
+    ident = runs[-position]
+    state = "is active" if kept.is_live(ident) else f"ended: {kept.status(ident)}"
     sys.stderr.write(f"run {ident} of {kept.gvk.kind} {kept.key} {state}\n")
     sys.stderr.flush()
     try:
         _show(kept, ident, sys.stdout.buffer, follow=arguments.follow)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has closed the pipe
     return 0
 
 
 def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:
-    """Write what there is; to follow, until the run has ended, which says that no more is to come."""
+    """Write the output; with `follow`, until the run has ended."""
     path = kept.output(ident)
     while not path.exists() and follow and kept.is_live(ident):
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(_POLL_INTERVAL)
     if not path.exists():
-        sys.stderr.write("it has said nothing\n")
+        sys.stderr.write("the run has no output\n")
         return
     with path.open("rb") as file:
         while True:
             was_live = follow and kept.is_live(ident)
-            while piece := file.read(_PIECE):
-                out.write(piece)
+            while chunk := file.read(_CHUNK):
+                out.write(chunk)
             out.flush()
             if not was_live:
                 return
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_POLL_INTERVAL)

@@ -1,8 +1,7 @@
 """The command `ansible-operator`: its commands, their help and their exit codes.
 
-Owns: the words of the command line and the exit codes: 0 all is well, 1 it failed while running, 2 what was given
-cannot be used. Nobody else ends the process. What a command does lies in a room of its own, which is imported only when
-the command is used, so that help is instant.
+Exit codes: 0 success, 1 failure at run time, 2 invalid input. No other module ends the process. Packages that implement
+a command are imported only when the command runs, which keeps `--help` fast.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from runner import __version__
 from runner.cli import logs
 from runner.cli import text as cli_text
-from runner.config.options import GROUPS, OPTIONS, Option
+from runner.config.options import Option
+from runner.config.settings import GROUPS, OPTIONS
 from runner.dev import cli as dev_cli
 from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
@@ -33,6 +33,7 @@ from runner.schema import cli as schema_cli
 
 if TYPE_CHECKING:
     from runner.app.edits import Sources
+    from runner.config.paths import SearchPath
     from runner.config.settings import Settings
     from runner.watches.watch import LoadedWatches
 
@@ -43,7 +44,7 @@ _HELP_COLUMN = 36
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (default: the process's own) and return its exit code."""
+    """Run a command line (default: `sys.argv`) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run_command(arguments)
@@ -56,20 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(arguments: list[str]) -> int:
     try:
         return _dispatch(arguments)
-    except SystemExit as end:  # argparse ends so after --help, --version and its own errors
+    except SystemExit as end:  # argparse exits after --help and --version
         return end.code if isinstance(end.code, int) else OK
     except ConfigError as error:
-        _complain(str(error))
+        _print_errors(str(error))
         return BAD_INPUT
     except OperatorError as error:
-        _complain(str(error))
+        _print_errors(str(error))
         return FAILED
 
 
 def _dispatch(arguments: list[str]) -> int:
-    answer = cli_text.answer_to_old_spelling(arguments)
-    if answer:
-        raise ConfigError(answer)
+    replacement = cli_text.replacement_of_old_command(arguments)
+    if replacement:
+        raise ConfigError(replacement)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     parser, commands = _parser()
@@ -88,14 +89,14 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line rather than after the whole usage."""
+    """Parser that reports errors without the usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Leaves descriptions as they are written, and breaks no path or flag at its dashes."""
+    """Formatter that keeps the lines of descriptions, and breaks no word at its dashes."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=_HELP_COLUMN)
@@ -120,14 +121,14 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         section = run.add_argument_group(title)
         for option in group:
             _add(section, option)
-    text = "check a watches file and its roles, without a cluster"
+    text = "check a watches file and its roles without a cluster"
     validate = _command(commands, "validate", _validate, text, cli_text.VALIDATE, cli_text.VALIDATE_EXAMPLES)
     for option in OPTIONS:
         if option.flag in _VALIDATE_OPTIONS:
             _add(validate, option)
-    validate.add_argument("--strict", action="store_true", help="warnings are errors")
+    validate.add_argument("--strict", action="store_true", help="treat warnings as errors")
     logs.add_commands(commands)
-    _command(commands, "version", _version, "show the versions of this program and what it works with", "", "")
+    _command(commands, "version", _version, "show the versions of this program and its main dependencies", "", "")
     scaffold_cli.add_commands(commands)
     packaging_cli.add_commands(schema_cli.add_commands(commands))
     devcluster_cli.add_commands(commands)
@@ -152,15 +153,15 @@ def _command(
 
 
 def _add(section: Any, option: Option) -> None:
-    """Add an option; its values stay text, for `settings` to parse together with the environment."""
+    """Add an option. Its values stay text, which `sources` parses."""
     form: dict[str, Any] = {"metavar": option.metavar}
     if option.is_boolean:
         form = {"metavar": "true|false", "nargs": "?", "const": "true"}
-    section.add_argument(f"--{option.flag}", dest=option.name, action="append", help=cli_text.help_of(option), **form)
+    section.add_argument(f"--{option.flag}", dest=option.dest, action="append", help=cli_text.help_of(option), **form)
 
 
 def _joined(arguments: list[str]) -> list[str]:
-    """Join `--flag value` to `--flag=value`, so that a value may begin with a dash (`--ansible-args --diff`)."""
+    """Join `--flag value` to `--flag=value`, so that a value can begin with a dash (`--ansible-args --diff`)."""
     valued = {f"--{option.flag}" for option in OPTIONS if not option.is_boolean}
     joined: list[str] = []
     rest = iter(arguments)
@@ -173,7 +174,7 @@ def _joined(arguments: list[str]) -> list[str]:
 def _unknown_argument(argument: str, command: str) -> str:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
-        return f"`{command}` takes no argument {argument!r}"
+        return f"unexpected argument {argument!r} of `{command}`"
     flags = {"run": [option.flag for option in OPTIONS], "validate": [*_VALIDATE_OPTIONS, "strict"]}
     return _unknown("flag", flag, [f"--{name}" for name in (*flags.get(command, []), "help", "version")])
 
@@ -184,71 +185,72 @@ def _unknown(what: str, given: str, known: Sequence[str]) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from runner import log  # noqa: PLC0415 - costs a third of a second that --help should not
-    from runner.config import settings  # noqa: PLC0415 - costs a third of a second that --help should not
-    from runner.watches import watch as watches  # noqa: PLC0415 - costs a third of a second that --help should not
+    from runner import log  # noqa: PLC0415 - takes a third of a second, which --help need not wait for
+    from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
-    told, odd = settings.from_args(arguments, os.environ)
+    settings, warnings = sources.load(arguments, os.environ)
     loaded = watches.load(
-        told.watches_file,
+        settings.watches_file,
         environ=os.environ,
         cwd=Path.cwd(),
-        roles_path=told.ansible_roles_path,
-        collections_path=told.ansible_collections_path,
+        roles_path=settings.ansible_roles_path,
+        collections_path=settings.ansible_collections_path,
     )
     encoder: log.Format = "json"
-    if told.log_format == "console" or (told.log_format == "auto" and sys.stderr.isatty()):
+    if settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty()):
         encoder = "console"
-    log.configure(level=logging.getLevelNamesMapping()[told.log_level.upper()], encoder=encoder)
+    log.configure(level=logging.getLevelNamesMapping()[settings.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
-    for warning in (*odd, *loaded.warnings, *told.warnings_for(kinds)):
+    for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds)):
         log.get(__name__).warning("Check the configuration", detail=warning)
-    from runner.app import app  # noqa: PLC0415 - costs most, so bad input is answered first
+    from runner.app import app  # noqa: PLC0415 - slow to import, so input is checked first
 
-    return app.run(told, loaded, _sources(told, loaded))
+    return app.run(settings, loaded, _project(settings, loaded))
 
 
-def _sources(told: Settings, loaded: LoadedWatches) -> Sources:
-    """What the operator is made of, looked after where that was asked for."""
+def _project(settings: Settings, loaded: LoadedWatches) -> Sources:
+    """Return the operator's source files, which are watched for edits with `--reload`."""
     from runner.app import edits  # noqa: PLC0415 - as above
-    from runner.config import paths  # noqa: PLC0415 - as above
     from runner.watches import validation  # noqa: PLC0415 - as above
 
-    if not told.reload:
+    if not settings.reload:
         return edits.Fixed()
-    places = paths.search_path(
+    search_path = _search_path(settings)
+    load = partial(validation.load, settings.watches_file, environ=os.environ, cwd=Path.cwd(), places=search_path)
+    return edits.Edited(edits.Project(settings.watches_file, search_path, Path.cwd(), load), loaded)
+
+
+def _search_path(settings: Settings) -> SearchPath:
+    from runner.config import paths  # noqa: PLC0415 - as above
+
+    return paths.search_path(
         cwd=Path.cwd(),
-        roles_path=told.ansible_roles_path,
-        collections_path=told.ansible_collections_path,
+        roles_path=settings.ansible_roles_path,
+        collections_path=settings.ansible_collections_path,
         environ=os.environ,
     )
-    load = partial(validation.load, told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
-    return edits.Edited(edits.Project(told.watches_file, places, Path.cwd(), load), loaded)
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from runner.config import paths, settings  # noqa: PLC0415 - the same
-    from runner.schema import usage  # noqa: PLC0415 - the same
-    from runner.watches import validation  # noqa: PLC0415 - the same
+    from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.schema import usage  # noqa: PLC0415 - as above
+    from runner.watches import validation  # noqa: PLC0415 - as above
 
-    told, odd = settings.from_args(arguments, os.environ)
-    places = paths.search_path(
-        cwd=Path.cwd(),
-        roles_path=told.ansible_roles_path,
-        collections_path=told.ansible_collections_path,
-        environ=os.environ,
-    )
-    report = validation.validate(told.watches_file, environ=os.environ, cwd=Path.cwd(), places=places)
-    usage.report(report.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=places, problems=report.problems)
-    how = "error" if arguments.strict else "warning"
-    told_of = {
-        *((each, "error") for each in report.problems.errors),
-        *((each, how) for each in report.problems.warnings),
+    settings, warnings = sources.load(arguments, os.environ)
+    search_path = _search_path(settings)
+    found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), places=search_path)
+    usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
+    level_of_warnings = "error" if arguments.strict else "warning"
+    problems = {
+        *((each, "error") for each in found.problems.errors),
+        *((each, level_of_warnings) for each in found.problems.warnings),
     }
-    lines = [f"{how}: {sentence}" for sentence in odd] + [each.told(level) for each, level in sorted(told_of)]
-    levels = Counter([how] * len(odd) + [level for _, level in told_of])
+    lines = [f"{level_of_warnings}: {sentence}" for sentence in warnings]
+    lines += [each.render(level) for each, level in sorted(problems)]
+    levels = Counter([level_of_warnings] * len(warnings) + [level for _, level in problems])
     lines.append(
-        f"{told.watches_file}: {_count(len(report.watches), 'watch', 'watches')}, "
+        f"{settings.watches_file}: {_count(len(found.watches), 'watch', 'watches')}, "
         f"{_count(levels['error'], 'error', 'errors')}, {_count(levels['warning'], 'warning', 'warnings')}"
     )
     print("\n".join(lines))
@@ -267,13 +269,13 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _complain(message: str) -> None:
+def _print_errors(message: str) -> None:
     for line in message.splitlines():
         print(f"error: {line}", file=sys.stderr)
 
 
 def _flush() -> None:
-    """Write out what was printed. If the reader has gone (`| head`), the rest goes nowhere, in silence."""
+    """Flush standard output. If the reader has closed the pipe (`| head`), discard the rest."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

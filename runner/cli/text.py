@@ -1,7 +1,4 @@
-"""What the command line says: descriptions, examples, and answers to the spellings of older SDKs.
-
-Owns: words only. Imports nothing of this package but the table of `options`.
-"""
+"""Texts of the command line: descriptions, examples, and replacements of commands of older SDKs."""
 
 from __future__ import annotations
 
@@ -10,39 +7,37 @@ from collections.abc import Sequence
 from runner.config.options import PREFIX, Option
 
 DESCRIPTION = """\
-Turn Ansible roles and playbooks into a Kubernetes operator.
+Run Ansible roles and playbooks as a Kubernetes operator.
 
-watches.yaml says which kinds of objects are watched and which role or playbook runs for them. Whenever such an
-object is created, changed or deleted, it runs, with the object's spec as variables."""
+watches.yaml maps each watched kind to a role or playbook. When an object of the kind is created, changed or deleted,
+the operator runs the role or playbook with the object's spec as variables."""
 
 EXAMPLES = """\
 first steps:
-  ansible-operator init                begin a project in this folder
-  ansible-operator create api          add a kind to it
-  ansible-operator generate crds       write the schema of its spec from the role's argument specs
-  ansible-operator validate            check ./watches.yaml and the roles it names
-  ansible-operator dev                 control plane, CRDs and operator at once, with a live view
-  ansible-operator cluster up          start a control plane on this machine, for trying
+  ansible-operator init                create a project in this folder
+  ansible-operator create api          add a kind to the project
+  ansible-operator generate crds       generate CRD schemas from the argument specs of roles
+  ansible-operator validate            check ./watches.yaml and its roles
+  ansible-operator dev                 start control plane, CRDs and operator, with a live view
+  ansible-operator cluster up          start a local control plane
   ansible-operator run                 run the operator on the cluster of your kubeconfig
-  ansible-operator logs KIND/NAME      show what the last run of an object said
+  ansible-operator logs KIND/NAME      show the output of an object's last run
 
-`ansible-operator COMMAND --help` tells more about each. Exit codes: 0 all is well, 1 it failed while running,
-2 what was given cannot be used."""
+For details: `ansible-operator COMMAND --help`. Exit codes: 0 success, 1 failure at run time, 2 invalid input."""
 
 RUN = f"""\
-Watch the kinds in watches.yaml, and run their role or playbook when an object needs it.
+Watch the kinds in watches.yaml and run their role or playbook for each object.
 
-A flag is written --flag=value or --flag value; a boolean may stand alone. Each can also be set in the environment,
-as {PREFIX}<FLAG> in upper case with underscores: {PREFIX}RECONCILE_PERIOD=1h.
-The flag wins over the environment, and that over the default in [brackets]. Durations are written like 90s, 10m
-or 1h30m."""
+Write a flag as --flag=value or --flag value; a boolean flag needs no value. Each flag has an environment variable,
+{PREFIX}<FLAG> in upper case with underscores: {PREFIX}RECONCILE_PERIOD=1h.
+Precedence: flag, environment variable, default in [brackets]. Durations look like 90s, 10m or 1h30m."""
 
 RUN_EXAMPLES = """\
-also read from the environment:
-  ANSIBLE_GATHERING=explicit           gather no facts when a role is run
-  ANSIBLE_INVENTORY=FILE               an inventory instead of plain localhost
+other environment variables:
+  ANSIBLE_GATHERING=explicit           gather no facts when a watch names a role
+  ANSIBLE_INVENTORY=FILE               inventory file or folder; default: localhost
   ANSIBLE_DEBUG_LOGS=true              print the whole output of each run when it ends
-  POD_NAME                             this pod's name
+  POD_NAME                             name of this pod
 
 examples:
   ansible-operator run --watches-file=./watches.yaml
@@ -51,41 +46,38 @@ examples:
   ansible-operator run --ansible-args='--diff' --ansible-log-events=everything"""
 
 VALIDATE = """\
-Check a watches file and everything it names, without a cluster and without running anything: fields and their
-values, roles and playbooks and where they are looked for, the YAML of their files, the collections they use, and
-spellings that only older SDKs knew. Each problem is a line with its file and line number."""
+Check a watches file and the files it refers to, without a cluster and without running anything: fields and values,
+roles and playbooks, the syntax of their YAML files, the collections they use, and names that only older SDKs
+supported. Each problem is one line with file and line number."""
 
 VALIDATE_EXAMPLES = """\
 examples:
   ansible-operator validate
   ansible-operator validate --watches-file=deploy/watches.yaml --strict"""
 
-_OLD_SPELLINGS: dict[tuple[str, ...], str] = {
-    ("new",): "`new` is today's `ansible-operator init`, in a folder of the project's name",
-    ("add", "api"): "`add api` is today's `ansible-operator create api`",
-    ("add", "crd"): "`add crd` is today's `ansible-operator create api`",
-    ("up", "local"): "`up local` is today's `ansible-operator run`, with --kubeconfig and --namespace where needed",
-    ("up",): "`up` is today's `ansible-operator run`; a control plane on this machine: `ansible-operator cluster up`",
-    ("run", "local"): "`run local` is today's `ansible-operator run`",
-    ("run", "--local"): "`run --local` is today's `ansible-operator run`",
-    ("run", "ansible"): "`run ansible` is today's `ansible-operator run`",
-    ("exec-entrypoint",): "`exec-entrypoint ansible` is today's `ansible-operator run`",
-    ("build",): "`build` is today's `docker build`, or `make docker-build` in a project",
-    ("generate", "crd"): "`generate crd` is `ansible-operator generate crds`",
+_OLD_COMMANDS: dict[tuple[str, ...], str] = {
+    ("new",): "`new` was removed: use `ansible-operator init` in a folder with the project's name",
+    ("add", "api"): "`add api` was removed: use `ansible-operator create api`",
+    ("add", "crd"): "`add crd` was removed: use `ansible-operator create api`",
+    ("up", "local"): "`up local` was removed: use `ansible-operator run`, with --kubeconfig and --namespace if needed",
+    ("up",): "`up` was removed: use `ansible-operator run`; for a local control plane: `ansible-operator cluster up`",
+    ("run", "local"): "`run local` was removed: use `ansible-operator run`",
+    ("run", "--local"): "`run --local` was removed: use `ansible-operator run`",
+    ("run", "ansible"): "`run ansible` was removed: use `ansible-operator run`",
+    ("exec-entrypoint",): "`exec-entrypoint ansible` was removed: use `ansible-operator run`",
+    ("build",): "`build` was removed: use `docker build`, or `make docker-build` in a project",
+    ("generate", "crd"): "unknown command `generate crd`: use `ansible-operator generate crds`",
 }
 
 
-def answer_to_old_spelling(arguments: Sequence[str]) -> str:
-    """Say what a command of an older SDK is called today; empty when it is none."""
-    for length in (2, 1):
-        answer = _OLD_SPELLINGS.get(tuple(arguments[:length]))
-        if answer:
-            return answer
-    return ""
+def replacement_of_old_command(arguments: Sequence[str]) -> str:
+    """Return an error with the replacement of a command of an older SDK; empty for other commands."""
+    return next((_OLD_COMMANDS[key] for n in (2, 1) if (key := tuple(arguments[:n])) in _OLD_COMMANDS), "")
 
 
 def help_of(option: Option) -> str:
-    """Return an option's help: what it is, its default, and where else it is read from."""
+    """Return an option's help with its default and its other environment variable."""
     default = f" [{option.default}]" if option.default and not option.deprecated else ""
-    also = f" (also: ${option.also}{', deprecated' if option.also_deprecated else ''})" if option.also else ""
+    deprecated = ", deprecated" if option.other_is_deprecated else ""
+    also = f" (also: ${option.other_variable}{deprecated})" if option.other_variable else ""
     return f"{option.help}{default}{also}"

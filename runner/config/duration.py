@@ -1,8 +1,7 @@
-"""Durations in Go's spelling: `1h2m3.5s`, `500ms`, `0`.
+"""Parser and writer of durations in Go's format (`1h2m3.5s`, `500ms`, `0`), in seconds.
 
-Owns: the one parser and the one writer of durations, everywhere seconds as `float`. Promises what Go's
-`time.ParseDuration` promises (https://pkg.go.dev/time#ParseDuration): the same texts are accepted and mean the same,
-down to the nanosecond, and what `format` writes `parse` reads back. Imports nothing of this package.
+`parse` accepts the same texts as Go's `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration), with nanosecond
+precision, and the output of `format`.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _SECOND = _NANOSECONDS["s"]
 _LONGEST = 2**63 - 1  # nanoseconds; Go's Duration is an int64
 
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)")
-_EXAMPLE = "write a number and a unit (ns, us, ms, s, m, h), such as 90s, 10m or 1h30m"
+_ADVICE = "use numbers with a unit (ns, us, ms, s, m, h), such as 90s, 10m or 1h30m"
 
 
 def parse(text: str) -> float:
-    """Return the seconds that `text` means; ValueError, with what would be right, when it means none."""
+    """Return the seconds of a duration. Raises ValueError with advice."""
     digits = text[1:] if text[:1] in {"+", "-"} else text
     if digits == "0":
         return 0.0
@@ -36,19 +35,19 @@ def parse(text: str) -> float:
     while position < len(digits):
         part = _PART.match(digits, position)
         if part is None:
-            raise ValueError(f"{text!r} is not a duration: {_missing(digits[position:])}; {_EXAMPLE}")
+            raise ValueError(f"invalid duration {text!r}: no unit after {digits[position:]!r}; {_ADVICE}")
         total += _nanoseconds(text, part)
         position = part.end()
     if not position:
-        raise ValueError(f"{text!r} is not a duration: nothing is written; {_EXAMPLE}")
+        raise ValueError(f"invalid duration {text!r}: no number; {_ADVICE}")
     negative = text.startswith("-")
     if total > _LONGEST + negative:
-        raise ValueError(f"{text!r} is too long for a duration; the longest is about 292 years")
+        raise ValueError(f"invalid duration {text!r}: the maximum is about 292 years")
     return -total / _SECOND if negative and total else total / _SECOND
 
 
 def format(seconds: float) -> str:  # noqa: A001 - called as duration.format, the twin of duration.parse
-    """Write seconds as `1h2m3.5s`, units that are zero left out; below a second as `500ms`, `20us` or `7ns`."""
+    """Return `1h2m3.5s` without units that are zero; less than a second as `500ms`, `20us` or `7ns`."""
     total = round(Fraction(seconds) * _SECOND)
     sign, total = ("-", -total) if total < 0 else ("", total)
     if total == 0:
@@ -69,16 +68,12 @@ def format(seconds: float) -> str:  # noqa: A001 - called as duration.format, th
 def _nanoseconds(text: str, part: re.Match[str]) -> int:
     whole, fraction, unit = part.group(1), part.group(2) or "", part.group(3)
     if not whole and not fraction:
-        raise ValueError(f"{text!r} is not a duration: there is no number before {unit!r}; {_EXAMPLE}")
+        raise ValueError(f"invalid duration {text!r}: no number before {unit!r}; {_ADVICE}")
     scale = _NANOSECONDS.get(unit)
     if scale is None:
-        raise ValueError(f"{text!r} is not a duration: {unit!r} is no unit; {_EXAMPLE}")
+        raise ValueError(f"invalid duration {text!r}: unknown unit {unit!r}; {_ADVICE}")
     precision: int = 10 ** len(fraction)
     return int(whole or "0") * scale + int(fraction or "0") * scale // precision
-
-
-def _missing(rest: str) -> str:
-    return f"there is no unit after {rest!r}"
 
 
 def _decimal(amount: int, unit: int) -> str:

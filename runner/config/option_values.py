@@ -1,12 +1,17 @@
-"""How values of settings are written: text in, value out, or a ValueError that says what would be right. Pure."""
+"""Parsers of option values. Each raises ValueError with advice. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
 
 from runner.config import duration
+
+Choice = TypeVar("Choice", bound=str)
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]*):([0-9]{1,5})")
 _HIGHEST_PORT = 65_535
@@ -26,41 +31,57 @@ _UNITS = {
 _LEASE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,198}[a-z0-9])?")
 _TRUE = {"1", "t", "true"}
 _FALSE = {"0", "f", "false"}
-_LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
-_ZAP_LEVELS = {"dpanic": "error", "panic": "error", "fatal": "error"}
+_LOG_LEVELS: dict[str, LogLevel] = {
+    "debug": "debug",
+    "info": "info",
+    "warn": "warning",
+    "warning": "warning",
+    "error": "error",
+}
+_ZAP_LEVELS: dict[str, LogLevel] = {"dpanic": "error", "panic": "error", "fatal": "error"}
 
 
-def anything(text: str) -> str:
-    """Return the text as it is."""
-    return text
+def optional_text(text: str) -> str | None:
+    """Return None for an empty text."""
+    return text or None
+
+
+def absolute_path(text: str) -> Path:
+    """Return a path, relative to the working directory, as absolute."""
+    return Path(text).absolute()
+
+
+def optional_path(text: str) -> Path | None:
+    """Return an absolute path; None for an empty text."""
+    return absolute_path(text) if text else None
 
 
 def boolean(text: str) -> bool:
-    """Return the truth of `true`, `false` and what Go takes for them."""
+    """Return a boolean in Go's spellings."""
     if text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
-    raise ValueError(f"{text!r} is neither true nor false")
+    raise ValueError(f"invalid boolean {text!r}: use true or false")
 
 
 def verbosity(text: str) -> int:
-    """Return how many `-v` ansible-playbook gets."""
+    """Return the number of `-v` for ansible-playbook."""
     return _integer(text, 0, _HIGHEST_VERBOSITY)
 
 
 def count(text: str) -> int:
-    """Return a number of workers."""
+    """Return a number of at least 1."""
     return _integer(text, 1, None)
 
 
 def port(text: str) -> int:
-    """Return a TCP port; 0 lets one be picked."""
+    """Return a TCP port; 0 means a free one."""
     return _integer(text, 0, _HIGHEST_PORT)
 
 
 def _integer(text: str, lowest: int, highest: int | None) -> int:
     bounds = f"from {lowest} to {highest}" if highest is not None else f"of at least {lowest}"
     if not re.fullmatch(r"[-+]?[0-9]+", text) or int(text) < lowest or (highest is not None and int(text) > highest):
-        raise ValueError(f"{text!r} is not a whole number {bounds}")
+        raise ValueError(f"invalid number {text!r}: use a whole number {bounds}")
     return int(text)
 
 
@@ -68,25 +89,27 @@ def span(text: str) -> float:
     """Return the seconds of a duration that is not negative."""
     seconds = duration.parse(text)
     if seconds < 0:
-        raise ValueError(f"{text!r} is negative; write 0s or more")
+        raise ValueError(f"invalid duration {text!r}: use 0s or more")
     return seconds
 
 
 def period(text: str) -> float:
-    """Return the seconds of a duration; 0 for `off` and what is negative."""
+    """Return the seconds of a duration; 0 for `off` and for negative durations."""
     return 0.0 if text.lower() == "off" else max(duration.parse(text), 0.0)
 
 
 def quantity(text: str) -> int:
-    """Return bytes, written as Kubernetes writes them: `512Mi`, `2G`, `1073741824`."""
+    """Return the bytes of a Kubernetes quantity: `512Mi`, `2G`, `1073741824`."""
     found = _QUANTITY.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is no size; write one like 512Mi, 2Gi, or 0 for no limit")
+        raise ValueError(
+            f"invalid size {text!r}: use a number with an optional suffix such as 512Mi or 2Gi, or 0 for no limit"
+        )
     return int(found[1]) * _UNITS[found[2]]
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the names of a comma list, in no order."""
+    """Return the names in a comma-separated list."""
     return frozenset(namespaces(text))
 
 
@@ -95,11 +118,11 @@ def address(text: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if text == "0" or (found and int(found[2]) <= _HIGHEST_PORT):
         return text
-    raise ValueError(f"{text!r} is no address; write host:port, :port for all interfaces, or 0 for none")
+    raise ValueError(f"invalid address {text!r}: use host:port, :port for all interfaces, or 0 to disable")
 
 
 def loopback(text: str) -> str:
-    """Return an address on loopback, or `0`: what is shown there is for whoever is on this machine."""
+    """Return a loopback address or `0`."""
     host = address(text).rpartition(":")[0].strip("[]")
     if text == "0" or host == "localhost":
         return text
@@ -109,39 +132,40 @@ def loopback(text: str) -> str:
     except ValueError:
         pass
     raise ValueError(
-        f"{text!r} is not on loopback; write 127.0.0.1:PORT, [::1]:PORT or localhost:PORT, or 0 for none, and come "
-        "from elsewhere by kubectl port-forward or ssh -L"
+        f"invalid loopback address {text!r}: use 127.0.0.1:PORT, [::1]:PORT, localhost:PORT, or 0 to disable; for "
+        "access from other machines use kubectl port-forward or ssh -L"
     )
 
 
 def namespaces(text: str) -> tuple[str, ...]:
-    """Return the names of a comma list, each once."""
+    """Return the distinct names in a comma-separated list."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def lease_name(text: str) -> str:
-    """Return a name that Leases may have, also with a shard's number behind it; or nothing."""
+    """Return a name of a Lease that leaves room for the suffix of a shard; it can be empty."""
     if not text or _LEASE_NAME.fullmatch(text):
         return text
-    raise ValueError(f"{text!r} is no name of a Lease; write lower-case letters, digits, dots and dashes, at most 200")
+    raise ValueError(f"invalid Lease name {text!r}: use at most 200 lower-case letters, digits, dots and dashes")
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return what takes one of these words, in any case."""
+def one_of(*choices: Choice) -> Callable[[str], Choice]:
+    """Return a parser of these words that ignores case."""
 
-    def parse(text: str) -> str:
-        if text.lower() in choices:
-            return text.lower()
-        raise ValueError(f"{text!r} is not known; write {', '.join(choices[:-1])} or {choices[-1]}")
+    def parse(text: str) -> Choice:
+        for choice in choices:
+            if text.lower() == choice:
+                return choice
+        raise ValueError(f"invalid value {text!r}: use {', '.join(choices[:-1])} or {choices[-1]}")
 
     return parse
 
 
-def log_level(text: str) -> str:
-    """Return one of our four levels for those of zap as well, where a number says more the higher it is."""
+def log_level(text: str) -> LogLevel:
+    """Return the log level for a name, or for a level of zap; a positive number is `debug`."""
     known = _LOG_LEVELS | _ZAP_LEVELS
     if text.lower() in known:
         return known[text.lower()]
     if text.isdecimal() and int(text) > 0:
         return "debug"
-    raise ValueError(f"{text!r} is no log level; write {', '.join(dict.fromkeys(_LOG_LEVELS.values()))}")
+    raise ValueError(f"invalid log level {text!r}: use debug, info, warning or error")

@@ -1,311 +1,381 @@
-"""What the operator was told, from flags and environment, as frozen values.
+"""Settings of `ansible-operator run`: each is declared once, with its type, flag, default and help.
 
-Owns: which source wins (flag, then `ANSIBLE_OPERATOR_<FLAG>`, then a variable of another name, then the default) and
-what becomes of a value that cannot be used: given by flag it is an error, given by environment a warning
-and the next best value. The table of what can be told is `options`. Pure: the environment is passed in.
+`option_values` parses values, `sources` reads flags and environment. Pure.
 """
 
 from __future__ import annotations
 
-import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from runner.config import cpus, memory, option_values
-from runner.config.engine_names import EngineName
-from runner.config.options import OPTIONS, Option
-from runner.errors import ConfigError
+from runner.config import option_values as parse
+from runner.config.options import (
+    ANSIBLE,
+    CLUSTER,
+    ENDPOINTS,
+    LOGGING,
+    REPLICAS,
+    RUNS,
+    Option,
+    alias,
+    deprecated,
+    flag,
+    option,
+)
 from runner.objects import GVK
+
+RUNNER_DIR = "/tmp/ansible-operator/runner"  # noqa: S108 - existing tools read this path; its folders have mode 0700
+
+EngineName: TypeAlias = Literal["auto", "warm", "exec"]
+"""`exec`: a new interpreter for each run and each module; `warm`: forks of a process that has Ansible loaded; `auto`:
+warm if the installed ansible-core was tested with it."""
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+LogEvents: TypeAlias = Literal["tasks", "everything", "nothing"]
+LogFormat: TypeAlias = Literal["auto", "json", "console"]
 
 _VERBOSITY = "ANSIBLE_VERBOSITY"
 _WORKERS = "MAX_CONCURRENT_RECONCILES"
 _OLD_WORKERS = "WORKER"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of `run`. Durations are seconds. The flag of each field stands in `options` with its help."""
+    """All settings. Durations are in seconds, sizes in bytes; 0 disables a limit."""
 
-    watches_file: Path
-    namespaces: tuple[str, ...]
-    """Empty: all."""
-    reload: bool
-    reconcile_period: float
-    """0: no periodic runs."""
-    run_timeout: float
-    """0: a run may take as long as it likes."""
-    max_concurrent_reconciles: int | None
-    """None: as many as there are CPUs."""
-    max_concurrent_runs: int | None
+    watches_file: Path = option(
+        RUNS, Path, "./watches.yaml", "file that maps each watched kind to its role or playbook", "FILE"
+    )
+    namespaces: tuple[str, ...] = option(
+        RUNS,
+        parse.namespaces,
+        "",
+        "watch only this namespace; for several, repeat the flag or use a comma-separated list; default: all "
+        "namespaces",
+        "NAME",
+        "WATCH_NAMESPACE",
+        flag="namespace",
+    )
+    reload: bool = option(
+        RUNS,
+        parse.boolean,
+        "false",
+        "apply edits of the watches file, roles, playbooks and collections without a restart; for development",
+    )
+    reconcile_period: float = option(
+        RUNS, parse.period, "10h", "time between periodic runs of an object; 0s or off disables them", "DURATION"
+    )
+    run_timeout: float = option(
+        RUNS,
+        parse.period,
+        "off",
+        "maximum duration of a run; the operator ends a run that exceeds it, and the run has failed",
+        "DURATION",
+    )
+    max_concurrent_reconciles: int | None = option(
+        RUNS,
+        parse.count,
+        None,
+        "maximum number of objects of a kind that are reconciled concurrently; default: number of usable CPUs; "
+        "MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
+        "N",
+    )
+    max_concurrent_runs: int | None = option(
+        RUNS,
+        parse.count,
+        None,
+        "maximum number of objects of all kinds that are reconciled concurrently, with at least one per kind; "
+        "default: twice the number of usable CPUs, or the sum of all explicit worker counts if that is larger",
+        "N",
+    )
+    graceful_shutdown_timeout: float = option(
+        RUNS, parse.span, "30s", "time that active runs have to finish when the operator shuts down", "DURATION"
+    )
+    inject_owner_ref: bool = option(
+        RUNS,
+        parse.boolean,
+        "true",
+        "add an owner reference to every object that a run creates, and watch these objects",
+    )
+    health_conditions: bool = option(
+        RUNS,
+        parse.boolean,
+        "true",
+        "write the conditions Ready, Reconciling and Stalled, and status.observedGeneration; healthConditions of "
+        "a watch overrides this",
+    )
+    runner_dir: Path = option(RUNS, parse.absolute_path, RUNNER_DIR, "folder that contains the run folders", "DIR")
+    runner_dir_limit: int = option(
+        RUNS,
+        parse.quantity,
+        "1Gi",
+        "maximum size of all run folders together, such as 200Mi; the operator removes the least recently used "
+        "first; 0: no limit",
+        "SIZE",
+    )
+    ansible_verbosity: int = option(
+        ANSIBLE,
+        parse.verbosity,
+        "2",
+        "verbosity of ansible-playbook, 0 to 7; ANSIBLE_VERBOSITY_<KIND>_<GROUP> overrides it for one kind",
+        "N",
+    )
+    ansible_roles_path: str = option(
+        ANSIBLE, str, "", "colon-separated folders of roles, searched before ./roles", "DIRS", "ANSIBLE_ROLES_PATH"
+    )
+    ansible_collections_path: str = option(
+        ANSIBLE,
+        str,
+        "",
+        "colon-separated folders of collections, searched before ~/.ansible/collections and "
+        "/usr/share/ansible/collections",
+        "DIRS",
+        "ANSIBLE_COLLECTIONS_PATH",
+    )
+    ansible_args: str = option(
+        ANSIBLE, str, "", "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"
+    )
+    engine: EngineName = option(
+        ANSIBLE,
+        parse.one_of(*ENGINES),
+        "auto",
+        "how runs start: warm (fork of a process that has Ansible loaded), exec (new interpreter), or auto (warm "
+        "if the installed ansible-core was tested with it, otherwise exec); engine of a watch overrides this",
+        "NAME",
+    )
+    warm_without: frozenset[str] = option(
+        ANSIBLE,
+        parse.names,
+        "",
+        "comma-separated shortcuts of the warm engine to disable; see docs/engine.md",
+        "NAMES",
+    )
+    run_memory_limit: int = option(
+        ANSIBLE,
+        parse.quantity,
+        None,
+        "maximum memory of all processes of a run together, such as 512Mi or 2Gi; 0: no limit; default: three "
+        "quarters of the memory limit of the operator's container",
+        "SIZE",
+    )
+    ansible_log_events: LogEvents = option(
+        ANSIBLE,
+        parse.one_of(*get_args(LogEvents)),
+        "tasks",
+        "events of a run to log: tasks, everything or nothing",
+        "WHAT",
+    )
+    kubeconfig: str | None = option(
+        CLUSTER,
+        parse.optional_text,
+        "",
+        "kubeconfig file; default: $KUBECONFIG, the pod's service account, ~/.kube/config",
+        "FILE",
+    )
+    context: str | None = option(
+        CLUSTER, parse.optional_text, "", "context of the kubeconfig; default: its current context", "NAME"
+    )
+    record_rbac: Path | None = option(
+        CLUSTER,
+        parse.optional_path,
+        "",
+        "record the permissions that the operator and its runs use as Roles in this file, added to its content",
+        "FILE",
+    )
+    proxy_port: int = option(
+        CLUSTER, parse.port, "8888", "loopback port of the API proxy for runs; 0: a free port", "PORT"
+    )
+    health_probe_bind_address: str = option(
+        ENDPOINTS, parse.address, ":6789", "address of /healthz and /readyz; 0: disabled", "ADDRESS"
+    )
+    metrics_bind_address: str = option(ENDPOINTS, parse.address, ":8443", "address of /metrics; 0: disabled", "ADDRESS")
+    ui_bind_address: str | None = option(
+        ENDPOINTS,
+        parse.loopback,
+        None,
+        "loopback address of the status page; 0: disabled; default: disabled in a cluster, otherwise a free port "
+        "that the operator logs",
+        "ADDRESS",
+    )
+    user_metrics_port: int | None = option(
+        ENDPOINTS,
+        parse.port,
+        None,
+        "loopback port that receives the metrics of roles; 0: a free port; default: 5050, or a free port if 5050 "
+        "is in use",
+        "PORT",
+    )
+    metrics_secure: bool = option(
+        ENDPOINTS,
+        parse.boolean,
+        "false",
+        "serve metrics over TLS, with a self-signed certificate or the one in --metrics-cert-path",
+    )
+    metrics_cert_path: Path | None = option(
+        ENDPOINTS,
+        parse.optional_path,
+        "",
+        "folder that contains the certificate and its key; reloaded on change",
+        "DIR",
+    )
+    metrics_cert_name: str = option(ENDPOINTS, str, "tls.crt", "file name of the certificate in that folder", "FILE")
+    metrics_cert_key: str = option(ENDPOINTS, str, "tls.key", "file name of the key in that folder", "FILE")
+    metrics_require_rbac: bool = option(
+        ENDPOINTS,
+        parse.boolean,
+        "false",
+        "serve metrics only to clients whose token is valid and may get /metrics; requires --metrics-secure",
+    )
+    leader_elect: bool = option(
+        REPLICAS, parse.boolean, "false", "elect a leader; only one replica is active at a time"
+    )
+    shards: int = option(
+        REPLICAS,
+        parse.count,
+        "1",
+        "number of shards of the objects that the replicas divide among themselves; more than 1 does not need "
+        "--leader-elect",
+        "N",
+    )
+    leader_election_id: str = option(
+        REPLICAS,
+        parse.lease_name,
+        "",
+        "name of the leader's Lease, and name prefix of the Leases of shards",
+        "NAME",
+        "OPERATOR_NAME",
+    )
+    leader_election_namespace: str = option(
+        REPLICAS, str, "", "namespace of the Leases; default: the pod's namespace", "NAME"
+    )
+    leader_elect_lease_duration: float = option(
+        REPLICAS, parse.span, "15s", "time after which a Lease expires if it is not renewed", "DURATION"
+    )
+    leader_elect_renew_deadline: float = option(
+        REPLICAS,
+        parse.span,
+        "10s",
+        "time that the leader retries to renew its Lease before it gives up leadership",
+        "DURATION",
+    )
+    log_level: parse.LogLevel = option(LOGGING, parse.log_level, "info", "debug, info, warning or error", "LEVEL")
+    log_format: LogFormat = option(
+        LOGGING,
+        parse.one_of(*get_args(LogFormat)),
+        "auto",
+        "json, console (human-readable), or auto: console on a terminal, otherwise json",
+        "FORMAT",
+    )
     cpus: int
-    """How many the process may use."""
-    graceful_shutdown_timeout: float
-    inject_owner_ref: bool
-    health_conditions: bool
-    runner_dir: Path
-    runner_dir_limit: int
-    """Bytes; 0: none."""
-    ansible_verbosity: int
-    ansible_roles_path: str
-    ansible_collections_path: str
-    ansible_args: str
-    engine: EngineName
-    warm_without: frozenset[str]
-    run_memory_limit: int
-    """Bytes; 0: none."""
-    ansible_log_events: Literal["tasks", "everything", "nothing"]
+    """Number of CPUs that the process may use."""
     ansible_debug_logs: bool
     """Print the whole output of a run when it ends."""
-    kubeconfig: str | None
-    context: str | None
-    record_rbac: Path | None
-    proxy_port: int
-    health_probe_bind_address: str
-    """`host:port`, `:port` or `0`."""
-    metrics_bind_address: str
-    ui_bind_address: str
-    """`host:port` on loopback or `0`; empty: as it is usual here."""
-    user_metrics_port: int | None
-    """0: a free one. None: the usual one, or a free one where that is taken."""
-    metrics_secure: bool
-    metrics_cert_path: Path | None
-    """None: a certificate is made."""
-    metrics_cert_name: str
-    metrics_cert_key: str
-    metrics_require_rbac: bool
-    leader_elect: bool
-    shards: int
-    """1: none."""
-    leader_election_id: str
-    leader_election_namespace: str
-    leader_elect_lease_duration: float
-    leader_elect_renew_deadline: float
-    """Less than the lease's duration."""
-    log_level: Literal["debug", "info", "warning", "error"]
-    log_format: Literal["auto", "json", "console"]
     pod_name: str
     overrides: Mapping[str, str]
-    """Variables of the environment that are about one kind."""
+    """Environment variables that override a setting for one kind."""
 
     def verbosity_for(self, gvk: GVK) -> int:
-        """Return Ansible's verbosity for a kind."""
-        return _override(self.overrides, (_VERBOSITY,), gvk, option_values.verbosity, self.ansible_verbosity).value
+        """Return the verbosity of Ansible for a kind."""
+        return self._verbosity(gvk).value
 
     def workers_for(self, gvk: GVK) -> int:
-        """Return how many objects of a kind are worked on at once."""
+        """Return how many objects of a kind are reconciled concurrently."""
         return self._workers(gvk).value
 
     def most_runs(self, kinds: Iterable[GVK]) -> int:
-        """Return how many objects of these kinds together are worked on at once.
+        """Return how many objects of these kinds together are reconciled concurrently.
 
-        Whoever asked for workers by number gets them.
+        Explicit worker counts are never reduced.
         """
         if self.max_concurrent_runs is not None:
             return self.max_concurrent_runs
         workers = [self._workers(gvk) for gvk in kinds]
-        by_number = self.max_concurrent_reconciles is not None
-        return max(2 * self.cpus, sum(found.value for found in workers if by_number or found.given))
+        all_explicit = self.max_concurrent_reconciles is not None
+        return max(2 * self.cpus, sum(each.value for each in workers if all_explicit or each.is_explicit))
+
+    def warnings_for(self, kinds: Iterable[GVK]) -> tuple[str, ...]:
+        """Return a warning for each problem with the variables of these kinds."""
+        return tuple(
+            warning
+            for gvk in kinds
+            for override in (self._verbosity(gvk), self._workers(gvk))
+            for warning in override.warnings
+        )
+
+    def _verbosity(self, gvk: GVK) -> _Override:
+        return _override(self.overrides, (_VERBOSITY,), gvk, parse.verbosity, self.ansible_verbosity)
 
     def _workers(self, gvk: GVK) -> _Override:
         default = self.max_concurrent_reconciles or self.cpus
-        return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, option_values.count, default)
-
-    def warnings_for(self, kinds: Iterable[GVK]) -> tuple[str, ...]:
-        """Return what is wrong with the variables about these kinds, a sentence each."""
-        found: list[str] = []
-        for gvk in kinds:
-            found += _override(
-                self.overrides, (_VERBOSITY,), gvk, option_values.verbosity, self.ansible_verbosity
-            ).warnings
-            found += self._workers(gvk).warnings
-        return tuple(found)
-
-
-class Loaded(NamedTuple):
-    """Settings, and what was odd about what they came from, a sentence each."""
-
-    settings: Settings
-    warnings: tuple[str, ...]
-
-
-def from_args(namespace: Namespace, environ: Mapping[str, str]) -> Loaded:
-    """Fold flags and environment. A ConfigError names every flag that cannot be used, a line each.
-
-    `namespace` holds, for each flag given, under its name with underscores, the list of its values as text.
-    """
-    reader = _Reader(namespace, environ)
-    values = {option.name: reader.read(option) for option in OPTIONS if not option.sets}
-    if values["metrics_require_rbac"] and not values["metrics_secure"]:
-        reader.errors.append("--metrics-require-rbac needs --metrics-secure: give both, or neither")
-    if values["metrics_cert_path"] and not values["metrics_secure"]:
-        reader.errors.append("--metrics-cert-path needs --metrics-secure: give both, or neither")
-    reader.errors += _replica_problems(values)
-    debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), option_values.boolean, default=False)
-    if reader.errors:
-        raise ConfigError("\n".join(dict.fromkeys(reader.errors)))
-    if values.pop("zap_devel"):
-        values["log_level"] = values["log_level"] if reader.was_told("log-level") else "debug"
-        values["log_format"] = values["log_format"] if reader.was_told("log-format") else "console"
-    for unused in ("zap_stacktrace_level", "zap_time_encoding", "leader_elect_resource_lock", "enable_http2"):
-        del values[unused]
-    values |= {
-        "watches_file": Path(values["watches_file"]),
-        "runner_dir": Path(values["runner_dir"]).absolute(),
-        "namespaces": values.pop("namespace"),
-        "cpus": cpus.usable(Path("/")),
-        "run_memory_limit": _memory_limit(values["run_memory_limit"]),
-        "warm_without": values["warm_without"] or frozenset(),
-        "kubeconfig": values["kubeconfig"] or None,
-        "context": values["context"] or None,
-        "record_rbac": Path(values["record_rbac"]).absolute() if values["record_rbac"] else None,
-        "metrics_cert_path": Path(values["metrics_cert_path"]) if values["metrics_cert_path"] else None,
-    }
-    settings = Settings(
-        **values,
-        ansible_debug_logs=debug_logs,
-        pod_name=environ.get("POD_NAME", ""),
-        overrides=MappingProxyType({name: value for name, value in environ.items() if _about_a_kind(name)}),
-    )
-    return Loaded(settings, tuple(dict.fromkeys(reader.warnings)))
-
-
-def _replica_problems(values: Mapping[str, Any]) -> list[str]:
-    if not values["leader_elect"] and values["shards"] == 1:
-        return []
-    problems = []
-    if not values["leader_election_id"]:
-        flag = "--leader-elect" if values["shards"] == 1 else "--shards"
-        problems.append(f"{flag} needs --leader-election-id: give a name that only this operator's replicas use")
-    lease, renew = values["leader_elect_lease_duration"], values["leader_elect_renew_deadline"]
-    if not 0 < renew < lease:
-        problems.append(
-            "--leader-elect-renew-deadline must be more than 0s and less than --leader-elect-lease-duration: what lies "
-            "between them is the time in which runs are ended"
-        )
-    return problems
-
-
-def _memory_limit(given: int | str) -> int:
-    """Return bytes; without a limit of its own a run leaves the operator a quarter."""
-    if isinstance(given, int):
-        return given
-    total = memory.total(Path("/"))
-    return total // 4 * 3 if total < sys.maxsize else 0
-
-
-class _Reader:
-    """Finds each option's value, and gathers what was wrong on the way."""
-
-    def __init__(self, namespace: Namespace, environ: Mapping[str, str]) -> None:
-        self._flags: Mapping[str, list[str]] = {
-            name: value for name, value in vars(namespace).items() if isinstance(value, list)
-        }
-        self._environ = environ
-        self.errors: list[str] = []
-        self.warnings: list[str] = []
-
-    def was_told(self, flag: str) -> bool:
-        """Whether anything but the default was given for a flag."""
-        return any(self._given(option) for option in _names_of(flag))
-
-    def read(self, option: Option) -> Any:
-        """Return an option's value, from whichever of its names and sources comes first."""
-        default = option.parse(option.default) if option.default else _nothing(option)
-        spellings = _names_of(option.flag)
-        for spelling in spellings:
-            if spelling.deprecated and self._given(spelling):
-                self.warnings.append(f"--{spelling.flag} is deprecated: {spelling.deprecated}")
-        by_flag = [spelling for spelling in spellings if spelling.name in self._flags]
-        for extra in by_flag[1:]:
-            self.warnings.append(f"--{extra.flag} has no effect, since --{by_flag[0].flag} is given too")
-        if by_flag:
-            return self._from_flag(option, by_flag[0], default)
-        variables = (*(spelling.variable for spelling in spellings), option.also)
-        return self._from_environment(option, tuple(filter(None, variables)), default)
-
-    def environment(self, variables: tuple[str, ...], parse: Callable[[str], Any], *, default: Any) -> Any:
-        """Return the first of some variables that is set to anything, or the default."""
-        for variable in variables:
-            text = self._environ.get(variable, "")
-            if not text:
-                continue
-            try:
-                return parse(text)
-            except ValueError as error:
-                self.warnings.append(f"{variable} in the environment is not used: {error}")
-        return default
-
-    def _given(self, option: Option) -> bool:
-        variables = (option.variable, option.also)
-        return option.name in self._flags or any(self._environ.get(variable) for variable in variables)
-
-    def _from_flag(self, option: Option, spelling: Option, default: Any) -> Any:
-        texts = self._flags[spelling.name]
-        try:
-            parsed = [spelling.parse(text) for text in texts]
-        except ValueError as error:
-            self.errors.append(f"--{spelling.flag}: {error}")
-            return default
-        return tuple(dict.fromkeys(item for part in parsed for item in part)) if option.repeatable else parsed[-1]
-
-    def _from_environment(self, option: Option, variables: tuple[str, ...], default: Any) -> Any:
-        unset = object()
-        value = self.environment(variables, option.parse, default=unset)
-        if value is unset:
-            return default
-        source = next(variable for variable in variables if self._environ.get(variable))
-        if source == option.also and option.also_deprecated:
-            self.warnings.append(f"{source} in the environment is deprecated: use --{option.flag}")
-        return value
-
-
-def _names_of(flag: str) -> list[Option]:
-    """Return an option and its other names, its own first."""
-    return sorted(
-        (option for option in OPTIONS if flag in {option.flag, option.sets}), key=lambda each: bool(each.sets)
-    )
-
-
-def _nothing(option: Option) -> Any:
-    """The value of an option that has no default."""
-    return () if option.repeatable else None if option.parse in {option_values.count, option_values.port} else ""
+        return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, parse.count, default)
 
 
 class _Override(NamedTuple):
     value: int
     warnings: list[str]
-    given: bool
-    """Whether a variable gave it."""
+    is_explicit: bool
 
 
 def _override(
-    environ: Mapping[str, str], prefixes: tuple[str, ...], gvk: GVK, parse: Callable[[str], int], default: int
+    environ: Mapping[str, str], prefixes: tuple[str, ...], gvk: GVK, convert: Callable[[str], int], default: int
 ) -> _Override:
-    """Look for `<PREFIX>_<KIND>_<GROUP>`; the first prefix is today's, others are deprecated."""
+    """Read `<PREFIX>_<KIND>_<GROUP>`. Prefixes after the first are deprecated."""
     warnings: list[str] = []
     for prefix in prefixes:
-        name = next((name for name in _spellings(prefix, gvk) if environ.get(name)), "")
+        name = next((name for name in _variable_names(prefix, gvk) if environ.get(name)), "")
         if not name:
             continue
         if prefix != prefixes[0]:
-            warnings.append(f"{name} in the environment is deprecated: use {_spellings(prefixes[0], gvk)[0]}")
+            current = _variable_names(prefixes[0], gvk)[0]
+            warnings.append(f"environment variable {name} is deprecated: use {current}")
         try:
-            return _Override(parse(environ[name]), warnings, given=True)
+            return _Override(convert(environ[name]), warnings, is_explicit=True)
         except ValueError as error:
-            warnings.append(f"{name} in the environment is not used: {error}; {default} is used")
+            warnings.append(f"environment variable {name} is ignored: {error}; using {default}")
             break
-    return _Override(default, warnings, given=False)
+    return _Override(default, warnings, is_explicit=False)
 
 
-def _spellings(prefix: str, gvk: GVK) -> tuple[str, ...]:
-    """The variable's name; also with dashes as underscores, since shells know no dashes in names."""
+def _variable_names(prefix: str, gvk: GVK) -> tuple[str, ...]:
+    """Return the name with dashes, and with underscores instead, since shells allow no dashes in names."""
     exact = f"{prefix}_{gvk.kind}_{gvk.group}".replace(".", "_").upper()
     return tuple(dict.fromkeys((exact, exact.replace("-", "_"), exact.replace("-", "_").rstrip("_"))))
 
 
-def _about_a_kind(name: str) -> bool:
-    return name.startswith((f"{_VERBOSITY}_", f"{_WORKERS}_", f"{_OLD_WORKERS}_"))
+def is_override(variable: str) -> bool:
+    """Return whether the name of a variable is one that overrides a setting for one kind."""
+    return variable.startswith((f"{_VERBOSITY}_", f"{_WORKERS}_", f"{_OLD_WORKERS}_"))
+
+
+_OF_FIELDS = tuple(
+    replace(each.metadata["option"], field=each.name, flag=each.metadata["option"].flag or each.name.replace("_", "-"))
+    for each in fields(Settings)
+    if "option" in each.metadata
+)
+DEVELOPMENT_LOG = flag(
+    LOGGING,
+    "zap-devel",
+    parse.boolean,
+    "alias of --log-level=debug --log-format=console; --log-level and --log-format override it",
+)
+ALIASES = (
+    alias(LOGGING, "zap-log-level", "log_level", parse.log_level, "LEVEL"),
+    alias(LOGGING, "zap-encoder", "log_format", parse.one_of("json", "console"), "FORMAT"),
+    deprecated(
+        alias("", "metrics-addr", "metrics_bind_address", parse.address, "ADDRESS"), "use --metrics-bind-address"
+    ),
+    deprecated(alias("", "enable-leader-election", "leader_elect", parse.boolean), "use --leader-elect"),
+)
+_WITHOUT_EFFECT = (
+    flag(LOGGING, "zap-stacktrace-level", str, "accepted without effect", "LEVEL"),
+    flag(LOGGING, "zap-time-encoding", str, "accepted without effect; times are ISO 8601", "ENCODING"),
+    deprecated(flag("", "leader-elect-resource-lock", str, "", "KIND"), "remove this flag: only Leases are supported"),
+    deprecated(flag("", "enable-http2", parse.boolean, ""), "remove this flag: only HTTP/1.1 is supported"),
+)
+OPTIONS: tuple[Option, ...] = (*_OF_FIELDS, DEVELOPMENT_LOG, *ALIASES, *_WITHOUT_EFFECT)
+GROUPS: dict[str, tuple[Option, ...]] = {
+    group: tuple(option for option in OPTIONS if option.group == group)
+    for group in dict.fromkeys(option.group for option in OPTIONS)
+}
+"""Options by section, in the order of `--help`."""

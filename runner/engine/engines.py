@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import log
-from runner.config.engine_names import EngineName
+from runner.config.settings import EngineName
 from runner.engine.starter import ColdStarter, Starter
 from runner.engine.warm import content, tested
 from runner.engine.warm.messages import Load

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from runner.config.engine_names import EngineName
+from runner.config.settings import EngineName
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Content

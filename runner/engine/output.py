@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.config.options import RUNNER_DIR
+from runner.config.settings import RUNNER_DIR
 from runner.engine.artifacts import KEEP_NONE
 from runner.engine.job import Job
 from runner.objects import GVK

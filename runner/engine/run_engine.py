@@ -18,7 +18,7 @@ from typing import Any
 
 from runner import log
 from runner.config import shortages
-from runner.config.engine_names import EngineName
+from runner.config.settings import EngineName
 from runner.engine import advice, events, processes, redaction
 from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from runner.config import duration
-from runner.config.engine_names import ENGINES, EngineName
 from runner.config.paths import SearchPath, absolute, find_role, search_path
+from runner.config.settings import ENGINES, EngineName
 from runner.objects import GVK
 from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
 from runner.watches.frozen import freeze

@@ -43,12 +43,13 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return self.told("")
+        return self.render("")
 
-    def told(self, level: str) -> str:
+    def render(self, level: str) -> str:
         """Return `file:line: level: subject: message`, what is empty left out."""
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(part for part in (place, level, self.subject, self.message) if part)
+        message = " ".join(self.message.splitlines())
+        return ": ".join(part for part in (place, level, self.subject, message) if part)
 
 
 @dataclass(slots=True)

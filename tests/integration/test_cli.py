@@ -105,17 +105,17 @@ def test_strict_makes_warnings_errors(command: Command, project: Path) -> None:
 def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
     done = command("validate", ANSIBLE_OPERATOR_RECONCILE_PERIOD="soon")
     assert done.returncode == 0
-    assert done.stdout.startswith("warning: ANSIBLE_OPERATOR_RECONCILE_PERIOD in the environment is not used: 'soon'")
+    assert done.stdout.startswith("warning: environment variable ANSIBLE_OPERATOR_RECONCILE_PERIOD is ignored: ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "--leader-elect=true"], "error: --leader-elect needs --leader-election-id"),
-        (["run", "--metrics-require-rbac"], "error: --metrics-require-rbac needs --metrics-secure"),
+        (["run", "--leader-elect=true"], "error: --leader-elect requires --leader-election-id"),
+        (["run", "--metrics-require-rbac"], "error: --metrics-require-rbac requires --metrics-secure"),
         (["run", "--watches-file=none.yaml"], "error: none.yaml: there is no such file"),
         (["run", "--reconcile-perod=1h"], "error: unknown flag --reconcile-perod; did you mean --reconcile-period?"),
-        (["up", "local"], "error: `up local` is today's `ansible-operator run`"),
+        (["up", "local"], "error: `up local` was removed: use `ansible-operator run`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -94,7 +94,7 @@ def test_the_run_before_is_shown_on_request(folders: Folders, logs: Logs) -> Non
     assert logs("thing/one", "--previous")[1] == "first"
     code, out, err = logs("thing/two", "--previous")
     assert (code, out) == (1, "")
-    assert "no run before the last one of Thing shop/two is kept" in err
+    assert "contains no run before the last one of Thing shop/two" in err
 
 
 @pytest.mark.parametrize("wanted", ["thing", "thing/", "/one", "thing/one/two"])
@@ -136,7 +136,7 @@ def test_a_run_without_output_is_told(folders: Folders, logs: Logs) -> None:
     (folder / "artifacts/2026-0/stdout").unlink()
     code, out, err = logs("thing/one")
     assert (code, out) == (0, "")
-    assert "it has said nothing" in err
+    assert "the run has no output" in err
 
 
 def _go_on(folder: Path, ident: str) -> Path:
@@ -165,7 +165,7 @@ def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest
                     file.write("third")
                 mark.unlink()
 
-    monkeypatch.setattr(logs_cli, "_LOOK_AGAIN", 0)
+    monkeypatch.setattr(logs_cli, "_POLL_INTERVAL", 0)
     kept = run_folders.find(folders.root, "thing/one", None)
     assert kept.is_live("2026-0")
     out = Out()

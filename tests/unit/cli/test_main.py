@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
-from runner.config.options import OPTIONS
+from runner.config.settings import OPTIONS
 
 
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +23,7 @@ def test_the_help_of_run_names_every_flag_its_default_and_its_variable(
     printed = " ".join(capsys.readouterr().out.split())
     for option in OPTIONS:
         assert f"--{option.flag} " in printed
-        assert f"${option.also}" in printed or not option.also
+        assert f"${option.other_variable}" in printed or not option.other_variable
         assert f"[{option.default}]" in printed or not option.default
     assert "ANSIBLE_OPERATOR_<FLAG>" in printed
 
@@ -37,14 +37,14 @@ def test_the_help_of_run_names_every_flag_its_default_and_its_variable(
             "unknown flag --watch-file; did you mean --watches-file?; see `ansible-operator run",
         ),
         (["run", "--zzz"], "unknown flag --zzz; see `ansible-operator run --help`"),
-        (["run", "more"], "`run` takes no argument 'more'; see `ansible-operator run --help`"),
+        (["run", "more"], "unexpected argument 'more' of `run`; see `ansible-operator run --help`"),
         (
             ["validate", "--stric"],
             "unknown flag --stric; did you mean --strict?; see `ansible-operator validate --help`",
         ),
         (["run", "--namespace"], "argument --namespace: expected one argument; see `ansible-operator run --help`"),
-        (["run", "--reconcile-period=soon"], "--reconcile-period: 'soon' is not a duration"),
-        (["run", "--leader-elect"], "--leader-elect needs --leader-election-id"),
+        (["run", "--reconcile-period=soon"], "--reconcile-period: invalid duration 'soon'"),
+        (["run", "--leader-elect"], "--leader-elect requires --leader-election-id"),
         (["--zzz"], "unknown flag --zzz"),
     ],
 )

@@ -46,20 +46,20 @@ def test_a_duration_means_what_it_means_in_go(text: str, seconds: float) -> None
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "nothing is written"),
-        ("-", "nothing is written"),
+        ("", "no number"),
+        ("-", "no number"),
         ("3", "no unit after '3'"),
         ("1h30", "no unit after '30'"),
         ("s", "no number before 's'"),
         (".s", "no number before 's'"),
-        ("1d", "'d' is no unit"),
-        ("1 s", "' s' is no unit"),
-        ("1H", "'H' is no unit"),
+        ("1d", "unknown unit 'd'"),
+        ("1 s", "unknown unit ' s'"),
+        ("1H", "unknown unit 'H'"),
         ("--1s", "no number before"),
         ("1..5s", "no unit after"),
         ("\u0661s", "no number before"),
         ("forever", "no number before"),
-        ("2562048h", "too long"),
+        ("2562048h", "maximum is about 292 years"),
     ],
 )
 def test_what_is_no_duration_is_refused_with_the_reason(text: str, problem: str) -> None:
@@ -69,7 +69,7 @@ def test_what_is_no_duration_is_refused_with_the_reason(text: str, problem: str)
 
 def test_the_longest_duration_is_that_of_go() -> None:
     assert duration.parse("2562047h47m16.854775807s") == pytest.approx(9_223_372_036.854775807)
-    with pytest.raises(ValueError, match="too long"):
+    with pytest.raises(ValueError, match="maximum is about 292 years"):
         duration.parse("2562047h47m16.854775808s")
     assert duration.parse("-2562047h47m16.854775808s") == pytest.approx(-9_223_372_036.854775808)
 

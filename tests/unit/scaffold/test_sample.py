@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner.config import settings
+from runner.config import sources
 from runner.dev.cli import AS_DEPLOYED
 from runner.packaging import deployments
 from tests.generated import foreign_files, generate, missing_files, missing_lines
@@ -55,7 +55,7 @@ def test_the_pod_is_given_longer_than_the_operator_takes_to_end(generated: dict[
         deployment = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment")
         flags = [each.removeprefix("--").partition("=") for each in deployments.container(deployment)["args"]]
         given = {name.replace("-", "_"): [value or "true"] for name, _, value in flags}
-        taken = settings.from_args(Namespace(**given), {}).settings.graceful_shutdown_timeout
+        taken = sources.load(Namespace(**given), {}).settings.graceful_shutdown_timeout
         assert deployments.pod(deployment)["terminationGracePeriodSeconds"] >= taken + 13
 
 

@@ -44,7 +44,7 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
     ("rest", "said"),
     [
         ("  runTimeout: -1s\n", "runTimeout: '-1s' is no time to wait; write a duration such as 10m, or off"),
-        ("  runTimeout: soon\n", "'soon' is not a duration"),
+        ("  runTimeout: soon\n", "invalid duration 'soon'"),
         ("  onChange: restart\n", "onChange: 'restart' is neither wait"),
         ("  onDelete: [cancel]\n", "onDelete: is a list; write text"),
         ("  retry: {delay: 0s}\n", "retry.delay: '0s' is no time to wait; write a duration such as 5s"),

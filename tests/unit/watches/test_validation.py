@@ -32,7 +32,7 @@ def validate(project: Path) -> Validate:
         report = validation.validate(Path("watches.yaml"), environ=environ, cwd=project, places=places)
         told = [(each, "error") for each in report.problems.errors]
         told += [(each, "warning") for each in report.problems.warnings]
-        return [each.told(level) for each, level in sorted(told)]
+        return [each.render(level) for each, level in sorted(told)]
 
     return run
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from runner import log
-from runner.config import memory
+from runner.config import machine
 from runner.engine.processes import MARKER
 from runner.engine.starter import Started, Starter
 from runner.engine.warm import messages
@@ -309,7 +309,7 @@ class Pool:
         """Keep servers few: more than one only while there is memory for it."""
         idle = (each for each in self._slots.values() if each.server and each is not slot and not each.starting)
         others = sorted(idle, key=_last_use)
-        while others and (len(others) >= _MOST_SERVERS or memory.free(Path("/")) < _NEEDED):
+        while others and (len(others) >= _MOST_SERVERS or machine.free_memory(Path("/")) < _NEEDED):
             await self._drop(others.pop(0))
 
     async def _drop(self, slot: _Slot) -> None:

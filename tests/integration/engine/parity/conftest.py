@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from runner.config.engine_names import EngineName
+from runner.config.settings import EngineName
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.run_engine import RunEngine

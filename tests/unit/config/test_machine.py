@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.config import machine
+
+MEMINFO = "MemTotal:       8000000 kB\nMemFree:        1000000 kB\nMemAvailable:   5000000 kB\n"
+
+
+@pytest.fixture(autouse=True)
+def eight_schedulable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+
+
+def write(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_without_a_limit_every_schedulable_cpu_counts(tmp_path: Path) -> None:
+    assert machine.usable_cpus(tmp_path) == 8
+    write(tmp_path, **{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"})
+    assert machine.usable_cpus(tmp_path) == 8
+
+
+def test_the_quota_of_a_container_limits_and_a_part_counts_as_one(tmp_path: Path) -> None:
+    write(tmp_path, **{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"})
+    assert machine.usable_cpus(tmp_path) == 2
+    write(tmp_path, **{"sys/fs/cgroup/cpu.max": "10000 100000\n"})
+    assert machine.usable_cpus(tmp_path) == 1
+
+
+def test_the_lowest_cpu_quota_of_a_parent_group_applies(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        **{
+            "proc/self/cgroup": "0::/pods/mine\n",
+            "sys/fs/cgroup/pods/cpu.max": "300000 100000\n",
+            "sys/fs/cgroup/pods/mine/cpu.max": "500000 100000\n",
+        },
+    )
+    assert machine.usable_cpus(tmp_path) == 3
+
+
+def test_cgroup_v1_limits_cpus(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        **{
+            "proc/self/cgroup": "3:memory:/x\n2:cpu,cpuacct:/docker/abc\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "400000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+    )
+    assert machine.usable_cpus(tmp_path) == 4
+    write(tmp_path, **{"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n"})
+    assert machine.usable_cpus(tmp_path) == 8
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "0 0", "-5 100000", "100000"])
+def test_a_limit_that_cannot_be_read_limits_nothing(tmp_path: Path, text: str) -> None:
+    write(tmp_path, **{"proc/self/cgroup": "0::/\nnonsense\n", "sys/fs/cgroup/cpu.max": text})
+    assert machine.usable_cpus(tmp_path) == 8
+
+
+def test_without_a_limit_the_memory_of_the_machine_applies(tmp_path: Path) -> None:
+    write(tmp_path, **{"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"})
+    assert machine.total_memory(tmp_path) == 8_000_000 * 1024
+    assert machine.free_memory(tmp_path) == 5_000_000 * 1024
+
+
+def test_the_lowest_memory_limit_of_a_parent_group_applies(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        **{
+            "proc/meminfo": MEMINFO,
+            "proc/self/cgroup": "0::/pods/mine\n",
+            "sys/fs/cgroup/pods/memory.max": "1000000\n",
+            "sys/fs/cgroup/pods/memory.current": "900000\n",
+            "sys/fs/cgroup/pods/mine/memory.max": "2000000\n",
+            "sys/fs/cgroup/pods/mine/memory.current": "1000\n",
+        },
+    )
+    assert machine.total_memory(tmp_path) == 1_000_000
+    assert machine.free_memory(tmp_path) == 100_000
+
+
+def test_cgroup_v1_limits_memory(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        **{
+            "proc/self/cgroup": "3:cpu:/x\n2:memory:/docker/abc\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "4000\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "5000\n",
+        },
+    )
+    assert machine.total_memory(tmp_path) == 4000
+    assert machine.free_memory(tmp_path) == 0
+
+
+def test_memory_is_unlimited_if_no_limit_can_be_read(tmp_path: Path) -> None:
+    assert machine.total_memory(tmp_path) == machine.free_memory(tmp_path) == sys.maxsize
