@@ -11,7 +11,7 @@ IMG ?= example.com/memcached-operator:v0.0.1
 ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
 DIST ?= dist
 # What `make check` does, side by side, the longest first.
-CHECKS := check-types check-ansible check-layers check-lint check-format check-yaml
+CHECKS := check-types check-ansible check-layers check-lint check-format check-yaml check-prose
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
@@ -32,7 +32,7 @@ fmt: $(VENV)/.made-from ## Format the code
 	$(BIN)/ruff check --fix .
 
 # What each says is told whole, where make can do that (4.0), and all that is wrong at once.
-check: $(VENV)/.made-from ## Format, lint, types and layers; writes nothing
+check: $(VENV)/.made-from ## Format, lint, types, layers and English; writes nothing
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(CHECKS)
 
 check-types:
@@ -54,6 +54,9 @@ check-format:
 
 check-yaml:
 	$(BIN)/yamllint --strict .
+
+check-prose:
+	$(BIN)/python -m hack.prose
 
 test: test-unit test-integration ## Unit tests, then the tests on a real control plane with real Ansible
 

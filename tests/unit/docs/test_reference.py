@@ -13,10 +13,10 @@ import yaml
 from hack import reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN
 from hack.watch_fields import SECTIONS, Field, Type
-from runner.watches import watch
-from runner.yamlfile import fields as yamlfields
 from runner.errors import ConfigError
+from runner.watches import watch
 from runner.watches.watch import Watch
+from runner.yamlfile import fields as yamlfields
 from runner.yamlfile.fields import Place
 
 ROOT = Path(__file__).resolve().parents[3]
