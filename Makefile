@@ -17,7 +17,7 @@ LINTED_BY_THEMSELVES = actions mysql
 
 .PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-long test-examples faults bench demo run build docs reference lock clean
 
-help: ## Show this list
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make the virtual environment, and the control plane's binaries where they are missing
@@ -91,7 +91,7 @@ bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 demo: setup ## Control plane, operator and a resource that is created, scaled and deleted; DEMO_KEEP=1 stays up
 	@$(BIN)/python -m hack.demo
 
-# As config/manager: a role that needs facts is to miss them here already, not in the cluster.
+# As in config/manager: a role that needs facts fails here too, not only in the cluster.
 run: export ANSIBLE_GATHERING ?= explicit
 run: setup ## Run the sample operator on the cluster of your KUBECONFIG
 	$(BIN)/ansible-operator run --watches-file watches.yaml

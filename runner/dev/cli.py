@@ -32,11 +32,11 @@ _CRDS = Path("config/crd/bases")
 _GRACE = 60.0
 """Seconds in which the operator ends after it was told to; it gives its runs half of that by itself."""
 _DESCRIPTION = """\
-Develop the project in this folder: a control plane on this machine (or the cluster of $KUBECONFIG), the project's CRDs
-on it, and the operator, which takes up what you edit. Shows kinds, queues, runs and the last error; without a terminal,
-a line for whatever happens. Ctrl-C ends all of it. No containers are needed.
+Develop the project in this folder: starts a control plane on this machine (or uses the cluster of $KUBECONFIG),
+installs the project's CRDs, and runs the operator, which reloads edited files. Shows kinds, queues, runs and the last
+error; without a terminal, prints a line per event. Ctrl-C stops everything. No containers are needed.
 
-Flags of `ansible-operator run` may follow behind `--`.
+Flags after `--` are passed to `ansible-operator run`.
 """
 
 AS_DEPLOYED = {"ANSIBLE_GATHERING": "explicit"}
@@ -47,19 +47,22 @@ def add_commands(subparsers: Subparsers) -> None:
     """Add `dev`."""
     parser = subparsers.add_parser(
         "dev",
-        help="develop: control plane, CRDs and operator at once, with a live view",
+        help="start a control plane, install the CRDs and run the operator, with a live view",
         usage="ansible-operator dev [flags] [-- FLAGS OF run]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--name", default="dev", help="the control plane's name, for several side by side [dev]")
-    parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, behind --")
+    parser.add_argument("--name", default="dev", help="name of the control plane; each name is a separate one [dev]")
+    parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
     parser.set_defaults(func=_dev)
 
 
 def _dev(arguments: argparse.Namespace) -> int:
     if not Path("watches.yaml").exists() and not any("watches-file" in flag for flag in arguments.flags):
-        raise ConfigError("there is no watches.yaml here: go to the project's folder, or make one by `init`")
+        raise ConfigError(
+            "no watches.yaml in this folder; run the command in a project's folder, or create a project with "
+            "`ansible-operator init`"
+        )
     ended = threading.Event()
     before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -78,24 +81,24 @@ def _control_plane(name: str) -> Iterator[tuple[tuple[str, ...], str, Mapping[st
     if given := os.environ.get("KUBECONFIG"):
         if not any(Path(each).exists() for each in given.split(os.pathsep)):
             raise ConfigError(
-                f"KUBECONFIG={given}: there is no such file; a control plane's own goes when it is ended. "
-                "`unset KUBECONFIG`, and `dev` starts one"
+                f"KUBECONFIG={given}: no such file. `ansible-operator cluster down` deletes the file of a control "
+                "plane; unset KUBECONFIG to start a new one"
             )
         kubectl = find_kubectl(os.environ)
         if kubectl is None:
-            raise ConfigError("KUBECONFIG is set, but there is no kubectl in PATH: install it, or unset KUBECONFIG")
-        _say(f"Cluster:     that of KUBECONFIG={given}")
-        yield (f"On the cluster of KUBECONFIG={given}",), str(kubectl), os.environ
+            raise ConfigError("KUBECONFIG is set, but kubectl is not in PATH: install it, or unset KUBECONFIG")
+        _say(f"Cluster:     KUBECONFIG={given}")
+        yield (f"Cluster: KUBECONFIG={given}",), str(kubectl), os.environ
         return
     with named.foreground(os.environ, name, sys.stderr) as found:
         if found.facts is None:
             raise OperatorError(
-                f"the control plane {name!r} has ended as soon as it was ready; see {found.layout.logs}"
+                f"the control plane {name!r} stopped right after its start; see the logs in {found.layout.logs}"
             )
-        _say(f"Use it:      export KUBECONFIG={found.layout.kubeconfig}")
+        _say(f"Kubeconfig:  export KUBECONFIG={found.layout.kubeconfig}")
         _say(f"kubectl:     {found.facts['kubectl']}")
         both = f". {shlex.quote(str(found.layout.env))}"
-        _say(f"Or both:     {both}")
+        _say(f"Both:        {both}")
         yield (
             ("For kubectl, in another terminal:", both),
             str(found.facts["kubectl"]),
@@ -106,7 +109,7 @@ def _control_plane(name: str) -> Iterator[tuple[tuple[str, ...], str, Mapping[st
 def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     files = sum(1 for _ in _CRDS.glob("*.yaml"))
     if not files:
-        _say(f"CRDs:        none in {_CRDS}; the operator waits for its kinds")
+        _say(f"CRDs:        none in {_CRDS}; the operator waits until its kinds are installed")
         return
     crds = ("--filename", str(_CRDS))
     _kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
@@ -115,7 +118,7 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     names = _kubectl(kubectl, environ, "get", "--output=name", *crds).split()
     kinds = ",".join(name.rpartition("/")[2] for name in names)
     _kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
-    _say(f"CRDs:        {files} of {_CRDS}")
+    _say(f"CRDs:        {files} from {_CRDS}")
 
 
 def _kubectl(kubectl: str, environ: Mapping[str, str], *arguments: str) -> str:
@@ -134,14 +137,14 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
     command = [sys.executable, "-m", "runner", "run", "--reload", *ports, *flags, "--log-format=json"]
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
         _say(f"Log:         {log.name}")
-        _say("End it:      Ctrl-C")
+        _say("Stop:        Ctrl-C")
         process = subprocess.Popen(
             # A session of its own: Ctrl-C is ours, and told to it once.
             command, env={**AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:
-            screen = Screen(Board(), sys.stdout, (*way, "Ctrl-C ends it all."))
+            screen = Screen(Board(), sys.stdout, (*way, "Press Ctrl-C to stop."))
             reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
             reading.start()
             while not ended.wait(1.0):
@@ -156,7 +159,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
             reading.join()
         screen.close()
     if by_itself or process.returncode:
-        raise OperatorError(f"the operator ended with {process.returncode}; {screen.last or 'it said nothing'}")
+        raise OperatorError(f"the operator exited with code {process.returncode}: {screen.last or 'no error message'}")
     return 0
 
 

@@ -50,7 +50,7 @@ class Api:
             answer = connection.getresponse()
             data = answer.read()
         except http.client.HTTPException as error:
-            raise ConnectionError(f"{method} {path}: broken answer: {error!r}") from error
+            raise ConnectionError(f"{method} {path}: invalid response: {error!r}") from error
         finally:
             connection.close()
         is_json = answer.headers.get_content_type() == "application/json"
@@ -69,7 +69,7 @@ class Api:
         query = "?fieldManager=ansible-operator-devcluster&force=true"
         status, answer = self.call("PATCH", path + query, body)
         if status not in {http.client.OK, http.client.CREATED}:
-            raise ClusterError(f"{path}: the API server refused it with {status}: {answer}")
+            raise ClusterError(f"the API server rejected {path} with status {status}: {answer}")
 
     def get(self, path: str) -> Any:
         """Return an object, or None where there is none (yet)."""

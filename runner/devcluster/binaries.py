@@ -71,7 +71,7 @@ HELM_KIT = Kit(
     (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", (("helm.sh/helm/v3/internal/version.version", HELM),)),),
 )
 ACTIONLINT_KIT = Kit(
-    "linter of GitHub's workflows",
+    "GitHub workflow linter",
     f"actionlint-{ACTIONLINT}",
     (Program("actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),),
 )
@@ -143,8 +143,8 @@ def provide(
         missing = [program for program in kit.programs if program.name not in found]
         if missing:
             progress.note(
-                f"The {kit.what} lacks {', '.join(program.name for program in missing)}; getting that into {folder} "
-                "(once; by Go it takes some minutes)",
+                f"Programs missing for the {kit.what}: {', '.join(program.name for program in missing)}. "
+                f"Downloading or building them into {folder} (once; a build takes some minutes)",
             )
         for number, program in enumerate(missing, start=1):
             with progress.step(f"{program.name} ({number} of {len(missing)})"):
@@ -167,11 +167,11 @@ def _get(
             file.chmod(0o755)
             file.replace(folder / program.name)
             return
-    ways = "".join(f"\n  - {reason}" for reason in (f"{folder}: not there", *reasons))
+    ways = "".join(f"\n  - {reason}" for reason in (f"{folder}: not found", *reasons))
     raise ClusterError(
-        f"{program.name} for {target} cannot be had:\n  - {ASSETS}: not set, or not there{ways}\n"
-        "Install Go (https://go.dev/dl/), or open the network, or set "
-        f"{ASSETS} to a folder that holds what is missing: {', '.join(p.name for p in kit.programs)}.",
+        f"cannot find, download or build {program.name} for {target}:\n  - {ASSETS}: not set, or not found{ways}\n"
+        "Install Go (https://go.dev/dl/), allow access to the network, or set "
+        f"{ASSETS} to a folder that contains {', '.join(p.name for p in kit.programs)}.",
     )
 
 
@@ -185,5 +185,5 @@ class _Waiting:
 
     def __call__(self) -> None:
         if not self._said:
-            self._progress.note(f"Another process is getting the {self._kit.what}'s programs; waiting for it")
+            self._progress.note(f"Waiting for another process that gets the programs of the {self._kit.what}")
             self._said = True

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
-A real Kubernetes control plane on this machine, without containers: etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler, and kwok, which makes pods Running and Ready without starting anything. The programs are taken from
-$KUBEBUILDER_ASSETS, from the cache folder, from the official releases, or built by Go, in this order.
+Run a real Kubernetes control plane on this machine, without containers: etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler, and kwok, which sets pods to Running and Ready without starting containers. The programs come from
+$KUBEBUILDER_ASSETS, the cache folder, the official releases, or a build with Go, in this order.
 """
 
 
@@ -31,31 +31,33 @@ def add_commands(subparsers: Subparsers) -> None:
     """Add `cluster` and its commands."""
     cluster = subparsers.add_parser(
         "cluster",
-        help="a real control plane on this machine, for trying and testing",
+        help="run a real control plane on this machine, for development and tests",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = cluster.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    programs = commands.add_parser("build", help="get the programs, so that nothing has to be waited for later")
+    programs = commands.add_parser("build", help="download or build the programs")
     programs.set_defaults(func=_build)
-    start = commands.add_parser("up", help="start one that stays until `down`; does nothing if it runs")
+    start = commands.add_parser("up", help="start a control plane that runs until `down`, unless it already runs")
     _name(start)
-    start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="put a copy of the kubeconfig there")
-    start.add_argument("--foreground", action="store_true", help="stay, and end it with Ctrl-C")
+    start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="copy the kubeconfig to FILE")
+    start.add_argument("--foreground", action="store_true", help="run in the foreground; Ctrl-C stops it")
     start.set_defaults(func=_up)
-    stop = commands.add_parser("down", help="end it and remove its data; its logs stay")
+    stop = commands.add_parser("down", help="stop a control plane and delete its data; its logs are kept")
     _name(stop)
     stop.set_defaults(func=_down)
-    status = commands.add_parser("status", help="list those that run, and where the logs are")
+    status = commands.add_parser("status", help="list control planes and their logs")
     status.set_defaults(func=_status)
-    show = commands.add_parser("kubeconfig", help="print the path of its kubeconfig")
+    show = commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
     _name(show)
-    show.add_argument("--content", action="store_true", help="print the kubeconfig itself")
+    show.add_argument("--content", action="store_true", help="print the content of the kubeconfig")
     show.set_defaults(func=_kubeconfig)
 
 
 def _name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", default="default", help="several can run side by side under names of their own")
+    parser.add_argument(
+        "--name", default="default", help="name of the control plane; several can run at once [default]"
+    )
 
 
 def _build(_arguments: argparse.Namespace) -> int:
@@ -68,8 +70,8 @@ def _up(arguments: argparse.Namespace) -> int:
     if arguments.foreground:
         return _foreground(arguments)
     found, started = named.up(os.environ, arguments.name, sys.stderr)
-    _present(found, arguments.kubeconfig, "is ready" if started else "runs already")
-    _say(f"End it:      ansible-operator cluster down{_option(found.name)}")
+    _present(found, arguments.kubeconfig, "is ready" if started else "already runs")
+    _say(f"Stop:        ansible-operator cluster down{_option(found.name)}")
     return 0
 
 
@@ -80,7 +82,7 @@ def _foreground(arguments: argparse.Namespace) -> int:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         try:
             _present(found, arguments.kubeconfig, "is ready")
-            _say("End it:      Ctrl-C")
+            _say("Stop:        Ctrl-C")
             signal.sigwait(ending)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -89,28 +91,28 @@ def _foreground(arguments: argparse.Namespace) -> int:
 
 def _present(found: named.Named, copy: Path | None, how: str) -> None:
     if found.facts is None:  # it went down between two looks
-        _say(f"The control plane {found.name!r} has just been ended")
+        _say(f"The control plane {found.name!r} was just stopped")
         return
     if copy is not None:
         named.export(found, copy)
     kubeconfig = copy.absolute() if copy is not None else found.layout.kubeconfig
     _say(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
-    _say(f"Use it:      export KUBECONFIG={kubeconfig}")
+    _say(f"Kubeconfig:  export KUBECONFIG={kubeconfig}")
     _say(f"kubectl:     {found.facts['kubectl']}")
-    _say(f"Or both:     . {shlex.quote(str(found.layout.env))}")
+    _say(f"Both:        . {shlex.quote(str(found.layout.env))}")
     _say(f"Logs:        {found.layout.logs}")
 
 
 def _down(arguments: argparse.Namespace) -> int:
     ran = named.down(os.environ, arguments.name)
-    _say(f"The control plane {arguments.name!r} " + ("is gone, its data too" if ran else "does not run"))
+    _say(f"The control plane {arguments.name!r} " + ("was stopped and its data deleted" if ran else "does not run"))
     return 0
 
 
 def _status(_arguments: argparse.Namespace) -> int:
     clusters = named.every(os.environ)
     if not clusters:
-        _say("No control plane runs. `ansible-operator cluster up` starts one.")
+        _say("No control plane runs. Start one with `ansible-operator cluster up`.")
     for found in clusters:
         _say(f"{found.name}: {found.state}")
         if found.facts:

@@ -121,7 +121,7 @@ class Supervised:
     def order(self, do: str, component: str) -> int | None:
         """Send an order and wait until it is carried out."""
         if component not in COMPONENTS:
-            raise ClusterError(f"{component!r} is no component; there are {', '.join(COMPONENTS)}")
+            raise ClusterError(f"unknown component {component!r}; the components are {', '.join(COMPONENTS)}")
         pid: int | None = self.ask({"do": do, "component": component})["pid"]
         return pid
 
@@ -132,7 +132,7 @@ class Supervised:
                 self.stdin.write(json.dumps(order) + "\n")
                 self.stdin.flush()
             except (BrokenPipeError, ValueError) as error:
-                raise ClusterError("the cluster has been stopped: start another one") from error
+                raise ClusterError("the cluster was stopped; start a new one") from error
             return self.answer()
 
     def answer(self) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ class Supervised:
             code = self.process.wait()
             self.log.seek(0)
             said = "".join(f"  {said}" for said in self.log.readlines()[-_LAST_LINES:])
-            raise ClusterError(f"the cluster's supervisor ended by itself (exit code {code}); it said:\n{said}")
+            raise ClusterError(f"the cluster's supervisor exited unexpectedly with code {code}; its log ends:\n{said}")
         values: Mapping[str, Any] = json.loads(line)
         if "error" in values:
             raise ClusterError(values["error"])
@@ -184,8 +184,8 @@ class Outside:
 
     def _refusal(self, what: str) -> ClusterError:
         return ClusterError(
-            f"cannot {what}: the cluster of {self.kubeconfig} was not started here. "
-            "Unset KUBECONFIG to get a control plane whose components can be controlled",
+            f"cannot {what}: the cluster of {self.kubeconfig} was not started by this program; "
+            "unset KUBECONFIG to start a control plane with components that can be controlled",
         )
 
 

@@ -55,7 +55,7 @@ def release(program: Program, target: Target) -> Release:
     """Return where the official release is."""
     if program.name == "etcd":
         if target.system != "linux":
-            raise UnavailableError(f"releases: etcd for {target.system} comes in a form that is not read here")
+            raise UnavailableError(f"releases: the archive format of etcd for {target.system} is not supported")
         base = f"{_GITHUB}/etcd-io/etcd/releases/download/{ETCD}"
         archive = f"etcd-{ETCD}-{target}"
         return Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd")
@@ -63,11 +63,11 @@ def release(program: Program, target: Target) -> Release:
         url = f"https://get.helm.sh/helm-{HELM}-{target}.tar.gz"
         return Release(url, f"{url}.sha256sum", f"{target}/helm")
     if program.name == "actionlint":
-        raise UnavailableError("releases: actionlint is small, and only built")
+        raise UnavailableError("releases: actionlint is only built from source")
     if program.name == "kwok":
         return Release(f"{_GITHUB}/kubernetes-sigs/kwok/releases/download/{KWOK}/kwok-{target}", _KWOK_RELEASE)
     if target.system != "linux" and program.name != "kubectl":
-        raise UnavailableError(f"releases: there is no {program.name} for {target.system}")
+        raise UnavailableError(f"releases: no {program.name} for {target.system}")
     url = f"https://dl.k8s.io/release/{KUBERNETES}/bin/{target.system}/{target.machine}/{program.name}"
     return Release(url, f"{url}.sha256")
 
@@ -87,8 +87,8 @@ class Downloads:
         digest = self._load(where.url, loaded, progress)
         if digest != wanted:
             raise ClusterError(
-                f"{where.url}: its SHA-256 is {digest}, published is {wanted}: not used. "
-                "Something between here and there changes files; try again on another network",
+                f"{where.url}: the SHA-256 is {digest}, but the published one is {wanted}; the file was deleted. "
+                "Check whether a proxy modifies downloads, or use another network",
             )
         if where.member:
             _unpack(loaded, where.member, file)
@@ -108,9 +108,9 @@ class Downloads:
                     digest.update(chunk)
                     output.write(chunk)
                     done += len(chunk)
-                    progress.tick(f"loading, {done >> 20} MiB")
+                    progress.tick(f"downloading, {done >> 20} MiB")
             except (OSError, http.client.HTTPException) as error:
-                raise UnavailableError(f"{url}: broke off after {done >> 20} MiB: {error!r}") from error
+                raise UnavailableError(f"{url}: download failed after {done >> 20} MiB: {error!r}") from error
         return digest.hexdigest()
 
     def _opened(self, url: str) -> http.client.HTTPResponse:
@@ -121,9 +121,9 @@ class Downloads:
             return self.open(url, timeout=_TIMEOUT)
         except urllib.error.HTTPError as error:
             error.close()
-            raise UnavailableError(f"{url}: answered {error.code} {error.reason}") from error
+            raise UnavailableError(f"{url}: HTTP status {error.code} {error.reason}") from error
         except (OSError, http.client.HTTPException) as error:
-            reason = f"{host}: not reached ({getattr(error, 'reason', error)})"
+            reason = f"{host}: cannot connect ({getattr(error, 'reason', error)})"
             self._unreachable[host] = reason
             raise UnavailableError(reason) from error
 
@@ -136,19 +136,19 @@ def published_digest(text: str, url: str) -> str:
             kind, _, digest = (asset.get("digest") or "").partition(":")
             if asset.get("name") == name and kind == "sha256":
                 return str(digest)
-        raise UnavailableError(f"{url}: no digest is published for it")
+        raise UnavailableError(f"{url}: no digest published")
     for line in text.splitlines():
         digest, _, file = line.partition(" ")
         if not file or file.strip().lstrip("*") == name:
             return digest
-    raise UnavailableError(f"{url}: no digest is published for it")
+    raise UnavailableError(f"{url}: no digest published")
 
 
 def _unpack(archive: Path, member: str, file: Path) -> None:
     with tarfile.open(archive) as tar:
         content = tar.extractfile(member) if member in tar.getnames() else None
         if content is None:
-            raise ClusterError(f"the release's archive holds no file {member}: please report this")
+            raise ClusterError(f"the release's archive does not contain {member}; please report this as a bug")
         with content, file.open("wb") as output:
             shutil.copyfileobj(content, output)
     archive.unlink()

@@ -25,7 +25,7 @@ def cluster(environ: Mapping[str, str], name: str) -> Path:
     """Return the folder of one named cluster."""
     if not is_name(name):
         raise ConfigError(
-            f"{name!r} is no name for a cluster: use up to 40 lower case letters, digits and hyphens",
+            f"invalid cluster name {name!r}: use at most 40 lower case letters, digits and hyphens",
         )
     return clusters(environ) / name
 

@@ -55,7 +55,7 @@ class GoBuild:
         if code != 0:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
             raise ClusterError(
-                f"{go} could not build {program.name} (exit code {code}); all it said is in {log}, the end is:\n"
+                f"{go} could not build {program.name} (exit code {code}); the full log is {log}, it ends:\n"
                 + "\n".join(f"  {line}" for line in lines),
             )
         log.unlink()
@@ -72,11 +72,11 @@ def find_go(environ: Mapping[str, str]) -> str:
         version = _version(go, environ)
         if version >= _LOADS_TOOLCHAINS:
             return go
-        too_old.append(f"{go} is Go {'.'.join(map(str, version)) or 'of no known version'}")
+        too_old.append(f"{go} is Go {'.'.join(map(str, version)) or 'of an unknown version'}")
     if too_old:
         needed = ".".join(map(str, _LOADS_TOOLCHAINS))
-        raise UnavailableError(f"Go: {'; '.join(too_old)}; at least {needed} is needed")
-    raise UnavailableError(f"Go: not in PATH, nor in {', '.join(map(str, _USUAL_PLACES))}")
+        raise UnavailableError(f"Go: {'; '.join(too_old)}; version {needed} or later is required")
+    raise UnavailableError(f"Go: not in PATH or {', '.join(map(str, _USUAL_PLACES))}")
 
 
 def _version(go: str, environ: Mapping[str, str]) -> tuple[int, ...]:

@@ -54,8 +54,8 @@ def current_server(path: Path) -> str:
         return str(next(c["cluster"]["server"] for c in document["clusters"] if c["name"] == cluster))
     except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration) as error:
         raise ClusterError(
-            f"{path}: not a kubeconfig whose current context names a server ({error!r}): "
-            "set KUBECONFIG to a usable file, or unset it",
+            f"{path}: not a valid kubeconfig with a current context ({error!r}); "
+            "set KUBECONFIG to a valid file, or unset it",
         ) from error
 
 

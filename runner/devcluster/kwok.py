@@ -22,10 +22,10 @@ GROUP_VERSION = "kwok.x-k8s.io/v1alpha1"
 KINDS = {"Logs": "logs", "Attach": "attaches", "PortForward": "portforwards"}
 """Kinds of the objects that speak for one pod, with their plurals."""
 NODE = "node-1"
-NO_LOG = "This pod is simulated. A Logs object of its name says which file is its log."
+NO_LOG = "This pod is simulated. A Logs object with the pod's name sets its log file."
 # The answer of every port of every pod: takes an HTTP request, says what is missing. kwok closes the connection only
 # after the client did, so the length must be told.
-_NO_TARGET = "This pod is simulated. A PortForward object of its name says where its ports lead.\n"
+_NO_TARGET = "This pod is simulated. A PortForward object with its name sets the target of its ports.\n"
 _ANSWER = f"""
 while read -r line; do [ "${{#line}}" -le 1 ] && break; done
 printf 'HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\nContent-Length: {len(_NO_TARGET)}\\r\\n\\r\\n'

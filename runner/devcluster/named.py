@@ -83,7 +83,7 @@ def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Itera
     """Run a cluster under its name as long as the context lasts. Raises ClusterError if one runs."""
     found = look(environ, name)
     if found.supervisor is not None:
-        raise ClusterError(f"cluster {name!r} runs already: `ansible-operator cluster down --name {name}` ends it")
+        raise ClusterError(f"cluster {name!r} already runs; stop it with `ansible-operator cluster down --name {name}`")
     supervised = _launch(found, progress)
     try:
         yield look(environ, name)
@@ -105,7 +105,7 @@ def down(environ: Mapping[str, str], name: str) -> bool:
             os.kill(found.supervisor, signal.SIGKILL)  # its guard ends the rest
             if not _ended(found.layout):
                 raise ClusterError(
-                    f"process {found.supervisor} of cluster {name!r} does not end; see {found.layout.logs}"
+                    f"process {found.supervisor} of cluster {name!r} does not exit; see {found.layout.logs}"
                 )
     if found.layout.run.exists():
         shutil.rmtree(found.layout.run)
@@ -130,9 +130,9 @@ def _wait_until_ready(environ: Mapping[str, str], name: str) -> Named:
         if found.facts:
             return found
         if found.supervisor is None:
-            raise ClusterError(f"cluster {name!r} ended while it was starting; its logs are in {found.layout.logs}")
+            raise ClusterError(f"cluster {name!r} stopped during its start; its logs are in {found.layout.logs}")
         if time.monotonic() > deadline:
-            raise ClusterError(f"cluster {name!r} does not become ready; its logs are in {found.layout.logs}")
+            raise ClusterError(f"cluster {name!r} did not become ready; its logs are in {found.layout.logs}")
         time.sleep(_POLL)
 
 
@@ -144,7 +144,8 @@ def export(found: Named, target: Path) -> None:
     target = target.absolute()
     if target.exists() and not kubeconfig.is_ours(target):
         raise ClusterError(
-            f"{target} exists and was not written by this command: name another file, or use {found.layout.kubeconfig}",
+            f"{target} exists and was not written by this command; choose another file, or use "
+            f"{found.layout.kubeconfig}",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(target, found.layout.kubeconfig.read_bytes())

@@ -63,7 +63,7 @@ class Owner:
         if self._stop and not (self._stop == "end of input" and self.detached):
             raise OwnerGoneError(self._stop)
         if not self.detached and os.getppid() != self.parent:
-            raise OwnerGoneError("the owner died")
+            raise OwnerGoneError("the parent process exited")
 
     def lines(self, timeout: float) -> list[str]:
         """Return the lines that came in; wait at most `timeout` seconds for one."""

@@ -70,6 +70,6 @@ def probe() -> int:
 
 def _none_free() -> ClusterError:
     return ClusterError(
-        f"no free port between {FIRST} and {LAST} on {LOOPBACK} after {_TRIES} tries: "
-        "stop what listens there (`ansible-operator cluster status` lists the clusters of this command)",
+        f"no free port between {FIRST} and {LAST} on {LOOPBACK} after {_TRIES} attempts; "
+        "stop programs that listen there, such as clusters listed by `ansible-operator cluster status`",
     )

@@ -54,8 +54,8 @@ class _EndedError(ClusterError):
     def __init__(self, component: Component) -> None:
         code = component.process.returncode if component.process else None
         super().__init__(
-            f"{component.name} ended with exit code {code} while the cluster was starting; "
-            f"the end of its log:\n{component.last_lines()}",
+            f"{component.name} exited with code {code} during the cluster's start; "
+            f"its log ends:\n{component.last_lines()}",
         )
         self.component = component.name
 
@@ -169,7 +169,7 @@ class Supervisor:
                 self._compose(chosen)
             else:
                 return
-        raise ClusterError(f"kwok found no free port in {_KWOK_TRIES} tries; its log is {self.layout.log(KWOK)}")
+        raise ClusterError(f"kwok found no free port in {_KWOK_TRIES} attempts; its log is {self.layout.log(KWOK)}")
 
     def _wait_for(self, what: str, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _READY_WITHIN
@@ -180,7 +180,7 @@ class Supervisor:
                     raise _EndedError(component)
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"waited {_READY_WITHIN:.0f} s in vain for {what}; the logs are in {self.layout.logs}",
+                    f"timeout after {_READY_WITHIN:.0f} s waiting for {what}; the logs are in {self.layout.logs}",
                 )
             time.sleep(_POLL)
 
@@ -188,7 +188,7 @@ class Supervisor:
         for name, component in self.components.items():
             ended = component.wanted and not component.alive
             if ended and self.revivals.setdefault(name, Revival()).is_due(time.monotonic()):
-                _log.warning("component ended by itself, started again", component=name)
+                _log.warning("component exited unexpectedly, restarting it", component=name)
                 self._start(name)
 
     def _obey(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -283,7 +283,7 @@ def run(order: Order, owner: Owner) -> int:
     layout = Layout(Path(order.folder))
     lock = locks.FileLock(layout.lock)
     if not lock.acquire(patience=_PATIENCE):
-        answer({"error": f"a cluster runs in {layout.folder} already, or starts there now"})
+        answer({"error": f"a cluster already runs or starts in {layout.folder}"})
         return 1
     clear(layout)
     guard = Guard.start([layout.run] if order.keep_logs else [layout.folder])
@@ -292,8 +292,8 @@ def run(order: Order, owner: Owner) -> int:
         answer(supervisor.start())
         supervisor.serve()
     except OwnerGoneError as gone:
-        _log.info("cluster ends", reason=str(gone))
-        answer({"error": f"the cluster has been ended: {gone}"})
+        _log.info("stopping cluster", reason=str(gone))
+        answer({"error": f"the cluster was stopped: {gone}"})
     except ClusterError as error:
         answer({"error": str(error)})
         return 1

@@ -129,7 +129,7 @@ class _Maker:
     def _one(self, kind: str) -> Json:
         found = [each for each in self._documents if each.get("kind") == kind]
         if len(found) != 1:
-            raise ConfigError(f"the manifests hold {len(found)} of kind {kind}; a bundle is made of one")
+            raise ConfigError(f"the manifests contain {len(found)} objects of kind {kind}; a bundle needs exactly one")
         return found[0]
 
     def _crds(self) -> list[Json]:
@@ -165,8 +165,7 @@ class _Maker:
                     "name": crd["metadata"]["name"],
                     "version": version["name"],
                     "displayName": descriptors.title(names["kind"]),
-                    "description": text
-                    or f"{descriptors.title(names['kind'])}, looked after by {self._edition.package}.",
+                    "description": text or f"{descriptors.title(names['kind'])}, managed by {self._edition.package}.",
                     "resources": works,
                     "specDescriptors": descriptors.of_spec(fields.get("spec") or {}),
                     "statusDescriptors": descriptors.of_status(fields.get("status") or {}),

@@ -77,7 +77,7 @@ class Bundle:
 def check(bundle: Bundle) -> list[str]:
     """Return what is wrong with a bundle, a sentence each; nothing, where it is well."""
     if not bundle.csv:
-        return ["a bundle has exactly one ClusterServiceVersion"]
+        return ["a bundle must contain exactly one ClusterServiceVersion"]
     return [sentence for rule in _RULES for sentence in rule(bundle)]
 
 
@@ -85,22 +85,22 @@ def _names(bundle: Bundle) -> Iterator[str]:
     package = bundle.annotations.get(f"{PREFIX}package.v1", "")
     name, version = str(bundle.csv["metadata"].get("name") or ""), str(bundle.csv["spec"].get("version") or "")
     if not _SUBDOMAIN.fullmatch(name):
-        yield f"metadata.name {name!r} is no DNS name"
+        yield f"metadata.name {name!r} is not a valid DNS name"
     if not semver.is_version(version):
-        yield f"spec.version {version!r} is no version such as 1.2.3"
+        yield f"spec.version {version!r} is not a semantic version such as 1.2.3"
     elif name != f"{package}.v{version.replace('+', '-')}":
-        yield f"metadata.name {name!r} is not the package's name and version, {package}.v{version}"
+        yield f"metadata.name {name!r} must be the package's name and version, {package}.v{version}"
     replaces = str(bundle.csv["spec"].get("replaces") or "")
     if replaces == name:
         yield f"spec.replaces names the bundle itself, {name}"
     elif replaces and not replaces.startswith(f"{package}.v"):
-        yield f"spec.replaces {replaces!r} is no bundle of {package}"
+        yield f"spec.replaces {replaces!r} is not a bundle of {package}"
     least = str(bundle.csv["spec"].get("minKubeVersion") or "")
     if not semver.is_version(least):
-        yield f"spec.minKubeVersion {least!r} is no version such as 1.25.0"
+        yield f"spec.minKubeVersion {least!r} is not a semantic version such as 1.25.0"
     reach = (bundle.csv["metadata"].get("annotations") or {}).get("olm.skipRange")
     if reach is not None and not _RANGE.fullmatch(str(reach)):
-        yield f"the annotation olm.skipRange {reach!r} is no range such as '>=1.0.0 <1.2.0'"
+        yield f"the annotation olm.skipRange {reach!r} is not a range such as '>=1.0.0 <1.2.0'"
 
 
 def _presentation(bundle: Bundle) -> Iterator[str]:
@@ -117,50 +117,50 @@ def _presentation(bundle: Bundle) -> Iterator[str]:
             yield f"spec.maintainers: {each} needs a name and an e-mail address"
     for each in spec.get("links") or ():
         if urlsplit(str(each.get("url") or "")).scheme not in {"http", "https"} or not each.get("name"):
-            yield f"spec.links: {each} needs a name and an address that begins with https://"
+            yield f"spec.links: {each} needs a name and a URL with http:// or https://"
 
 
 def _icon(bundle: Bundle) -> Iterator[str]:
     icons = bundle.csv["spec"].get("icon") or ()
     if len(icons) != 1:
-        yield f"spec.icon holds {len(icons)} icons; a catalog shows one"
+        yield f"spec.icon contains {len(icons)} icons; it must contain exactly one"
     for each in icons:
         if each.get("mediatype") not in _ICONS:
-            yield f"spec.icon: the media type {each.get('mediatype')!r} is none of {', '.join(_ICONS)}"
+            yield f"spec.icon: the media type {each.get('mediatype')!r} is not one of {', '.join(_ICONS)}"
         try:
             base64.b64decode(str(each.get("base64data") or ""), validate=True)
         except binascii.Error:
-            yield "spec.icon: base64data is no base64"
+            yield "spec.icon: base64data is not valid base64"
 
 
 def _annotations(bundle: Bundle) -> Iterator[str]:
     given = bundle.csv["metadata"].get("annotations") or {}
     if given.get("capabilities") not in CAPABILITIES:
-        yield f"the annotation capabilities {given.get('capabilities')!r} is none of {', '.join(CAPABILITIES)}"
+        yield f"the annotation capabilities {given.get('capabilities')!r} is not one of {', '.join(CAPABILITIES)}"
     unknown = [each.strip() for each in str(given.get("categories") or "").split(",") if each.strip() not in CATEGORIES]
     if unknown:
-        yield f"the annotation categories names {', '.join(unknown) or 'nothing'}; there are {', '.join(CATEGORIES)}"
+        yield f"the annotation categories has {', '.join(unknown) or 'no value'}; valid are {', '.join(CATEGORIES)}"
     for key, value in given.items():
         if not isinstance(value, str):
-            yield f"the annotation {key} is no text"
+            yield f"the annotation {key} is not a string"
 
 
 def _modes(bundle: Bundle) -> Iterator[str]:
     modes = bundle.csv["spec"].get("installModes") or ()
     unknown = [str(each.get("type")) for each in modes if each.get("type") not in MODES]
     if unknown:
-        yield f"spec.installModes: {', '.join(unknown)} is none of {', '.join(MODES)}"
+        yield f"spec.installModes: {', '.join(unknown)} is not one of {', '.join(MODES)}"
     if not any(each.get("supported") for each in modes):
-        yield "spec.installModes: none is supported, so nobody could install it"
+        yield "spec.installModes: at least one mode must be supported"
 
 
 def _strategy(bundle: Bundle) -> Iterator[str]:
     install = bundle.csv["spec"].get("install") or {}
     if install.get("strategy") != "deployment":
-        yield f"spec.install.strategy {install.get('strategy')!r} is not `deployment`"
+        yield f"spec.install.strategy {install.get('strategy')!r} must be `deployment`"
     strategy = install.get("spec") or {}
     if not strategy.get("deployments"):
-        yield "spec.install.spec.deployments is empty, so nothing would run"
+        yield "spec.install.spec.deployments is empty"
     accounts = {
         each.get("serviceAccountName")
         for key in ("permissions", "clusterPermissions")
@@ -168,7 +168,7 @@ def _strategy(bundle: Bundle) -> Iterator[str]:
     }
     for each in bundle.manifests:
         if each.get("kind") == "ServiceAccount" and each["metadata"].get("name") in accounts:
-            yield f"the ServiceAccount {each['metadata']['name']} is made by OLM and must not stand in the bundle"
+            yield f"OLM creates the ServiceAccount {each['metadata']['name']}: the bundle must not contain it"
 
 
 def _owned(bundle: Bundle) -> Iterator[str]:
@@ -180,9 +180,9 @@ def _owned(bundle: Bundle) -> Iterator[str]:
         if version.get("served")
     }
     for name, version in sorted(said - there):
-        yield f"{name} {version} is owned, and no CRD in the bundle serves it"
+        yield f"{name} {version} is owned, but no CRD in the bundle serves it"
     for name, version in sorted(there - said):
-        yield f"the CRD {name} serves {version}, which spec.customresourcedefinitions.owned does not have"
+        yield f"the CRD {name} serves {version}, which is missing from spec.customresourcedefinitions.owned"
     for each in bundle.owned:
         if not each.get("displayName") or not each.get("description"):
             yield f"{each.get('name')}: an owned kind needs a displayName and a description"
@@ -193,39 +193,39 @@ def _examples(bundle: Bundle) -> Iterator[str]:
     try:
         examples = json.loads(str(text or ""))
     except ValueError:
-        yield "the annotation alm-examples is no JSON"
+        yield "the annotation alm-examples is not valid JSON"
         return
     kinds = {(each.get("kind"), str(each.get("apiVersion")).rpartition("/")[2]) for each in examples}
     owned = {(each.get("kind"), each.get("version")) for each in bundle.owned}
     for kind, version in sorted(owned - kinds):
-        yield f"alm-examples has none of {kind} {version}"
+        yield f"alm-examples has no example of {kind} {version}"
     for kind, version in sorted(kinds - owned):
-        yield f"alm-examples has a {kind} {version}, which is not owned"
+        yield f"alm-examples has an example of {kind} {version}, which is not owned"
 
 
 def _manifests(bundle: Bundle) -> Iterator[str]:
     for each in bundle.manifests:
         if each.get("kind") not in KINDS:
-            yield f"a bundle cannot hold a {each.get('kind')} ({(each.get('metadata') or {}).get('name')})"
+            yield f"a bundle cannot contain a {each.get('kind')} ({(each.get('metadata') or {}).get('name')})"
     whole = json.dumps(bundle.manifests).encode()
     size = len(base64.b64encode(gzip.compress(whole, mtime=0)))
     if size > _LARGEST:
-        yield f"the manifests take {size} bytes, compressed; a cluster takes {_LARGEST}"
+        yield f"the compressed manifests have {size} bytes; the limit is {_LARGEST}"
 
 
 def _metadata(bundle: Bundle) -> Iterator[str]:
     for key, value in _REQUIRED.items():
         if bundle.annotations.get(f"{PREFIX}{key}") != value:
-            yield f"the bundle's annotation {PREFIX}{key} is not {value!r}"
+            yield f"the bundle's annotation {PREFIX}{key} must be {value!r}"
     if not _SUBDOMAIN.fullmatch(bundle.annotations.get(f"{PREFIX}package.v1", "")):
-        yield f"the bundle's annotation {PREFIX}package.v1 is no name"
+        yield f"the bundle's annotation {PREFIX}package.v1 is not a valid DNS name"
     channels = [each for each in bundle.annotations.get(f"{PREFIX}channels.v1", "").split(",") if each]
     bad = [each for each in channels if not _LABEL.fullmatch(each)]
     if bad or not channels:
-        yield f"the bundle's channels {channels} are no names, or none"
+        yield f"the bundle's channels {channels} are empty or contain an invalid name"
     default = bundle.annotations.get(f"{PREFIX}channel.default.v1")
     if default is not None and default not in channels:
-        yield f"the default channel {default!r} is none of the bundle's channels, {', '.join(channels)}"
+        yield f"the default channel {default!r} is not one of the bundle's channels, {', '.join(channels)}"
 
 
 _RULES: Sequence[Callable[[Bundle], Iterator[str]]] = (

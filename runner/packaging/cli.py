@@ -20,37 +20,39 @@ if TYPE_CHECKING:
 _PLACEHOLDERS = frozenset({"", "controller", "controller:latest"})
 """What stands for the image in config/."""
 _CHART = """\
-Write a Helm chart of what `kubectl kustomize config/default` gives: CRDs, rights, the operator, its Service, and
-whatever was added to config/. Names, namespaces, image, replicas, resources, the scope of the rights and metrics become
-values of the chart. Its versions are those of the last git tag (v1.2.3)."""
+Write a Helm chart from the output of `kubectl kustomize config/default`: CRDs, RBAC, the operator's Deployment and
+Service, and everything else in config/. Names, namespaces, image, replicas, resources, RBAC scope and metrics become
+chart values. The last git tag (v1.2.3) sets the chart's version and app version."""
 _BUNDLE = """\
-Write a bundle for OLM to bundle/ and bundle.Dockerfile, of what `kubectl kustomize config/manifests` gives: the
-ClusterServiceVersion with kinds, examples, rights and Deployment, the CRDs, and how catalogs list it. What people write
-about the operator stands in config/manifests/bases, which is made the first time. The bundle is checked by the rules
-that catalogs have; nothing is written where it breaks one."""
+Write an OLM bundle to bundle/ and bundle.Dockerfile from the output of `kubectl kustomize config/manifests`: the
+ClusterServiceVersion with kinds, examples, permissions and Deployment, the CRDs, and the catalog metadata. Edit the
+operator's description in config/manifests/bases; the first run creates it. The bundle is checked by the rules of
+catalogs; nothing is written if it breaks one."""
 
 _MANIFESTS = """\
-Write what `kubectl kustomize config/default` gives, for an operator that looks after a few namespaces: it has its
-rights in these, by a Role in each, and none elsewhere but about what belongs to no namespace. To standard output."""
+Write the output of `kubectl kustomize config/default` for an operator that watches a few namespaces to standard output.
+The operator gets a Role in each of these namespaces, and a ClusterRole only for cluster-scoped resources."""
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add `chart`, `bundle` and `manifests` to the commands of `generate`."""
     chart = _command(commands, "chart", _chart, "write a Helm chart of the project", _CHART)
-    chart.add_argument("--output", type=Path, metavar="FOLDER", help="where to [dist/chart/NAME]")
-    chart.add_argument("--chart-version", metavar="VERSION", help="[that of the last git tag, or 0.0.1]")
+    chart.add_argument("--output", type=Path, metavar="FOLDER", help="output directory [dist/chart/NAME]")
+    chart.add_argument("--chart-version", metavar="VERSION", help="chart version [the last git tag, or 0.0.1]")
     bundle = _command(commands, "bundle", _bundle, "write a bundle for OLM", _BUNDLE)
-    bundle.add_argument("--bundle-version", metavar="VERSION", help="[that of the last git tag, or 0.0.1]")
-    bundle.add_argument("--channels", default="alpha", metavar="NAMES", help="with commas between [alpha]")
-    bundle.add_argument("--default-channel", metavar="NAME", help="[the first one]")
+    bundle.add_argument("--bundle-version", metavar="VERSION", help="bundle version [the last git tag, or 0.0.1]")
+    bundle.add_argument("--channels", default="alpha", metavar="NAMES", help="comma-separated channels [alpha]")
+    bundle.add_argument("--default-channel", metavar="NAME", help="default channel [the first one]")
     bundle.add_argument(
-        "--replaces", metavar="NAME", help="the bundle that this one upgrades [that in bundle/, if it is older]"
+        "--replaces", metavar="NAME", help="bundle that this one upgrades [the one in bundle/, if it is older]"
     )
-    bundle.add_argument("--skip-range", default="", metavar="RANGE", help="versions that may go to this one at once")
+    bundle.add_argument(
+        "--skip-range", default="", metavar="RANGE", help="versions that can upgrade directly to this one"
+    )
     manifests = _command(
-        commands, "manifests", _manifests, "write the manifests of an operator of single namespaces", _MANIFESTS
+        commands, "manifests", _manifests, "write manifests of an operator that watches some namespaces", _MANIFESTS
     )
-    manifests.add_argument("--namespaces", required=True, metavar="NAMES", help="which to watch, with commas between")
+    manifests.add_argument("--namespaces", required=True, metavar="NAMES", help="comma-separated namespaces to watch")
 
 
 def _command(commands: Subparsers, name: str, run: Any, text: str, description: str) -> argparse.ArgumentParser:
@@ -62,9 +64,9 @@ def _command(commands: Subparsers, name: str, run: Any, text: str, description: 
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--manifests", metavar="FILE", help="manifests to use instead of kustomize's; - is standard input"
+        "--manifests", metavar="FILE", help="read manifests from FILE instead of kustomize; - is standard input"
     )
-    parser.add_argument("--image", metavar="IMAGE", help="the operator's image [that of the manifests]")
+    parser.add_argument("--image", metavar="IMAGE", help="operator image [the one in the manifests]")
     parser.set_defaults(func=run)
     return parser
 
@@ -80,7 +82,7 @@ def _chart(arguments: argparse.Namespace) -> int:
     files = chart.make(documents, chart.Release(known.name, version, version, repository, tag))
     output: Path = arguments.output or Path("dist/chart") / known.name
     if output.exists() and any(output.iterdir()) and not (output / "Chart.yaml").is_file():
-        raise ConfigError(f"{output}: holds something that is no chart; name another folder by --output")
+        raise ConfigError(f"{output}: exists and contains no chart; choose another folder with --output")
     _replace(output, files)
     sys.stdout.write(f"{output}: {known.name} {version}, {len(files)} files\n")
     return 0
@@ -109,7 +111,7 @@ def _bundle(arguments: argparse.Namespace) -> int:
     made, files = bundle.make(documents, edition)
     problems = bundle_rules.check(made)
     if problems:
-        raise ConfigError("\n".join([f"the bundle would be refused, so it was not written; see {base}", *problems]))
+        raise ConfigError("\n".join([f"the bundle is invalid and was not written; edit {base}", *problems]))
     folder = PurePosixPath("bundle")
     _replace(Path("bundle"), {path.relative_to(folder): text for path, text in files.items() if folder in path.parents})
     Path("bundle.Dockerfile").write_text(files[PurePosixPath("bundle.Dockerfile")], encoding="utf-8")
@@ -136,9 +138,7 @@ def _image(image: str, default: str) -> tuple[str, str]:
     if image in _PLACEHOLDERS:
         return default, ""
     if "@" in image:
-        raise ConfigError(
-            f"the image {image} is pinned by its digest, which a chart's tag cannot replace; give --image"
-        )
+        raise ConfigError(f"the image {image} is pinned by digest, which a chart's tag cannot replace; set --image")
     head, colon, tag = image.rpartition(":")
     return (head, tag) if colon and "/" not in tag else (image, "")
 

@@ -24,9 +24,9 @@ def make(documents: Sequence[Json], namespaces: Sequence[str]) -> list[Json]:
     """Return the documents for these namespaces. ConfigError: a name is none, or there is no operator."""
     for name in namespaces:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"--namespaces: {name!r} is no name of a namespace; write them as in team-a,team-b")
+            raise ConfigError(f"--namespaces: invalid namespace {name!r}; use a list such as team-a,team-b")
     if not namespaces:
-        raise ConfigError("--namespaces: names none; write them as in team-a,team-b")
+        raise ConfigError("--namespaces: the list is empty; use a list such as team-a,team-b")
     manager = deployments.operators(documents)
     account = str(deployments.pod(manager).get("serviceAccountName") or "default")
     bindings = [each for each in documents if each.get("kind") == "ClusterRoleBinding" and _is_for(each, account)]

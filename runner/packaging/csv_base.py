@@ -56,7 +56,7 @@ def name_before(package: str, version: str) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: is no ClusterServiceVersion that an upgrade could begin at ({error})") from None
+        raise ConfigError(f"{path}: not a valid ClusterServiceVersion to upgrade from: {error}") from None
 
 
 def created_at() -> str:

@@ -19,8 +19,8 @@ def operators(documents: Sequence[Json]) -> Json:
     managers = [each for each in found if str(each["metadata"].get("name")).endswith(MANAGER)] or found
     if len(managers) != 1:
         raise ConfigError(
-            f"the manifests hold {len(managers)} Deployments that may be the operator's; "
-            f"its name must end with {MANAGER!r}, and no other's"
+            f"the manifests contain {len(managers)} Deployments that may be the operator's; "
+            f"exactly one name must end with {MANAGER!r}"
         )
     return managers[0]
 

@@ -29,7 +29,10 @@ def known_project() -> project.Project:
     try:
         return project.parse(Path(project.FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {project.FILE} here; go to a project's folder, see init --help") from None
+        raise ConfigError(
+            f"no file {project.FILE} in this folder; run the command in a project's folder, or create a project with "
+            "`ansible-operator init`"
+        ) from None
 
 
 def read(given: str | None, folder: str) -> list[Json]:
@@ -37,7 +40,7 @@ def read(given: str | None, folder: str) -> list[Json]:
     try:
         return [each for each in yaml.safe_load_all(_text(given, folder)) if each]
     except yaml.YAMLError as error:
-        raise ConfigError(f"{given or folder}: is no valid YAML: {error}") from None
+        raise ConfigError(f"{given or folder}: invalid YAML: {error}") from None
 
 
 def version(given: str | None, flag: str) -> str:
@@ -47,7 +50,7 @@ def version(given: str | None, flag: str) -> str:
         return "0.0.1" if found is None else _of_tag(found)
     plain = given.removeprefix("v")
     if not semver.is_version(plain):
-        raise ConfigError(f"{flag}: {given!r} is no version such as 1.2.3 or 1.2.3-rc.1 (https://semver.org)")
+        raise ConfigError(f"{flag}: invalid version {given!r}; use a semantic version such as 1.2.3 or 1.2.3-rc.1")
     return plain
 
 
@@ -74,13 +77,13 @@ def _text(given: str | None, folder: str) -> str:
         try:
             return Path(given).read_text(encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
+            raise ConfigError(f"cannot read {given}: {error.strerror}") from None
     named = os.environ.get("KUBECTL")
     kubectl = shutil.which(named) if named else find_kubectl(os.environ)
     if kubectl is None:
         raise ConfigError(
-            f"{named or 'kubectl'} is not in PATH; install it, or give --manifests what `kustomize build` wrote; "
-            "`ansible-operator cluster build` gets one too"
+            f"{named or 'kubectl'} is not in PATH; install it, run `ansible-operator cluster build`, or set "
+            "--manifests to the output of `kustomize build`"
         )
     done = _run([str(kubectl), "kustomize", folder])
     if done.returncode:

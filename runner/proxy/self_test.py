@@ -36,7 +36,7 @@ class SelfTest:
             async with asyncio.timeout(_PATIENCE):
                 status = await self._status()
         except TimeoutError:
-            self.problem = f"gave no answer within {_PATIENCE:.0f} s"
+            self.problem = f"did not answer within {_PATIENCE:.0f} s"
         except OSError as error:
             self.problem = f"cannot be reached: {error.strerror or error}"
         else:

@@ -108,7 +108,7 @@ class Proxy:
         if not task.cancelled() and task.exception() is not None:
             # Without the values of variables, which credentials are among.
             trace = "".join(traceback.format_exception(task.exception()))
-            _log.error("A call through the proxy failed", traceback=trace)
+            _log.error("Proxy request failed", traceback=trace)
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
@@ -146,7 +146,7 @@ class _Client:
     async def _refuse(self, error: MalformedError) -> None:
         if self.connection.is_lost:
             return
-        answer = refusal(error.status, f"no valid request: {error}")
+        answer = refusal(error.status, f"invalid request: {error}")
         self.connection.write(_render(answer, [*answer.headers, (b"Connection", b"close")]) + answer.content.take())
         await self.connection.linger(_LINGER)
 
@@ -213,7 +213,7 @@ class _Client:
                 data = messages.chunk(piece) if piece and chunked else piece
         except (BrokenError, MalformedError) as error:
             connection.abort()
-            raise BrokenError(f"the answer breaks off: {error}") from error
+            raise BrokenError(f"the response is incomplete: {error}") from error
         connection.write(data + messages.chunk(b"") if chunked else data)
         await connection.drain()
 
@@ -230,12 +230,12 @@ def _note(call: Call, status: int, seconds: float) -> None:
     run, info = call.session.run, call.info
     run.stats.add(seconds, endless=info.is_endless)
     _log.debug(
-        "Call of the API",
+        "API request",
         job=run.ident,
         verb=info.verb,
         resource=info.qualified,
         **({"object": f"{info.namespace}/{info.name}"} if info.is_resource else {}),
         **({"cache": call.cached} if call.cached else {}),
-        code=status or "client gone",
+        code=status or "client disconnected",
         milliseconds=round(seconds * 1000, 1),
     )

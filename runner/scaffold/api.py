@@ -50,12 +50,14 @@ def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
     names.refuse(
         [
             *names.problems_of(resource),
-            *(f"{flag}: nothing is run for a kind with --watch=false; leave one of them out" for flag in needless),
+            *(f"{flag} and --watch=false exclude each other: an unwatched kind has no runs" for flag in needless),
             *(f"--short-name {name}: {why}" for name in wanted.short_names if (why := names.plural_problem(name))),
         ]
     )
     if any(other.version == resource.version for other in others):
-        raise ConfigError(f"{resource.api_group}/{resource.version}, Kind={resource.kind}: this project has it already")
+        raise ConfigError(
+            f"{resource.api_group}/{resource.version}, Kind={resource.kind} already exists in the project"
+        )
     watched = bool(_watched_versions(changes, resource)) if others else wanted.watched
     values = _values(before, resource, wanted, watched=watched)
     notes = _add_version(changes, resource, others, wanted, values) if others else _add_kind(changes, wanted, values)
@@ -67,7 +69,7 @@ def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
 def _resource(before: Project, wanted: Wanted) -> tuple[Resource, list[Resource]]:
     """The kind that is wanted, and its other versions."""
     if not wanted.group:
-        raise ConfigError("--group is missing: the API group without its domain, as `cache` of cache.example.com")
+        raise ConfigError("--group is required: the API group without its domain, such as `cache` of cache.example.com")
     resource = Resource(wanted.group, before.domain, wanted.version, wanted.kind, wanted.plural)
     others = [each for each in before.resources if each.is_kind_of(resource)]
     if not others:
@@ -75,11 +77,9 @@ def _resource(before: Project, wanted: Wanted) -> tuple[Resource, list[Resource]
         return replace(resource, plural=plural, namespaced=namespaced), []
     first = others[0]
     if wanted.plural not in {"", first.plural}:
-        raise ConfigError(
-            f"--plural {wanted.plural}: all versions of a kind share one, and this one's is {first.plural}"
-        )
+        raise ConfigError(f"--plural {wanted.plural}: all versions of a kind share one plural, here {first.plural}")
     if wanted.namespaced not in {None, first.namespaced}:
-        raise ConfigError("--namespaced: all versions of a kind share one scope; leave the flag out")
+        raise ConfigError("--namespaced: all versions of a kind share one scope; remove the flag")
     return replace(resource, plural=first.plural, namespaced=first.namespaced), others
 
 
@@ -140,9 +140,9 @@ def _add_content(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) 
     as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
     if not (wanted.role or wanted.playbook):
         if (changes.root / role).is_dir():
-            return as_role, [f"watches.yaml names {role}, which was there already"]
+            return as_role, [f"watches.yaml uses the existing role {role}"]
         if (changes.root / playbook).is_file():
-            return as_playbook, [f"watches.yaml names {playbook}, which was there already"]
+            return as_playbook, [f"watches.yaml uses the existing playbook {playbook}"]
     if wanted.playbook:
         _create(changes, "playbook_of_role" if wanted.role else "playbook", values)
     if wanted.role or not wanted.playbook:
@@ -155,8 +155,8 @@ def _add_version(
 ) -> list[str]:
     given = {**_running(wanted), "--short-name": bool(wanted.short_names), "--watch=false": not wanted.watched}
     if flags := [flag for flag, is_given in given.items() if is_given]:
-        known = f"{resource.kind} is there already, as {others[0].version}, with what runs for it"
-        raise ConfigError(f"{', '.join(flags)}: {known}; leave this out to add a version")
+        known = f"{resource.kind} already exists as {others[0].version}"
+        raise ConfigError(f"{', '.join(flags)}: {known}; to add a version, remove these flags")
     sample = f"{values['sample']}.yaml"
     for path, text in templates.tree("api", values):
         if path.name == sample:
@@ -166,8 +166,8 @@ def _add_version(
     watched = _watched_versions(changes, resource)
     seen, stored = " and ".join(watched) or "no version", others[0].version
     return [
-        f"watches.yaml still watches {seen}: every object of the kind is seen there, whatever version wrote it",
-        f"objects are stored as {stored}, and {resource.version} is served beside it; both have the same schema",
+        f"watches.yaml still watches {seen}; the API server converts objects of every version to it",
+        f"{stored} remains the storage version; {resource.version} is served with the same schema",
     ]
 
 
@@ -192,7 +192,7 @@ def _add_to_list(changes: ChangeSet, file: str, path: tuple[str, ...], item: str
 def _refuse_watched(changes: ChangeSet, values: Mapping[str, str]) -> None:
     for entry in _entries(changes):
         if (entry.get("group"), entry.get("kind")) == (values["api_group"], values["kind"]):
-            raise ConfigError(f"{_WATCHES}: {values['api_group']}, Kind={values['kind']} is watched already")
+            raise ConfigError(f"{_WATCHES} already watches {values['api_group']}, Kind={values['kind']}")
 
 
 def _watched_versions(changes: ChangeSet, resource: Resource) -> list[str]:
@@ -204,5 +204,5 @@ def _entries(changes: ChangeSet) -> list[dict[str, Any]]:
     try:
         document = yaml.safe_load(changes.text(_WATCHES))
     except yaml.YAMLError as error:
-        raise ConfigError(f"{_WATCHES}: is no valid YAML: {error}; `ansible-operator validate` says more") from None
+        raise ConfigError(f"{_WATCHES}: invalid YAML: {error}; run `ansible-operator validate` for details") from None
     return [entry for entry in document or [] if isinstance(entry, dict)]

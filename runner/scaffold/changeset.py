@@ -48,9 +48,9 @@ class ChangeSet:
         try:
             return (self.root / path).read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise ConfigError(f"{path}: there is no such file; is this the folder of a project?") from None
+            raise ConfigError(f"{path}: no such file; run the command in a project's folder") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from error
+            raise ConfigError(f"cannot read {path}: {error}") from error
 
     def apply(self) -> tuple[list[str], list[str]]:
         """Write everything; return the paths that were created and those that were changed.
@@ -59,8 +59,8 @@ class ChangeSet:
         be written: nothing is left of the others.
         """
         if self._occupied:
-            names = "\n".join(f"{path}: exists already, and says something else" for path in sorted(self._occupied))
-            raise ConfigError(f"{names}\nnothing was written; move these away, or write what you need by hand")
+            names = "\n".join(f"{path}: already exists with different content" for path in sorted(self._occupied))
+            raise ConfigError(f"{names}\nno file was written; move these files, or add the content manually")
         created: list[str] = []
         changed: list[str] = []
         undo: list[Callable[[], None]] = []
@@ -74,9 +74,7 @@ class ChangeSet:
         except OSError as error:
             for step in reversed(undo):
                 step()
-            raise OperatorError(
-                f"{error.filename}: cannot be written: {error.strerror}; nothing was changed"
-            ) from error
+            raise OperatorError(f"cannot write {error.filename}: {error.strerror}; no file was changed") from error
         return created, changed
 
     def _make_folders(self, folder: Path, undo: list[Callable[[], None]]) -> None:

@@ -25,8 +25,8 @@ _TO_BE_WRITTEN = re.compile(r"roles/\w+(?<!_finalizer)/tasks/main\.yml|playbooks
 """What `create api` leaves to the developer."""
 
 _INIT = """\
-Make this folder the project of an operator: watches.yaml, roles/, playbooks/, molecule/, config/ with what is deployed,
-Makefile, Dockerfile. Nothing that is there is overwritten. With --kind, the first kind is added at once."""
+Create an operator project in this folder: watches.yaml, roles/, playbooks/, molecule/, config/ with the manifests,
+Makefile and Dockerfile. Existing files are never overwritten. With --kind, `init` also adds the first kind."""
 
 _INIT_EXAMPLES = """\
 examples:
@@ -34,9 +34,9 @@ examples:
   ansible-operator init --domain example.com --group cache --version v1alpha1 --kind Memcached --generate-role"""
 
 _API = """\
-Add a kind to the project in this folder: its CRD, the operator's rights, roles for people, a sample, an entry in
-watches.yaml, a test for molecule, and a role unless there is one of that name. For a kind that the project has, a
-version is added to its CRD. Files that exist are only added to."""
+Add a kind to the project in this folder: its CRD, the operator's RBAC rules, user roles, a sample, an entry in
+watches.yaml, a molecule test, and a role unless one of that name exists. If the project already has the kind, a version
+is added to its CRD. Existing files are only extended."""
 
 _API_EXAMPLES = """\
 examples:
@@ -49,12 +49,12 @@ def add_commands(subparsers: Subparsers) -> None:
     """Add `init` and `create`."""
     form = argparse.RawDescriptionHelpFormatter
     init = subparsers.add_parser(
-        "init", help="begin a project in this folder", description=_INIT, epilog=_INIT_EXAMPLES, formatter_class=form
+        "init", help="create a project in this folder", description=_INIT, epilog=_INIT_EXAMPLES, formatter_class=form
     )
-    init.add_argument("--plugins", default="ansible", help="only `ansible`; for compatibility")
-    init.add_argument("--domain", default="my.domain", help="behind every group's name [my.domain]")
-    init.add_argument("--project-name", default="", metavar="NAME", help="[the folder's name]")
-    init.add_argument("--project-version", default="3", choices=["3"], help="of the file PROJECT; for compatibility")
+    init.add_argument("--plugins", default="ansible", help="must be `ansible`; for compatibility")
+    init.add_argument("--domain", default="my.domain", help="domain of the project's API groups [my.domain]")
+    init.add_argument("--project-name", default="", metavar="NAME", help="name of the project [the folder's name]")
+    init.add_argument("--project-version", default="3", choices=["3"], help="format of PROJECT; for compatibility")
     _add_kind(init)
     init.set_defaults(func=_init)
     create = subparsers.add_parser("create", help="`create api`: add a kind to the project in this folder")
@@ -67,16 +67,18 @@ def add_commands(subparsers: Subparsers) -> None:
 
 
 def _add_kind(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--group", default="", help="the kind's group, without the domain")
-    parser.add_argument("--version", default="", help="the kind's version [v1alpha1]")
-    parser.add_argument("--kind", default="", help="the kind, such as Memcached")
-    parser.add_argument("--plural", default="", help="its plural in lower case [the usual English one]")
-    parser.add_argument("--short-name", action="append", default=[], metavar="NAME", help="for kubectl; repeatable")
-    _add_switch(parser, "namespaced", "its objects live in namespaces [true]")
-    _add_switch(parser, "generate-role", "write a role for it; the default, unless there is one")
-    _add_switch(parser, "generate-playbook", "write a playbook for it, which runs instead of the role")
-    _add_switch(parser, "finalizer", "write a role that runs when an object is deleted")
-    _add_switch(parser, "watch", "run something for its objects [true]; false: roles of other kinds read them")
+    parser.add_argument("--group", default="", help="API group without the domain")
+    parser.add_argument("--version", default="", help="API version [v1alpha1]")
+    parser.add_argument("--kind", default="", help="kind, such as Memcached")
+    parser.add_argument("--plural", default="", help="plural in lower case [the English plural of the kind]")
+    parser.add_argument(
+        "--short-name", action="append", default=[], metavar="NAME", help="short name for kubectl; repeatable"
+    )
+    _add_switch(parser, "namespaced", "the kind is namespaced [true]")
+    _add_switch(parser, "generate-role", "create a role; the default, unless one exists")
+    _add_switch(parser, "generate-playbook", "create a playbook, which runs instead of the role")
+    _add_switch(parser, "finalizer", "create a role that runs when an object is deleted")
+    _add_switch(parser, "watch", "reconcile objects of the kind [true]; false: other kinds' roles only read them")
 
 
 def _add_switch(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
@@ -90,14 +92,14 @@ def _init(arguments: argparse.Namespace) -> int:
     from runner.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
 
     if arguments.plugins not in _PLUGINS:
-        raise ConfigError(f"--plugins {arguments.plugins}: projects here are made of Ansible; leave it out")
+        raise ConfigError(f"--plugins {arguments.plugins}: only Ansible is supported; remove the flag")
     changes = ChangeSet(Path.cwd())
     begun = init.begin(changes, arguments.project_name, arguments.domain)
     notes = []
     if arguments.kind:
         notes = api.add(changes, begun, _wanted(arguments))
     elif arguments.group or arguments.version:
-        raise ConfigError("--kind is missing: with --group or --version, `init` adds a first kind")
+        raise ConfigError("--kind is required with --group or --version")
     _tell(changes.apply(), notes)
     if not arguments.kind:
         _say("Next: ansible-operator create api --group GROUP --kind KIND")
@@ -110,9 +112,9 @@ def _create_api(arguments: argparse.Namespace) -> int:
 
     changes = ChangeSet(Path.cwd())
     if not (changes.root / project.FILE).exists():
-        raise ConfigError(f"{project.FILE}: there is none in {changes.root}; `ansible-operator init` begins a project")
+        raise ConfigError(f"no file {project.FILE} in {changes.root}; create a project with `ansible-operator init`")
     if not arguments.kind:
-        raise ConfigError("--kind is missing: the kind to add, such as Memcached")
+        raise ConfigError("--kind is required, such as Memcached")
     notes = api.add(changes, project.parse(changes.text(project.FILE)), _wanted(arguments))
     _tell(changes.apply(), notes)
     return 0
@@ -140,7 +142,7 @@ def _tell(written: tuple[list[str], list[str]], notes: list[str]) -> None:
     lines = [*(f"created  {path}" for path in created), *(f"changed  {path}" for path in changed)]
     # A role comes before the playbook that runs it: that is where the work is done.
     empty = sorted((path for path in created if _TO_BE_WRITTEN.fullmatch(path)), reverse=True)
-    following = [f"Next: write tasks into {empty[0]}; `ansible-operator dev` runs them"] if empty else []
+    following = [f"Next: add tasks to {empty[0]}; run them with `ansible-operator dev`"] if empty else []
     _say(*lines, *(f"Note: {note}" for note in notes), *following)
 
 

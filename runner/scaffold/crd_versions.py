@@ -23,10 +23,10 @@ def add(crd: str, version: str, *, file: str) -> str:
         versions = _versions(yaml.safe_load(crd))
         nodes = edits.find(yaml.compose(crd, Loader=yaml.SafeLoader), ("spec", "versions"))
     except yaml.YAMLError as error:
-        raise ConfigError(f"{file}: is no valid YAML ({error}); mend it first") from None
+        raise ConfigError(f"{file}: invalid YAML: {error}") from None
     stored = [place for place, each in enumerate(versions) if each.get("storage") is True]
     if len(stored) != 1 or not isinstance(nodes, yaml.SequenceNode):
-        raise ConfigError(f"{file}: {len(stored)} versions have `storage: true`; have exactly one")
+        raise ConfigError(f"{file}: {len(stored)} versions have `storage: true`; exactly one must have it")
     own = {"name": version, "served": True, "storage": False}
     wanted = {**versions[stored[0]], **own}
     copied = _copied(crd, nodes, stored[0], {"name": version, "served": "true", "storage": "false"})

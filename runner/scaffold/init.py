@@ -16,14 +16,14 @@ def begin(changes: ChangeSet, name: str, domain: str) -> Project:
     """Add what every project has; return the project. An empty `name` is the folder's. Raises ConfigError."""
     if (changes.root / project.FILE).exists():
         raise ConfigError(
-            f"{project.FILE}: this folder is a project already; `ansible-operator create api` adds a kind"
+            f"{project.FILE} exists: this folder is already a project; add a kind with `ansible-operator create api`"
         )
     named = name or changes.root.resolve().name.lower()
     problems = []
     if why := names.domain_problem(domain):
         problems.append(f"--domain {domain}: {why}")
     if why := names.project_problem(named):
-        problems.append(f"--project-name {named}: {why}{'' if name else '; the folder is named so'}")
+        problems.append(f"--project-name {named}: {why}{'' if name else '; the default is the name of the folder'}")
     names.refuse(problems)
     values = {"project_name": named, "domain": domain, "base_image": BASE_IMAGE}
     for path, text in templates.tree("project", values):

@@ -76,7 +76,7 @@ def problems_of(resource: Resource) -> list[str]:
     )
     found = [f"{flag} {value}: {problem}" for flag, value, check in checks if (problem := check(value))]
     if not found and not label_selectors.is_subdomain(resource.api_group):
-        found.append(f"--group {resource.group}: with the domain, {resource.api_group} is longer than 253 characters")
+        found.append(f"--group {resource.group}: {resource.api_group} (with the domain) exceeds 253 characters")
     return found
 
 
@@ -84,7 +84,7 @@ def domain_problem(domain: str) -> str:
     """Say what is wrong with a domain, or nothing."""
     if label_selectors.is_subdomain(domain):
         return ""
-    return f"is no DNS name{_instead(_subdomain(domain), label_selectors.is_subdomain)}"
+    return f"invalid DNS name{_instead(_subdomain(domain), label_selectors.is_subdomain)}"
 
 
 def group_problem(group: str) -> str:
@@ -92,7 +92,7 @@ def group_problem(group: str) -> str:
     if not group or label_selectors.is_subdomain(group):
         return ""
     instead = _instead(_subdomain(group), label_selectors.is_subdomain)
-    return f"is no API group: lower case letters, digits, '-' and '.'{instead}"
+    return f"invalid API group: use lower case letters, digits, '-' and '.'{instead}"
 
 
 def version_problem(version: str) -> str:
@@ -102,7 +102,7 @@ def version_problem(version: str) -> str:
     digits = re.match(r"[vV]?([1-9][0-9]*)((?:alpha|beta)[0-9]*)?", version)
     close = f"v{digits[1]}{digits[2] or ''}" if digits else "v1alpha1"
     close = close if _VERSION.fullmatch(close) else f"{close}1"
-    return f"is no API version; write it like v1, v1beta2 or v1alpha1 (did you mean {close}?)"
+    return f"invalid API version: use a version such as v1, v1beta2 or v1alpha1 (did you mean {close}?)"
 
 
 def kind_problem(kind: str) -> str:
@@ -112,7 +112,7 @@ def kind_problem(kind: str) -> str:
     words = re.findall(r"[A-Za-z0-9]+", kind)
     close = "".join(word[0].upper() + word[1:] for word in words)
     return (
-        "is no kind: one word of letters and digits that begins in upper case, at most 63 of them"
+        "invalid kind: use at most 63 letters and digits, and begin with an upper case letter"
         f"{_instead(close, lambda text: _KIND.fullmatch(text) is not None)}"
     )
 
@@ -122,7 +122,7 @@ def plural_problem(plural: str) -> str:
     if _DNS_LABEL.fullmatch(plural):
         return ""
     return (
-        "is no resource name: lower case letters and digits"
+        "invalid resource name: use lower case letters and digits"
         f"{_instead(_label(plural), lambda text: _DNS_LABEL.fullmatch(text) is not None)}"
     )
 
@@ -133,7 +133,7 @@ def project_problem(name: str) -> str:
         return ""
     close = _label(name)[:_LONGEST_PROJECT].strip("-")
     return (
-        f"is no project name: lower case letters, digits and '-', at most {_LONGEST_PROJECT} of them, a letter first"
+        f"invalid project name: use at most {_LONGEST_PROJECT} lower case letters, digits and '-', a letter first"
         f"{_instead(close, lambda text: _DNS_LABEL.fullmatch(text) is not None)}"
     )
 

@@ -63,18 +63,20 @@ def parse(text: str) -> Project:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{FILE}: is no valid YAML: {error}") from None
+        raise ConfigError(f"{FILE}: invalid YAML: {error}") from None
     if not isinstance(document, dict) or not all(
         isinstance(document.get(key), str) for key in ("domain", "projectName")
     ):
-        raise ConfigError(f"{FILE}: has no `domain` and `projectName`; `ansible-operator init` writes it")
+        raise ConfigError(
+            f"{FILE}: `domain` and `projectName` are required; create a project with `ansible-operator init`"
+        )
     layout = document.get("layout")
     names = layout if isinstance(layout, list) else [layout]
     if not any(str(name).startswith("ansible.") for name in names):
-        raise ConfigError(f"{FILE}: is no Ansible project: its layout is {', '.join(map(str, names))}, not {LAYOUT}")
+        raise ConfigError(f"{FILE}: not an Ansible project: the layout is {', '.join(map(str, names))}, not {LAYOUT}")
     entries = document.get("resources") or []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "kind" in entry for entry in entries):
-        raise ConfigError(f"{FILE}: `resources` is no list of kinds")
+        raise ConfigError(f"{FILE}: `resources` must be a list of kinds")
     return Project(document["projectName"], document["domain"], tuple(_resource(entry) for entry in entries), document)
 
 

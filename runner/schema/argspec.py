@@ -54,7 +54,9 @@ class Reader:
         for key, value in properties.items():
             name = snake_case(key) if self.snake_case_parameters else key
             if name in options:
-                self.problems.append(f"{path}.{key}: another field becomes the variable {name!r} as well; left out")
+                self.problems.append(
+                    f"{path}.{key}: skipped, because another field has the same variable name {name!r}"
+                )
                 continue
             names[key] = name
             options[name] = self._option(value, f"{path}.{key}", required=key in required)
@@ -96,7 +98,7 @@ class Reader:
         if str(schema.get("format") or "") not in _PLAIN_FORMATS:
             untold.append("format")
         if untold:
-            self.problems.append(f"{path}: an argument spec cannot say {', '.join(untold)}; only the CRD does")
+            self.problems.append(f"{path}: an argument spec cannot express {', '.join(untold)}; only the CRD has it")
 
     def _rules(
         self, validations: Iterable[Mapping[str, Any]], names: Mapping[str, str], path: str
@@ -110,8 +112,8 @@ class Reader:
                 told = None
             if told is None:
                 self.problems.append(
-                    f"{path}: an argument spec cannot say the rule `{rule}`; "
-                    "keep it in meta/crd_validations.yml of the role"
+                    f"{path}: an argument spec cannot express the rule `{rule}`; "
+                    "add it to meta/crd_validations.yml of the role"
                 )
             else:
                 yield told

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
-Write the schema of each watched kind's spec into its CRD, from meta/argument_specs.yml of its role: types, defaults,
-choices, required options, descriptions and nested options, and as rules what excludes or requires what. Further rules
-come from meta/crd_validations.yml of the role. A role without argument specs takes any spec. All other lines of the CRD
-stay as they are."""
+Write the schema of each watched kind's spec to its CRD, from meta/argument_specs.yml of its role: types, defaults,
+choices, required options, descriptions, nested options, and validation rules for options that exclude or require each
+other. meta/crd_validations.yml of the role adds further rules. A role without argument specs accepts any spec. All
+other lines of the CRD remain unchanged."""
 
 
 _DESCRIPTION_BACK = """\
-Add to meta/argument_specs.yml of each watched kind's role what the schema of the kind's spec in its CRD has and the
-role's file has not: options with types, defaults, choices and descriptions, and what they exclude or require. What
-stands in the file stays. What an argument spec cannot say is told."""
+Add the fields of each watched kind's spec in its CRD to meta/argument_specs.yml of its role: options with types,
+defaults, choices and descriptions, and which options exclude or require each other. Existing options remain unchanged.
+A warning lists parts of the schema that an argument spec cannot express."""
 
 
 def add_commands(subparsers: Subparsers) -> Subparsers:
     """Add `generate` and its commands; return these, for what else is generated."""
     generate = subparsers.add_parser(
-        "generate", help="schemas of CRDs, argument specs of roles, a Helm chart, a bundle for OLM, manifests"
+        "generate", help="generate CRD schemas, argument specs of roles, a Helm chart, an OLM bundle, or manifests"
     )
     commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, run, text, description in (
-        ("crds", _crds, "write schemas into CRDs", _DESCRIPTION),
-        ("argspec", _argspec, "write argument specs of roles, from the CRDs", _DESCRIPTION_BACK),
+        ("crds", _crds, "write the schemas of CRDs from the roles' argument specs", _DESCRIPTION),
+        ("argspec", _argspec, "write the roles' argument specs from the CRDs", _DESCRIPTION_BACK),
     ):
         parser = commands.add_parser(
             name,
@@ -49,12 +49,14 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        parser.add_argument("--watches-file", default="./watches.yaml", type=Path, help="[./watches.yaml]")
         parser.add_argument(
-            "--crds", default="config/crd/bases", type=Path, metavar="FOLDER", help="[config/crd/bases]"
+            "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
         )
         parser.add_argument(
-            "--check", action="store_true", help="write nothing; exit code 1 if something would be written"
+            "--crds", default="config/crd/bases", type=Path, metavar="FOLDER", help="folder of CRDs [config/crd/bases]"
+        )
+        parser.add_argument(
+            "--check", action="store_true", help="write nothing; exit with code 1 if a file is out of date"
         )
         parser.set_defaults(func=run)
     return commands
@@ -64,14 +66,14 @@ def _crds(arguments: argparse.Namespace) -> int:
     from runner.schema import files  # noqa: PLC0415 - help needs no YAML
 
     made = files.generate(_watches(arguments), arguments.crds)
-    return _write(made, "CRDs are as they should be", check=arguments.check)
+    return _write(made, "CRDs are up to date", check=arguments.check)
 
 
 def _argspec(arguments: argparse.Namespace) -> int:
     from runner.schema import files  # noqa: PLC0415 - the same
 
     made = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
-    return _write(made, "argument specs have all that the CRDs have", check=arguments.check)
+    return _write(made, "argument specs are up to date", check=arguments.check)
 
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
@@ -85,7 +87,7 @@ def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
         collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
     )
     if not loaded.watches:
-        raise ConfigError(f"{arguments.watches_file}: watches nothing; `ansible-operator create api` adds a kind")
+        raise ConfigError(f"{arguments.watches_file} has no watches; add a kind with `ansible-operator create api`")
     return loaded.watches
 
 

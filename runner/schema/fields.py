@@ -111,7 +111,7 @@ class Maker:
                 items["enum"] = _choices(option["choices"])
             return {"type": "array", "items": items}
         if name not in _SIMPLE:
-            self.problems.append(f"{path}: the type {name!r} is not known; anything is taken")
+            self.problems.append(f"{path}: unknown type {name!r}; the schema accepts any value")
             return dict(ANYTHING)
         return dict(_SIMPLE[name])
 
@@ -123,12 +123,14 @@ class Maker:
             return
         if isinstance(default, str) and "{{" in default:
             self.problems.append(
-                f"{path}: the default {default!r} is a template, which only the role can evaluate; left out"
+                f"{path}: the default {default!r} is skipped, because only the role can evaluate a template"
             )
         elif "type" in schema and not _FITS[schema["type"]](default):
-            self.problems.append(f"{path}: the default {default!r} is no {schema['type']}; left out")
+            self.problems.append(
+                f"{path}: the default {default!r} is skipped, because its type is not {schema['type']}"
+            )
         elif "enum" in schema and default not in schema["enum"]:
-            self.problems.append(f"{path}: the default {default!r} is none of the choices; left out")
+            self.problems.append(f"{path}: the default {default!r} is skipped, because it is not one of the choices")
         else:
             schema["default"] = default
 
@@ -141,7 +143,7 @@ class Maker:
         for key in (camel, name):
             if snake_case(key) == name:
                 return key
-        self.problems.append(f"{path}: no field of a spec becomes the variable {name!r}; it is written as it is")
+        self.problems.append(f"{path}: no field name converts to the variable {name!r}; the field has the same name")
         return name
 
 

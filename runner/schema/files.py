@@ -19,7 +19,7 @@ from runner.yamlfile import edits
 
 _SPECS = ("meta/argument_specs.yml", "meta/argument_specs.yaml")
 _RULES = "meta/crd_validations.yml"
-_ANY_SPEC: Json = {"description": "What is wanted.", "type": "object", **ANYTHING, "default": {}}
+_ANY_SPEC: Json = {"description": "Desired state.", "type": "object", **ANYTHING, "default": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
     made: dict[Path, Generated] = {}
     for watch in watches:
         if not isinstance(watch.content, Role):
-            raise ConfigError(f"{watch.gvk}: runs a playbook, and only roles have argument specs")
+            raise ConfigError(f"{watch.gvk} runs a playbook; only roles have argument specs")
         role = watch.content.path
         if not role.is_relative_to(within):
             raise ConfigError(
-                f"{watch.gvk}: the role {role} is not of this project; copy it, or write a role around it"
+                f"{watch.gvk}: the role {role} is outside of the project; copy it, or wrap it in a role of the project"
             )
         path = next((role / name for name in _SPECS if (role / name).exists()), role / _SPECS[0])
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -96,7 +96,7 @@ def _spec_schema(folder: Path, gvk: GVK) -> Json:
             whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
             found: Json = (whole.get("properties") or {}).get("spec") or {}
             return found
-    raise ConfigError(f"{path}: has no version {gvk.version}")
+    raise ConfigError(f"{path}: the CRD has no version {gvk.version}")
 
 
 def _schema(watch: Watch, maker: Maker) -> Json:
@@ -120,7 +120,7 @@ def _entry(role: Path) -> dict[str, Any] | None:
         if document is not None:
             specs = document.get("argument_specs") if isinstance(document, dict) else None
             if not isinstance(specs, dict):
-                raise ConfigError(f"{role / name}: has no `argument_specs`, a map from entry points to their options")
+                raise ConfigError(f"{role / name}: `argument_specs` must be a map from entry points to their options")
             entry = specs.get("main")
             return entry if isinstance(entry, dict) else None
     return None
@@ -131,7 +131,7 @@ def _further(role: Path) -> list[dict[str, str]]:
     document = _load(role / _RULES)
     found = [] if document is None else document
     if not isinstance(found, list) or not all(isinstance(each, dict) and "rule" in each for each in found):
-        raise ConfigError(f"{role / _RULES}: is no list of rules; each is a map with `rule` and `message`")
+        raise ConfigError(f"{role / _RULES}: must be a list of rules; each is a map with `rule` and `message`")
     return found
 
 
@@ -145,7 +145,7 @@ def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
             continue
         if (spec.get("group"), names.get("kind")) == (gvk.group, gvk.kind):
             return path, path.read_text(encoding="utf-8")
-    raise ConfigError(f"{folder}: holds no CRD of {gvk}; `ansible-operator create api` writes one")
+    raise ConfigError(f"{folder}: no CRD for {gvk}; create one with `ansible-operator create api`")
 
 
 def _load(path: Path) -> Any:
@@ -154,14 +154,14 @@ def _load(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot read {path}: {error}") from error
 
 
 def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
     """Return a CRD's text with another schema of a version's `spec`; every line around it stays. Raises ConfigError."""
     node = spec_node(text, version)
     if not isinstance(node, yaml.MappingNode) or node.flow_style:
-        raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` to be replaced")
+        raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` in block style")
     text = edits.replace(text, node, schema)
     whole = _whole_node(text, version)
     if "default" not in schema and whole is not None and value_of(whole, "required") is None:

@@ -43,7 +43,7 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
         try:
             found += make(holder.get(key) or (), names)
         except (KeyError, TypeError, ValueError, AttributeError):
-            untold.append(f"{key} is not understood, or names an option that there is not; no rule is made of it")
+            untold.append(f"{key} is skipped, because it is invalid or names an unknown option")
     return found, untold
 
 

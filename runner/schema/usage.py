@@ -82,7 +82,7 @@ class _Comparison:
             name = snake_case(key) if self.watch.snake_case_parameters else key
             if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole):
                 self._warn(
-                    self.crd.path, line, f"spec.{key}: nothing in {self._shown(self.role)} reads the variable {name!r}"
+                    self.crd.path, line, f"spec.{key}: {self._shown(self.role)} does not read the variable {name!r}"
                 )
 
     def _may_read_anything(self, whole: str) -> bool:
@@ -100,8 +100,8 @@ class _Comparison:
                 self._warn(
                     path,
                     line,
-                    f"{name}: no field of {self._shown(self.crd.path)} sets this; "
-                    "`ansible-operator generate crds` makes fields of what stands in meta/argument_specs.yml",
+                    f"{name}: no field of {self._shown(self.crd.path)} sets this variable; "
+                    "`ansible-operator generate crds` generates fields from meta/argument_specs.yml",
                 )
 
     def _texts(self, content: Path) -> Iterator[str]:

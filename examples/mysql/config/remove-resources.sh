@@ -1,5 +1,5 @@
 #!/bin/sh
-# Deletes all resources of the kinds in config/crd, and waits until the operator has run their finalizers.
+# Delete all resources of the kinds in config/crd, and wait until the operator has run their finalizers.
 set -eu
 kubectl="${KUBECTL:-kubectl}"
 timeout="${TIMEOUT:-5m}"

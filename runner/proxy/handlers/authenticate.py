@@ -33,8 +33,8 @@ class Authenticate:
         if session is None:
             return refusal(
                 401,
-                "the proxy of the Ansible operator knows no such run: use the kubeconfig that K8S_AUTH_KUBECONFIG and "
-                "KUBECONFIG name, and only while its run goes on",
+                "the token does not belong to an active run: use the kubeconfig named by K8S_AUTH_KUBECONFIG and "
+                "KUBECONFIG, and only while the run is active",
                 (b"WWW-Authenticate", b'Bearer realm="ansible-operator"'),
             )
         call.session, call.headers = session, kept

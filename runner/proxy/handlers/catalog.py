@@ -184,7 +184,7 @@ class Catalog:
         self._settled = self._clock() + _SETTLING
         self._documents.drop_groups()
         self._changed()
-        _log.debug("Discovery begins anew")
+        _log.debug("Cached discovery documents dropped")
 
 
 async def _read(answer: Answer) -> bytes | None:

@@ -37,8 +37,8 @@ _UNAUTHORIZED = 401
 _FIRST_FINAL = 200
 _IMPERSONATE = "impersonate-"
 _NOT_OURS = (
-    "this operator's Lease could not be renewed in time, so that another replica may be running this object now: "
-    "the run is ended, and nothing that it writes is let through"
+    "the operator could not renew its Lease in time, so another replica may reconcile this object now: "
+    "the proxy rejects all writes of this run"
 )
 
 
@@ -126,7 +126,7 @@ class _Exchange:
             head, body = await connection.receive()
         if head.status == _SWITCHING:
             if not self._call.head.upgrade:
-                raise MalformedError("the API server changed the protocol without being asked")
+                raise MalformedError("the API server switched protocols without a request to upgrade")
             return Answer(_SWITCHING, head.reason, head.headers, 0, Whole(b""), connection.close, connection)
         headers = messages.end_to_end(head.headers)
         return Answer(head.status, head.reason, headers, head.length, body, lambda: self._finish(head, body))
@@ -196,13 +196,13 @@ def _clash(login: CIMultiDict[str], account: str, headers: Headers) -> str:
     is_theirs = any(name.lower().startswith(_IMPERSONATE.encode()) for name, _ in headers)
     if account and is_ours:
         return (
-            "the operator's credentials impersonate someone already, so its runs cannot be made as the watch's "
+            "the operator's credentials already impersonate a user, so runs cannot use the watch's "
             f"serviceAccount {account}: give the operator credentials without `as`"
         )
     if account and is_theirs:
-        return f"this run's calls are made as the watch's serviceAccount {account}: it cannot impersonate others"
+        return f"this run uses the watch's serviceAccount {account}: it cannot impersonate another user"
     if is_ours and is_theirs:
-        return "the operator impersonates someone already: runs cannot impersonate others through it"
+        return "the operator's credentials already impersonate a user: runs cannot impersonate another one"
     return ""
 
 

@@ -87,7 +87,7 @@ async def _told(call: Call, run: RunIdentity) -> Answer:
         values = [value for value in told["values"] if isinstance(value, str)]
         task = str(told["task"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        return refusal(400, "what a run tells here is an object with `task` and `values`")
+        return refusal(400, "the content must be a JSON object with `task` and `values`")
     run.secrets.learn(values)
     run.secrets.clear(task)
     _tell_if_exhausted(run)
@@ -137,7 +137,7 @@ async def _learn(run: RunIdentity, media: str, data: bytes, read: Read) -> bool:
 def _tell_if_exhausted(run: RunIdentity) -> None:
     if run.secrets.is_exhausted_first():
         _log.warning(
-            "A run read more Secrets than can be masked, or in a form that cannot be read: its output is withheld",
+            "Output of the run is withheld: it read more Secrets than can be masked, or in an unreadable format",
             job=run.ident,
             gvk=str(run.owner.gvk),
             **run.owner.key._asdict(),

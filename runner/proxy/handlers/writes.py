@@ -127,7 +127,7 @@ class Writes:
         try:
             return await self._served.find(call.info)
         except ApiError as error:
-            self._warn(call, "What kind this is cannot be found; it is passed on as it is", error=str(error))
+            self._warn(call, "Cannot look up the resource: request forwarded without owner", error=str(error))
             return None
 
     async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> None:
@@ -139,7 +139,8 @@ class Writes:
         if data is None:
             self._warn(
                 call,
-                "This gets no owner: only JSON, YAML and protobuf of some MiB can be given one; own it in the role",
+                "Cannot add the owner: the request is no JSON, YAML or protobuf of at most 4 MiB; set the owner in the "
+                "role",
                 media=media,
             )
             return
@@ -162,7 +163,7 @@ class Writes:
             except NotFoundError:
                 current = None
             except ApiError as error:
-                self._warn(call, "Whose this is cannot be read; it is passed on as it is", error=str(error))
+                self._warn(call, "Cannot read the existing object: request forwarded without owner", error=str(error))
                 return None
         if media in _MERGES:
             if current is None:

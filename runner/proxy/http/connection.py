@@ -271,7 +271,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._fail(cause if isinstance(cause, MalformedError) else MalformedError(str(error)))
         else:
             if self._silent > _LARGEST_HEAD:
-                self._fail(MalformedError(f"more than {_LARGEST_HEAD} bytes without content", _TOO_LARGE))
+                self._fail(MalformedError(f"a head or chunk header of more than {_LARGEST_HEAD} bytes", _TOO_LARGE))
 
     def pause_writing(self) -> None:
         """The peer is slower than we are."""

@@ -42,7 +42,7 @@ class ClientConnection(Connection[RequestHead]):
         _check_request(version, headers)
         length = messages.request_length(headers)
         if length and parser.should_upgrade():
-            raise MalformedError("a request to upgrade the connection cannot have content")
+            raise MalformedError("a request with Upgrade cannot have content")
         return RequestHead(
             method=parser.get_method().decode("ascii"),
             target=_path_of(target),
@@ -120,10 +120,10 @@ def _check_request(version: str, headers: messages.Headers) -> None:
         raise MalformedError("the version must be HTTP/1.0 or HTTP/1.1")
     hosts = sum(name.lower() == b"host" for name, _ in headers)
     if hosts > 1 or (hosts == 0 and version == "1.1"):
-        raise MalformedError("a request needs exactly one Host")
+        raise MalformedError("a request must have exactly one Host header")
     coding = messages.get(headers, b"transfer-encoding")
     if coding and (coding.lower() != b"chunked" or version != "1.1"):
-        raise MalformedError("the only Transfer-Encoding is chunked, of HTTP/1.1")
+        raise MalformedError("Transfer-Encoding must be chunked, and the version HTTP/1.1")
 
 
 def _path_of(target: bytes) -> str:
@@ -133,5 +133,5 @@ def _path_of(target: bytes) -> str:
         slash = text.find("/", 7)
         text = text[slash:] if slash > 0 else "/"
     if not text.startswith("/") or "#" in text:
-        raise MalformedError("the request's target must be a path")
+        raise MalformedError("the request target must be a path")
     return text

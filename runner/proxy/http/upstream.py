@@ -118,7 +118,7 @@ class Upstream:
         head, _ = await connection.receive()
         if not _OK <= head.status < _REDIRECT:
             connection.abort()
-            raise BrokenError(f"the proxy {proxy.hostname} refuses to connect to {authority}: {head.status}")
+            raise BrokenError(f"the proxy {proxy.hostname} refused to connect to {authority}: {head.status}")
         if credentials.ssl is not None:
             await connection.start_tls(credentials.ssl, credentials.server_hostname or server.hostname or "")
         connection.tls = credentials.ssl

@@ -60,7 +60,7 @@ def _unknown(data: bytes) -> dict[int, bytes]:
     """The fields around the object. What is not written as every client writes it is left to the API server."""
     found = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
     if _enclosed(found) != data or found.get(_ENCODING):
-        raise ValueError("this is not the API's protobuf, or not in its usual form")
+        raise ValueError("not Kubernetes protobuf in its usual form")
     return found
 
 

@@ -23,7 +23,7 @@ _LENGTH = 4
 def read(data: bytes) -> Any:
     """Read a content. A ValueError says that it is none."""
     if not data.startswith(_MAGIC):
-        raise ValueError("this is not the API's protobuf")
+        raise ValueError("not Kubernetes protobuf")
     unknown = dict(fields(data[len(_MAGIC) :]))
     kind = string(dict(fields(octets(unknown.get(_TYPE_META, b"")))).get(_KIND))
     raw = octets(unknown.get(_RAW, b""))

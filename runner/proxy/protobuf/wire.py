@@ -30,9 +30,9 @@ def fields(data: bytes) -> Iterator[Field]:
         elif kind in {_FIXED64, _FIXED32}:
             size = 8 if kind == _FIXED64 else 4
         else:
-            raise ValueError(f"no such wire type: {kind}")
+            raise ValueError(f"unknown wire type {kind}")
         if number == 0 or at + size > len(data):
-            raise ValueError("a field that is none, or is not all there")
+            raise ValueError("invalid or truncated field")
         yield number, data[at : at + size]
         at += size
 
@@ -46,7 +46,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         if data[at - 1] < 0x80:  # noqa: PLR2004 - the bit that says that more comes
             return found, at
         shift += 7
-    raise ValueError("a number without end")
+    raise ValueError("unterminated varint")
 
 
 def varint(value: int) -> bytes:
@@ -77,7 +77,7 @@ def text(number: int, content: str) -> bytes:
 def octets(value: int | bytes) -> bytes:
     """The bytes of such a field; ValueError where it holds a number."""
     if isinstance(value, int):
-        raise ValueError("a number where a message is due")  # noqa: TRY004 - what was sent is wrong, not the program
+        raise ValueError("expected a length-delimited field")  # noqa: TRY004 - the input is invalid, not the program
     return value
 
 

@@ -46,7 +46,7 @@ def test_a_cluster_goes_up_and_down_and_leaves_its_logs(
 ) -> None:
     copy = tmp_path / "copy.yaml"
     assert "is ready" in cluster("up", "--kubeconfig", str(copy)).stdout
-    assert "runs already" in cluster("up").stdout
+    assert "already runs" in cluster("up").stdout
     path = cluster("kubeconfig").stdout.strip()
     assert cluster("kubeconfig", "--content").stdout == Path(path).read_text() == copy.read_text()
     status = cluster("status").stdout

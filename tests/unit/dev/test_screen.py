@@ -66,7 +66,7 @@ def test_outside_of_a_project_it_says_where_to_go(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["dev"]) == BAD_INPUT
-    assert "there is no watches.yaml here" in capsys.readouterr().err
+    assert "no watches.yaml in this folder" in capsys.readouterr().err
 
 
 def test_a_cluster_without_kubectl_is_refused(
@@ -80,7 +80,7 @@ def test_a_cluster_without_kubectl_is_refused(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     assert main(["dev"]) == BAD_INPUT
-    assert "there is no kubectl in PATH" in capsys.readouterr().err
+    assert "kubectl is not in PATH" in capsys.readouterr().err
 
 
 def test_a_kubeconfig_that_went_with_its_control_plane_is_told_of(
@@ -91,5 +91,5 @@ def test_a_kubeconfig_that_went_with_its_control_plane_is_told_of(
     monkeypatch.setenv("KUBECONFIG", "gone:gone too")
     assert main(["dev"]) == BAD_INPUT
     told = capsys.readouterr().err
-    assert "KUBECONFIG=gone:gone too: there is no such file" in told
+    assert "KUBECONFIG=gone:gone too: no such file" in told
     assert "unset KUBECONFIG" in told

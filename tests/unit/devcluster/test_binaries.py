@@ -185,7 +185,7 @@ def test_two_that_need_the_same_programs_at_once_get_them_once(tmp_path: Path) -
     said = [process.communicate(timeout=30) for process in starting]
     assert [out for out, _ in said] == ["ready\n", "ready\n"]
     assert (tmp_path / "asked").read_text().split() == ["etcd", "kwok"]
-    assert any("waiting for it" in err for _, err in said)
+    assert any("Waiting for another process" in err for _, err in said)
 
 
 def test_a_builder_that_was_killed_blocks_nobody(tmp_path: Path, environ: dict[str, str], quiet: Progress) -> None:

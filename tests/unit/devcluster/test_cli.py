@@ -75,7 +75,7 @@ def test_two_cannot_have_one_name_in_the_foreground(state: Path) -> None:
 
 
 def test_a_name_that_cannot_be_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no name"):
+    with pytest.raises(ConfigError, match="invalid cluster name"):
         _run("up", "--name", "../mine")
 
 

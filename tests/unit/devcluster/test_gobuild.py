@@ -101,7 +101,7 @@ def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
     monkeypatch.setattr(gobuild, "_USUAL_PLACES", (go.parent,))
     assert gobuild.find_go({"PATH": str(older.parent)}) == str(go)
     monkeypatch.setattr(gobuild, "_USUAL_PLACES", ())
-    with pytest.raises(UnavailableError, match=r"at least 1\.21"):
+    with pytest.raises(UnavailableError, match=r"version 1\.21 or later"):
         gobuild.find_go({"PATH": str(older.parent)})
 
 

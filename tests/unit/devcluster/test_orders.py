@@ -47,7 +47,7 @@ def test_a_closed_pipe_means_that_the_owner_is_gone(pipe: tuple[int, int]) -> No
 
 
 def test_another_parent_means_that_the_owner_died_though_the_pipe_is_open(pipe: tuple[int, int]) -> None:
-    with pytest.raises(OwnerGoneError, match="died"):
+    with pytest.raises(OwnerGoneError, match="parent process exited"):
         Owner(pipe[0], os.getppid() + 1).check()
 
 

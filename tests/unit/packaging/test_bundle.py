@@ -184,7 +184,7 @@ def test_a_bundle_that_would_be_refused_is_not_written(typed: Type) -> None:
     BASE.write_text(BASE.read_text().replace("maturity: alpha", "maturity: alpha\n  displayName: ''"))
     code, _, err = typed("generate bundle --manifests all.yaml --bundle-version 1.1.0")
     assert code == 2
-    assert f"it was not written; see {BASE}" in err
+    assert f"was not written; edit {BASE}" in err
     assert "spec.displayName is empty" in err
     assert csv()["spec"]["version"] == "1.0.0"
 
@@ -232,44 +232,52 @@ ANNOTATIONS = ("metadata", "annotations")
 STRATEGY = ("spec", "install", "spec")
 OWNED = ("spec", "customresourcedefinitions", "owned", 0)
 BROKEN: dict[str, Break] = {
-    "is no DNS name": put("metadata", "name", value="Shop_v1"),
-    "is not the package's name and version": put("metadata", "name", value="shop.v1.0.1"),
-    "spec.version 'one' is no version": put("spec", "version", value="one"),
+    "is not a valid DNS name": put("metadata", "name", value="Shop_v1"),
+    "must be the package's name and version": put("metadata", "name", value="shop.v1.0.1"),
+    "spec.version 'one' is not a semantic version": put("spec", "version", value="one"),
     "spec.replaces names the bundle itself": put("spec", "replaces", value="shop.v1.0.0"),
-    "is no bundle of shop": put("spec", "replaces", value="other.v0.1.0"),
-    "spec.minKubeVersion '1.25' is no version": put("spec", "minKubeVersion", value="1.25"),
-    "olm.skipRange 'all' is no range": put(*ANNOTATIONS, "olm.skipRange", value="all"),
+    "is not a bundle of shop": put("spec", "replaces", value="other.v0.1.0"),
+    "spec.minKubeVersion '1.25' is not a semantic version": put("spec", "minKubeVersion", value="1.25"),
+    "olm.skipRange 'all' is not a range": put(*ANNOTATIONS, "olm.skipRange", value="all"),
     "spec.displayName is empty": put("spec", "displayName", value=" "),
     "spec.description is empty": put("spec", "description", value=None),
     "spec.provider has no name": put("spec", "provider", value={}),
     "spec.maintainers is empty": put("spec", "maintainers", value=[]),
     "needs a name and an e-mail address": put("spec", "maintainers", value=[{"name": "a", "email": "a"}]),
-    "an address that begins with https://": put("spec", "links", value=[{"name": "a", "url": "example.org"}]),
-    "spec.icon holds 0 icons": put("spec", "icon", value=[]),
-    "is none of image/gif": put("spec", "icon", value=[{"mediatype": "text/plain", "base64data": ""}]),
-    "base64data is no base64": put("spec", "icon", 0, "base64data", value="<svg>"),
-    "the annotation capabilities 'All' is none of": put(*ANNOTATIONS, "capabilities", value="All"),
-    "the annotation categories names Toys": put(*ANNOTATIONS, "categories", value="Database, Toys"),
-    "the annotation certified is no text": put(*ANNOTATIONS, "certified", value=False),
-    "Everywhere is none of OwnNamespace": put("spec", "installModes", 0, "type", value="Everywhere"),
-    "nobody could install it": put("spec", "installModes", value=[{"type": "AllNamespaces", "supported": False}]),
-    "is not `deployment`": put("spec", "install", "strategy", value="job"),
+    "a URL with http:// or https://": put("spec", "links", value=[{"name": "a", "url": "example.org"}]),
+    "spec.icon contains 0 icons": put("spec", "icon", value=[]),
+    "is not one of image/gif": put("spec", "icon", value=[{"mediatype": "text/plain", "base64data": ""}]),
+    "base64data is not valid base64": put("spec", "icon", 0, "base64data", value="<svg>"),
+    "the annotation capabilities 'All' is not one of": put(*ANNOTATIONS, "capabilities", value="All"),
+    "the annotation categories has Toys": put(*ANNOTATIONS, "categories", value="Database, Toys"),
+    "the annotation certified is not a string": put(*ANNOTATIONS, "certified", value=False),
+    "Everywhere is not one of OwnNamespace": put("spec", "installModes", 0, "type", value="Everywhere"),
+    "at least one mode must be supported": put(
+        "spec", "installModes", value=[{"type": "AllNamespaces", "supported": False}]
+    ),
+    "must be `deployment`": put("spec", "install", "strategy", value="job"),
     "deployments is empty": put(*STRATEGY, "deployments", value=[]),
-    "is made by OLM and must not stand": lambda _, others, __: others.append(obj("ServiceAccount", ACCOUNT)),
-    "baskets.example.org v2 is owned, and no CRD": put(*OWNED, "version", value="v2"),
-    "serves v1, which spec.customresourcedefinitions": lambda found, _, __: found["spec"]["customresourcedefinitions"][
-        "owned"
-    ].pop(),
+    "OLM creates the ServiceAccount": lambda _, others, __: others.append(obj("ServiceAccount", ACCOUNT)),
+    "baskets.example.org v2 is owned, but no CRD": put(*OWNED, "version", value="v2"),
+    "serves v1, which is missing from spec.customresourcedefinitions": lambda found, _, __: found["spec"][
+        "customresourcedefinitions"
+    ]["owned"].pop(),
     "needs a displayName and a description": put(*OWNED, "description", value=""),
-    "alm-examples is no JSON": put(*ANNOTATIONS, "alm-examples", value="[{]"),
-    "alm-examples has none of Basket v1": put(*ANNOTATIONS, "alm-examples", value="[]"),
-    "alm-examples has a Sack v1": put(*ANNOTATIONS, "alm-examples", value='[{"kind": "Sack", "apiVersion": "a/v1"}]'),
-    "a bundle cannot hold a Pod": lambda _, others, __: others.append(obj("Pod", "one")),
-    "the manifests take": lambda _, others, __: others.append(obj("ConfigMap", "one", data={"a": random_text()})),
-    "mediatype.v1 is not 'registry+v1'": lambda _, __, notes: notes.update({f"{PREFIX}mediatype.v1": "plain"}),
-    "package.v1 is no name": lambda _, __, notes: notes.pop(f"{PREFIX}package.v1"),
-    "are no names, or none": lambda _, __, notes: notes.update({f"{PREFIX}channels.v1": "a b"}),
-    "the default channel 'beta' is none of": lambda _, __, notes: notes.update({f"{PREFIX}channel.default.v1": "beta"}),
+    "alm-examples is not valid JSON": put(*ANNOTATIONS, "alm-examples", value="[{]"),
+    "alm-examples has no example of Basket v1": put(*ANNOTATIONS, "alm-examples", value="[]"),
+    "alm-examples has an example of Sack v1": put(
+        *ANNOTATIONS, "alm-examples", value='[{"kind": "Sack", "apiVersion": "a/v1"}]'
+    ),
+    "a bundle cannot contain a Pod": lambda _, others, __: others.append(obj("Pod", "one")),
+    "the compressed manifests have": lambda _, others, __: others.append(
+        obj("ConfigMap", "one", data={"a": random_text()})
+    ),
+    "mediatype.v1 must be 'registry+v1'": lambda _, __, notes: notes.update({f"{PREFIX}mediatype.v1": "plain"}),
+    "package.v1 is not a valid DNS name": lambda _, __, notes: notes.pop(f"{PREFIX}package.v1"),
+    "are empty or contain an invalid name": lambda _, __, notes: notes.update({f"{PREFIX}channels.v1": "a b"}),
+    "the default channel 'beta' is not one of": lambda _, __, notes: notes.update(
+        {f"{PREFIX}channel.default.v1": "beta"}
+    ),
     "exactly one ClusterServiceVersion": lambda found, others, _: others.append(copy.deepcopy(found)),
 }
 

@@ -115,7 +115,7 @@ def test_a_role_of_the_cluster_itself_is_bound_in_each_namespace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "why"), [(("Team",), "'Team' is no name of a namespace"), (("a_b",), "'a_b'"), ((), "names none")]
+    ("names", "why"), [(("Team",), "invalid namespace 'Team'"), (("a_b",), "'a_b'"), ((), "the list is empty")]
 )
 def test_names_that_are_none_are_refused(names: tuple[str, ...], why: str) -> None:
     with pytest.raises(ConfigError, match=why):

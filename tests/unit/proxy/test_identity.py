@@ -123,7 +123,7 @@ async def test_a_run_of_a_service_account_cannot_impersonate_others(stage: Stage
     stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
     answer = await stage.get("/api/v1/pods", header)
     assert (answer.status, orjson.loads(answer.body)["reason"]) == (403, "Forbidden")
-    assert b"as the watch's serviceAccount tools/narrow" in answer.body
+    assert b"uses the watch's serviceAccount tools/narrow" in answer.body
     assert not stage.api.seen
 
 
@@ -133,7 +133,7 @@ async def test_an_operator_that_impersonates_lends_its_runs_no_second_user(
     async with staged(acting_as="bob") as stage:
         assert (await stage.get()).status == 200
         assert stage.api.seen.pop().get("Impersonate-User") == "bob"
-        assert b"cannot impersonate others" in (await stage.get("/api/v1/pods", "Impersonate-User: alice")).body
+        assert b"cannot impersonate another" in (await stage.get("/api/v1/pods", "Impersonate-User: alice")).body
         stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
         assert b"credentials without `as`" in (await stage.get()).body
         assert not stage.api.seen

@@ -139,7 +139,7 @@ def test_what_is_generated_is_a_valid_operator(folder: Path, begun: Type, flags:
 )
 def test_it_says_where_the_work_goes_on(begun: Type, flags: str, where: str) -> None:
     _, out, _ = begun(f"create api --group cache --kind Memcached {flags}")
-    assert out.endswith(f"\nNext: write tasks into {where}; `ansible-operator dev` runs them\n")
+    assert out.endswith(f"\nNext: add tasks to {where}; run them with `ansible-operator dev`\n")
 
 
 def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
@@ -147,7 +147,7 @@ def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
     (folder / "roles/memcached/tasks/main.yml").write_text("[]\n")
     code, out, _ = begun("create api --group cache --kind Memcached")
     assert (code, parsed(folder / "watches.yaml")[0]["role"]) == (0, "memcached")
-    assert "Note: watches.yaml names roles/memcached, which was there already" in out
+    assert "Note: watches.yaml uses the existing role roles/memcached" in out
     assert (folder / "roles/memcached/tasks/main.yml").read_text() == "[]\n"
 
 
@@ -179,7 +179,7 @@ def test_a_new_version_extends_the_crd_and_leaves_one_version_stored(folder: Pat
         ("v1", True, False),
     ]
     assert (folder / "watches.yaml").read_text() == watches
-    assert "Note: watches.yaml still watches v1alpha1: every object of the kind is seen there" in out
+    assert "Note: watches.yaml still watches v1alpha1; the API server converts objects" in out
     assert parsed(folder / "config/samples/kustomization.yaml")["resources"] == [
         "cache_v1alpha1_memcached.yaml",
         "cache_v1_memcached.yaml",
@@ -228,7 +228,7 @@ def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, begun: Typ
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     path.write_text(path.read_text().replace("storage: true", "storage: false"))
     code, _, told = begun("create api --group cache --version v1 --kind Memcached")
-    assert (code, "0 versions have `storage: true`; have exactly one" in told) == (2, True)
+    assert (code, "0 versions have `storage: true`; exactly one must have it" in told) == (2, True)
 
 
 def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -> None:
@@ -271,25 +271,31 @@ def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: T
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("create api --group cache --kind myKind", "--kind myKind: is no kind"),
+        ("create api --group cache --kind myKind", "--kind myKind: invalid kind"),
         ("create api --group cache --kind myKind", "(did you mean MyKind?)"),
         ("create api --group Cache --kind Kind", "(did you mean cache?)"),
-        ("create api --kind Kind", "--group is missing"),
-        ("create api --group cache", "--kind is missing"),
-        ("create api --group cache --kind Kind --short-name KD", "--short-name KD: is no resource name"),
-        ("create api --group cache --kind Memcached", "this project has it already"),
+        ("create api --kind Kind", "--group is required"),
+        ("create api --group cache", "--kind is required"),
+        ("create api --group cache --kind Kind --short-name KD", "--short-name KD: invalid resource name"),
+        ("create api --group cache --kind Memcached", "already exists in the project"),
         ("create api --group cache --version v2 --kind Memcached --plural mcs", "all versions of a kind share one"),
         ("create api --group cache --version v2 --kind Memcached --namespaced=false", "share one scope"),
         (
             "create api --group cache --version v2 --kind Memcached --finalizer",
-            "--finalizer: Memcached is there already",
+            "--finalizer: Memcached already exists",
         ),
-        ("create api --group cache --kind Watched", "watches.yaml: cache.example.com, Kind=Watched is watched already"),
-        ("create api --group cache --kind Taken --generate-role", "roles/taken/tasks/main.yml: exists already"),
-        ("create api --group cache --version v2 --kind Memcached --watch=false", "--watch=false: Memcached is there"),
-        ("create api --group cache --kind Kind --watch=false --finalizer", "--finalizer: nothing is run for a kind"),
+        ("create api --group cache --kind Watched", "watches.yaml already watches cache.example.com, Kind=Watched"),
+        ("create api --group cache --kind Taken --generate-role", "roles/taken/tasks/main.yml: already exists"),
+        (
+            "create api --group cache --version v2 --kind Memcached --watch=false",
+            "--watch=false: Memcached already exists",
+        ),
+        (
+            "create api --group cache --kind Kind --watch=false --finalizer",
+            "--finalizer and --watch=false exclude each other",
+        ),
         ("create api --group cache --kind Kind --finalizer=maybe", "invalid choice: 'maybe'"),
-        ("init --domain example.com", "this folder is a project already"),
+        ("init --domain example.com", "this folder is already a project"),
     ],
 )
 def test_what_cannot_be_done_is_told_and_nothing_is_written(folder: Path, begun: Type, line: str, why: str) -> None:
@@ -308,11 +314,11 @@ def test_what_cannot_be_done_is_told_and_nothing_is_written(folder: Path, begun:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("init --plugins go", "--plugins go: projects here are made of Ansible"),
+        ("init --plugins go", "--plugins go: only Ansible is supported"),
         ("init --domain Example.com", "(did you mean example.com?)"),
         ("init --project-name 'My Operator'", "(did you mean my-operator?)"),
-        ("init --group cache", "--kind is missing"),
-        ("create api --group cache --kind Kind", "`ansible-operator init` begins a project"),
+        ("init --group cache", "--kind is required"),
+        ("create api --group cache --kind Kind", "create a project with `ansible-operator init`"),
     ],
 )
 def test_a_project_that_cannot_begin_leaves_the_folder_empty(folder: Path, typed: Type, line: str, why: str) -> None:
@@ -327,7 +333,7 @@ def test_files_in_the_way_of_init_are_named_and_kept(folder: Path, typed: Type) 
     (folder / "notes.txt").write_text("mine")
     code, _, err = typed("init --domain example.com")
     assert code == 2
-    assert err.startswith("error: Makefile: exists already, and says something else\n")
+    assert err.startswith("error: Makefile: already exists with different content\n")
     assert snapshot(folder) == {"Makefile": b"all:\n", "notes.txt": b"mine"}
 
 
@@ -340,10 +346,10 @@ def test_a_folder_with_other_files_becomes_a_project(folder: Path, typed: Type) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: [", "PROJECT: is no valid YAML"),
-        ("domain: d\n", "PROJECT: has no `domain` and `projectName`"),
-        ("domain: d\nprojectName: p\nlayout: [go.kubebuilder.io/v4]\n", "PROJECT: is no Ansible project"),
-        ("domain: d\nprojectName: p\nlayout: [ansible.x/v1]\nresources: [1]\n", "`resources` is no list of kinds"),
+        ("a: [", "PROJECT: invalid YAML"),
+        ("domain: d\n", "PROJECT: `domain` and `projectName` are required"),
+        ("domain: d\nprojectName: p\nlayout: [go.kubebuilder.io/v4]\n", "PROJECT: not an Ansible project"),
+        ("domain: d\nprojectName: p\nlayout: [ansible.x/v1]\nresources: [1]\n", "`resources` must be a list of kinds"),
     ],
 )
 def test_a_project_file_that_is_not_understood_is_told(folder: Path, typed: Type, text: str, why: str) -> None:

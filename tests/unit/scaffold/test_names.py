@@ -81,4 +81,4 @@ def test_all_that_is_wrong_with_a_kind_is_told_at_once() -> None:
 def test_a_group_that_gets_too_long_with_its_domain_is_refused() -> None:
     long = ".".join(["a" * 60] * 3)
     [problem] = names.problems_of(Resource(long, f"{'b' * 60}.{'c' * 60}", "v1", "Kind", "kinds"))
-    assert "longer than 253 characters" in problem
+    assert "exceeds 253 characters" in problem

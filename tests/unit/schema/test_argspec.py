@@ -63,11 +63,11 @@ def test_descriptions_of_several_lines_become_paragraphs() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ({"type": "integer", "minimum": 1, "maximum": 9}, "spec.a: an argument spec cannot say maximum, minimum"),
-        ({"type": "string", "format": "date-time"}, "spec.a: an argument spec cannot say format"),
+        ({"type": "integer", "minimum": 1, "maximum": 9}, "spec.a: an argument spec cannot express maximum, minimum"),
+        ({"type": "string", "format": "date-time"}, "spec.a: an argument spec cannot express format"),
         (
             {"type": "object", "x-kubernetes-validations": [{"rule": "self.b > self.c"}]},
-            "cannot say the rule `self.b > self.c`; keep it in meta/crd_validations.yml",
+            "cannot express the rule `self.b > self.c`; add it to meta/crd_validations.yml",
         ),
     ],
 )
@@ -99,4 +99,4 @@ def test_two_fields_that_become_one_variable_are_told() -> None:
     reader = Reader()
     made = reader.spec({"properties": {"logLevel": {"type": "string"}, "log_level": {"type": "integer"}}})
     assert made["options"] == {"log_level": {"type": "str", "required": False}}
-    assert reader.problems == ["spec.log_level: another field becomes the variable 'log_level' as well; left out"]
+    assert reader.problems == ["spec.log_level: skipped, because another field has the same variable name 'log_level'"]

@@ -53,13 +53,13 @@ def test_a_role_without_argument_specs_gets_them_from_the_crd(typed: Type) -> No
         "required_together": [["size", "tls"]],
     }
     assert err.splitlines() == [
-        f"warning: {SPECS}: spec.size: an argument spec cannot say minimum; only the CRD does",
+        f"warning: {SPECS}: spec.size: an argument spec cannot express minimum; only the CRD has it",
         (
-            f"warning: {SPECS}: spec: an argument spec cannot say the rule `self.size < 9`; "
-            "keep it in meta/crd_validations.yml of the role"
+            f"warning: {SPECS}: spec: an argument spec cannot express the rule `self.size < 9`; "
+            "add it to meta/crd_validations.yml of the role"
         ),
     ]
-    assert typed("generate argspec --check")[:2] == (0, "all 1 argument specs have all that the CRDs have\n")
+    assert typed("generate argspec --check")[:2] == (0, "all 1 argument specs are up to date\n")
 
 
 def test_what_stands_in_the_file_stays_and_what_it_lacks_is_added(typed: Type) -> None:
@@ -103,7 +103,7 @@ def test_a_kind_that_runs_a_playbook_has_no_argument_specs(typed: Type) -> None:
     )
     code, _, err = typed("generate argspec")
     assert code == 2
-    assert "runs a playbook, and only roles have argument specs" in err
+    assert "runs a playbook; only roles have argument specs" in err
 
 
 def test_a_role_of_somebody_else_is_not_written_to(typed: Type, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -115,4 +115,4 @@ def test_a_role_of_somebody_else_is_not_written_to(typed: Type, tmp_path_factory
     )
     code, _, err = typed("generate argspec")
     assert code == 2
-    assert "is not of this project; copy it, or write a role around it" in err
+    assert "is outside of the project; copy it, or wrap it in a role of the project" in err

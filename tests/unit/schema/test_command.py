@@ -39,7 +39,7 @@ def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> N
     }
     after = CRD.read_text().splitlines()
     gone = [line.strip() for line in before if line not in after]
-    assert gone == ["description: What is wanted."]
+    assert gone == ["description: Desired state."]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_it_is_stable(typed: Type) -> None:
     specs(options={"size": {"type": "int", "required": True}}, required_one_of=[["size"]])
     assert typed("generate crds")[0] == 0
     once = CRD.read_text()
-    assert typed("generate crds --check") == (0, "all 1 CRDs are as they should be\n", "")
+    assert typed("generate crds --check") == (0, "all 1 CRDs are up to date\n", "")
     assert typed("generate crds")[0] == 0
     assert CRD.read_text() == once
     assert once.count("- spec\n") == 1
@@ -106,21 +106,21 @@ def test_what_a_schema_cannot_say_is_a_warning(typed: Type) -> None:
     specs(options={"size": {"type": "int", "default": "many"}})
     code, _, err = typed("generate crds")
     assert code == 0
-    assert err == f"warning: {CRD}: spec.size: the default 'many' is no integer; left out\n"
+    assert err == f"warning: {CRD}: spec.size: the default 'many' is skipped, because its type is not integer\n"
 
 
 @pytest.mark.parametrize(
     ("break_it", "why"),
     [
-        (CRD.unlink, "holds no CRD of cache.example.com/v1alpha1, Kind=Memcached"),
-        (lambda: CRD.write_text("a: ["), "cannot be read"),
+        (CRD.unlink, "no CRD for cache.example.com/v1alpha1, Kind=Memcached"),
+        (lambda: CRD.write_text("a: ["), "cannot read"),
         (
             lambda: CRD.write_text(CRD.read_text().replace("name: v1alpha1", "name: v1")),
             "version v1alpha1 has no `schema",
         ),
-        (lambda: SPECS.write_text("a: 1"), "has no `argument_specs`"),
-        (lambda: (SPECS.parent / "crd_validations.yml").write_text("a: 1"), "is no list of rules"),
-        (lambda: Path("watches.yaml").write_text("[]"), "watches nothing"),
+        (lambda: SPECS.write_text("a: 1"), "`argument_specs` must be a map"),
+        (lambda: (SPECS.parent / "crd_validations.yml").write_text("a: 1"), "must be a list of rules"),
+        (lambda: Path("watches.yaml").write_text("[]"), "has no watches"),
     ],
 )
 def test_what_cannot_be_done_is_told(typed: Type, break_it: Callable[[], object], why: str) -> None:

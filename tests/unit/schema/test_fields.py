@@ -65,11 +65,11 @@ def test_an_option_becomes_a_field(option: str, schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("{default: '{{ other }}'}", "is a template"),
-        ("{type: int, default: many}", "the default 'many' is no integer; left out"),
-        ("{type: int, default: true}", "the default True is no integer; left out"),
-        ("{choices: [a], default: b}", "is none of the choices"),
-        ("{type: colour}", "the type 'colour' is not known"),
+        ("{default: '{{ other }}'}", "only the role can evaluate a template"),
+        ("{type: int, default: many}", "the default 'many' is skipped, because its type is not integer"),
+        ("{type: int, default: true}", "the default True is skipped, because its type is not integer"),
+        ("{choices: [a], default: b}", "is not one of the choices"),
+        ("{type: colour}", "unknown type 'colour'"),
     ],
 )
 def test_what_a_schema_cannot_say_is_told(option: str, why: str) -> None:

@@ -371,7 +371,7 @@ async def test_reads_are_counted_and_logged(reading: Reading) -> None:
         reading.answers({"metadata": {"name": "a"}})
         await reading.get(f"{ALL}/nobodys")
         await reading.get("/api/v1/pods/a")
-    calls = [entry.get("cache") for entry in logs if entry["event"] == "Call of the API"]
+    calls = [entry.get("cache") for entry in logs if entry["event"] == "API request"]
     assert calls == ["miss", "hit", "hit", "miss", None, None]
     assert reading.results == {"hit": 2, "miss": 2}
     assert (reading.stage.run.stats.hits, reading.stage.run.stats.misses) == (2, 2)

@@ -135,7 +135,7 @@ result:
       returned: success
       type: dict
     status:
-      description: What is.
+      description: Observed state.
       returned: success
       type: dict
 error:
