@@ -18,8 +18,6 @@ from runner.proxy.identity import RunStats
 from runner.watches.watch import content_name
 from runner.workqueue.queue import Request
 
-"""Sentences that are remembered, so that each is said once."""
-
 
 class Record(Protocol):
     """What somebody keeps of one run."""

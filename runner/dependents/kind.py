@@ -49,7 +49,6 @@ class DependentKind:
         self._targets = shelf.owners_of
         self._heard = heard
         self._settled = settled
-        self._unlisted = {watcher.namespace for watcher in watched}
         self._logged = log.Once()
         self._to_read: dict[ObjectKey, None] = {}
         """What is to be read, in its order."""
@@ -101,11 +100,12 @@ class DependentKind:
         async for event in watcher.events():
             for news in self._take(watcher.namespace, event):
                 self._heard(self, news)
-            if isinstance(event, Synced) and watcher.namespace in self._unlisted:
-                self._unlisted.remove(watcher.namespace)
-                if not self._unlisted:
-                    self._listed.set()
-                    self._settled(self)
+            if isinstance(event, Synced) and not self._listed.is_set() and self._is_listed():
+                self._listed.set()
+                self._settled(self)
+
+    def _is_listed(self) -> bool:
+        return all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
 
     def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
         match event:
@@ -122,7 +122,7 @@ class DependentKind:
             case Applied(obj):
                 key, targets = key_of(obj), self._targets(obj)
                 if targets:
-                    self._shelf.applied(scope, key, Version.of(obj))
+                    self._shelf.applied(key, Version.of(obj))
                 else:
                     self._shelf.gone(key)
                 if not targets and not self.ledger.concerns(key):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.kube.object_state import State, Target, changed, difference, sentence
+from runner.kube.relist import Relist
 from runner.objects import GVK, ObjectKey
 
 _MOST_WRITES = 16
@@ -72,7 +73,6 @@ _NOTHING = Finding()
 @dataclass(slots=True)
 class _Entry:
     scope: str
-    round: int
     seen: State | None = None
     writes: list[tuple[int, Write]] = field(default_factory=list)
     """With the round in which they were told; only those whose event has not come by yet."""
@@ -112,7 +112,7 @@ class Ledger:
         self._with_status = with_status
         self._generation_tells = generation_tells
         self._entries: dict[ObjectKey, _Entry] = {}
-        self._rounds: dict[str, int] = {}
+        self._relist = Relist()
         self._tombs: OrderedDict[ObjectKey, State] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, Target], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
@@ -159,19 +159,23 @@ class Ledger:
         """Whether anything is remembered under this key."""
         return key in self._entries or key in self._tombs
 
+    def is_synced(self, scope: str) -> bool:
+        """True if a list of `scope` was ever complete."""
+        return self._relist.is_synced(scope)
+
     def restarted(self, scope: str) -> None:
         """A list of `scope` begins."""
-        self._rounds[scope] = self._rounds.get(scope, 0) + 1
+        self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
 
     def synced(self, scope: str) -> Finding:
         """The list is complete: what it did not hold is gone, and writes that were told before it are in it."""
-        now = self._rounds.get(scope, 0)
+        now, missing = self._relist.round(scope), self._relist.end(scope)
         news: list[News] = []
         doubtful: list[ObjectKey] = []
         for key, entry in list(self._entries.items()):
             if entry.scope != scope:
                 continue
-            if entry.round == now:
+            if key not in missing:
                 entry.writes = [(told, write) for told, write in entry.writes if told == now]
             elif entry.seen is not None:
                 news += self._gone(key, entry, entry.seen)
@@ -182,10 +186,11 @@ class Ledger:
 
     def applied(self, scope: str, key: ObjectKey, state: State) -> Finding:
         """An object exists and looks like this; `state` is of its metadata alone."""
+        self._relist.saw(key)
         entry = self._entries.get(key)
         if entry is None:
             return self._appeared(scope, key, state)
-        entry.scope, entry.round = scope, self._rounds.get(scope, 0)
+        entry.scope = scope
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             return _NOTHING
         written = next((w.state for _, w in entry.writes if w.version == state.version and w.state is not None), None)
@@ -247,15 +252,14 @@ class Ledger:
         """A run wrote an object."""
         self._tombs.pop(key, None)
         self._by_owner = None
-        now = self._rounds.get(scope, 0)
-        entry = self._entries.setdefault(key, _Entry(scope, now))
-        entry.round = now
+        self._relist.saw(key)
+        entry = self._entries.setdefault(key, _Entry(scope))
         if entry.seen is not None and entry.seen.version == write.version:
             entry.seen = write.state or entry.seen
             return ()
         if entry.seen is not None and write.version in entry.former:
             return self._undone(key, entry, write, entry.seen)
-        entry.writes = [*entry.writes[1 - _MOST_WRITES :], (now, write)]
+        entry.writes = [*entry.writes[1 - _MOST_WRITES :], (self._relist.round(scope), write)]
         return ()
 
     def deleted_by(self, target: Target, uid: str) -> None:
@@ -282,7 +286,7 @@ class Ledger:
         if not state.targets:
             return Finding(news)
         self._by_owner = None
-        self._entries[key] = _Entry(scope, self._rounds.get(scope, 0), state)
+        self._entries[key] = _Entry(scope, state)
         return Finding(news, (key,) if self._must_read(state) else ())
 
     def _judge(self, key: ObjectKey, entry: _Entry, new: State) -> tuple[News, ...]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import KeysView
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass
 
 import orjson
 
 from runner.kube.object_diff import changed_fields
+from runner.kube.relist import Relist
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import (
     LAST_RUN,
@@ -77,15 +78,6 @@ class _Entry:
     summary: Summary
     text: bytes
     scope: str
-    round: int
-    """The scope's list that saw the object last."""
-
-
-@dataclass(slots=True)
-class _Scope:
-    round: int = 0
-    listing: bool = False
-    synced: bool = False
 
 
 class Cache:
@@ -93,7 +85,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._entries: dict[ObjectKey, _Entry] = {}
-        self._scopes: dict[str, _Scope] = {}
+        self._relist = Relist()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -124,47 +116,44 @@ class Cache:
 
     def is_synced(self, scope: str) -> bool:
         """Whether a list of this scope was ever complete."""
-        return scope in self._scopes and self._scopes[scope].synced
+        return self._relist.is_synced(scope)
 
     def apply(self, scope: str, event: WatchEvent) -> list[Change]:
         """Take in what the watcher of `scope` says; return what changed by it."""
-        state = self._scopes.setdefault(scope, _Scope())
         match event:
             case Restarted():
-                state.round += 1
-                state.listing = True
+                self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
                 return []
             case Applied(obj):
-                return self._applied(scope, state, obj)
+                return self._applied(scope, obj)
             case Deleted(obj):
-                entry = self._entries.pop(key_of(obj), None)
-                return [] if entry is None else [Change(key_of(obj), entry.summary, None, initial=False)]
+                return self._gone([key_of(obj)])
             case Synced():
-                return self._synced(scope, state)
+                return self._gone(self._relist.end(scope))
 
-    def _applied(self, scope: str, state: _Scope, obj: Object) -> list[Change]:
+    def _applied(self, scope: str, obj: Object) -> list[Change]:
         key = key_of(obj)
+        self._relist.saw(key)
         held = self._entries.get(key)
         if held is not None:
-            held.scope, held.round = scope, state.round
+            held.scope = scope
             if held.summary.resource_version == metadata(obj).get("resourceVersion") and held.summary.uid == uid_of(
                 obj
             ):
                 return []
         new, text = _condense(obj)
-        initial = state.listing and not state.synced
+        initial = self._relist.is_initial(scope)
         if held is None:
             key = ObjectKey(sys.intern(key.namespace), key.name)
-            self._entries[key] = _Entry(new, text, scope, state.round)
+            self._entries[key] = _Entry(new, text, scope)
             return [Change(key, None, new, initial)]
         fields = _changed_fields(held, new, obj)
         old, held.summary, held.text = held.summary, new, text
         return [Change(key, old, new, initial, fields)]
 
-    def _synced(self, scope: str, state: _Scope) -> list[Change]:
-        state.listing, state.synced = False, True
-        gone = [key for key, entry in self._entries.items() if entry.scope == scope and entry.round != state.round]
-        return [Change(key, self._entries.pop(key).summary, None, initial=False) for key in gone]
+    def _gone(self, keys: Iterable[ObjectKey]) -> list[Change]:
+        entries = [(key, self._entries.pop(key)) for key in keys if key in self._entries]
+        return [Change(key, entry.summary, None, initial=False) for key, entry in entries]
 
 
 def _changed_fields(held: _Entry, new: Summary, obj: Object) -> tuple[str, ...]:

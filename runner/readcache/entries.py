@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import Target
+from runner.kube.relist import Relist
 from runner.objects import Object, ObjectKey, metadata, uid_of
 from runner.readcache.inflight import Place
 
@@ -79,29 +80,28 @@ class Shelf:
         self._ended = ended
         self._stretch = stretch
         self._eras: dict[str, int] = {}
-        self._unlisted: dict[str, set[ObjectKey]] = {}
+        self._relist = Relist()
         self._unseen: OrderedDict[ObjectKey, None] = OrderedDict()
 
     # What the watch tells.
 
     def listing(self, scope: str) -> None:
         """A list of `scope` (a namespace, `""` for all) begins."""
-        self._unlisted[scope] = {key for key in self.seen if scope in {"", key.namespace}}
+        self._relist.begin(scope, (key for key in self.seen if scope in {"", key.namespace}))
 
     def listed(self, scope: str) -> None:
         """It is complete."""
-        for key in self._unlisted.pop(scope, ()):
+        for key in self._relist.end(scope):
             self.gone(key)
 
-    def applied(self, scope: str, key: ObjectKey, version: Version | None) -> None:
+    def applied(self, key: ObjectKey, version: Version | None) -> None:
         """An owned object exists in this version."""
         if version is None:
             self.gone(key)
             return
         self.seen[key] = version
         self._unseen.pop(key, None)
-        if scope in self._unlisted:
-            self._unlisted[scope].discard(key)
+        self._relist.saw(key)
         self._moved(self, key)
 
     def gone(self, key: ObjectKey) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from runner.kube.relist import Relist
 from runner.kube.watch import State, Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
 from runner.objects import Object, ObjectKey, key_of
@@ -33,7 +34,7 @@ class ReferenceWatch:
         self._expected = expected
         self._saw = saw
         self._synced = synced
-        self._unlisted: set[ObjectKey] = set()
+        self._relist = Relist()
 
     @property
     def namespace(self) -> str:
@@ -55,16 +56,15 @@ class ReferenceWatch:
         async for event in self._watcher.events():
             match event:
                 case Restarted():
-                    self._unlisted = set(self._expected())
+                    self._relist.begin(self.namespace, self._expected())
                 case Applied(obj):
-                    self._unlisted.discard(key_of(obj))
+                    self._relist.saw(key_of(obj))
                     self._saw(key_of(obj), obj)
                 case Deleted(obj):
                     self._saw(key_of(obj), None)
                 case Synced():
-                    for key in self._unlisted:
+                    for key in self._relist.end(self.namespace):
                         self._saw(key, None)
-                    self._unlisted = set()
                     if not self.is_synced:
                         self.is_synced = True
                         self._synced()

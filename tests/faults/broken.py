@@ -51,9 +51,9 @@ def _break_relisting() -> None:
 
     def deaf(self: Cache, scope: str, event: WatchEvent) -> Any:
         changes = apply(self, scope, event)
-        state = self._scopes[scope]
-        again = state.synced and (state.listing or isinstance(event, Synced)) and state.round > 1
-        return [] if again else changes
+        lists = self._relist
+        is_listing = lists._missing.get(scope) is not None or isinstance(event, Synced)
+        return [] if is_listing and lists.is_synced(scope) and lists.round(scope) > 1 else changes
 
     setattr(Cache, "apply", deaf)
 

@@ -92,7 +92,7 @@ class Model:
             if version is None:
                 self.shelf.gone(ObjectKey("ns", name))
             else:
-                self.shelf.applied("", ObjectKey("ns", name), version)
+                self.shelf.applied(ObjectKey("ns", name), version)
 
     def obj(self, name: str) -> Object | None:
         version = self.states[name][-1].version

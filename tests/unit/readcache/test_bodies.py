@@ -53,7 +53,7 @@ class Kept:
         return self.bodies.follow(WIDGETS, lambda _: self.stretch, lambda obj: (OWNER,) if obj["owned"] else ())
 
     def seen(self, name: str, version: int = 1) -> None:
-        self.shelf.applied("", key(name), Version(f"uid-{name}", str(version)))
+        self.shelf.applied(key(name), Version(f"uid-{name}", str(version)))
 
     def read(self, obj: Object, version: str = "v1", *, wanted: bool = True) -> None:
         """A run reads an object."""
@@ -111,7 +111,7 @@ def test_content_under_another_path_is_confirmed_by_a_read_of_the_same_version(k
         lambda kept: kept.follow(),
         lambda kept: kept.read(widget("a", 6, owned=False)),
         lambda kept: (kept.shelf.listing(""), kept.shelf.listed("")),
-        lambda kept: kept.shelf.applied("", key("a"), None),
+        lambda kept: kept.shelf.applied(key("a"), None),
     ],
     ids=["object gone", "owner gone", "kind gone", "kind anew", "given up", "not in the list", "without version"],
 )

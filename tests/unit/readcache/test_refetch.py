@@ -54,7 +54,7 @@ class Reading:
 
     def told(self, version: int) -> None:
         self.version = version
-        self.shelf.applied("", KEY, Version("u", str(version)))
+        self.shelf.applied(KEY, Version("u", str(version)))
 
     def read_by_run(self) -> None:
         data = content(self.version)

@@ -50,7 +50,7 @@ class Reading:
     def seen(self, version: int = 1, name: str = "a") -> None:
         shelf = self.bodies.shelf("example.com", "widgets")
         assert shelf is not None
-        shelf.applied("", ObjectKey("ns", name), Version("u", str(version)))
+        shelf.applied(ObjectKey("ns", name), Version("u", str(version)))
 
     def answers(self, obj: Object | bytes, start: str = "200 OK", *headers: str) -> None:
         body = obj if isinstance(obj, bytes) else orjson.dumps(obj)

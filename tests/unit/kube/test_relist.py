@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from runner.kube.relist import Relist
+from runner.objects import ObjectKey
+
+A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
+
+
+def test_a_known_object_that_the_list_does_not_contain_is_missing() -> None:
+    relist = Relist()
+    relist.begin("ns", [A, B])
+    relist.saw(B)
+    assert list(relist.end("ns")) == [A]
+
+
+def test_a_list_that_starts_over_expects_every_known_object_again() -> None:
+    relist = Relist()
+    relist.begin("ns", [A, B])
+    relist.saw(A)
+    relist.begin("ns", [A, B])
+    relist.saw(B)
+    assert list(relist.end("ns")) == [A]
+
+
+def test_an_object_that_another_scope_shows_is_not_missing() -> None:
+    relist = Relist()
+    relist.begin("ns", [A])
+    relist.begin("", [])
+    relist.saw(A)
+    assert not relist.end("ns")
+
+
+def test_lists_are_initial_until_one_is_complete() -> None:
+    relist = Relist()
+    assert not relist.is_initial("ns")
+    relist.begin("ns", [])
+    relist.begin("ns", [])
+    assert relist.is_initial("ns")
+    relist.end("ns")
+    relist.begin("ns", [])
+    assert not relist.is_initial("ns")
+    assert relist.is_synced("ns")
+    assert not relist.is_synced("")
+    assert relist.round("ns") == 3
