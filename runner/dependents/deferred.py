@@ -1,72 +1,77 @@
-"""News that waits for the end of its owner's run. Pure.
+"""Notifications that wait for the end of their owner's run. Pure.
 
-A watch may tell of a write before the run has its answer, so that nobody can say yet whose write it was. While an owner
-runs, its news waits here; each write or deletion that is told takes back the news that it caused; what is left when the
-run ends is somebody else's doing.
+A watch may deliver the event of a write before the run has the response, so that the writer is not known yet. While an
+owner runs, its notifications wait here. Each write or deletion that a run reports removes the ones that it caused. The
+ones that are left when the run ends were caused by other clients.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from runner.dependents.ledger import News, Write
 from runner.kube.object_state import Target
 from runner.objects import GVK, ObjectKey
 
+T = TypeVar("T")
 
-class PendingNews:
-    """The news of all owners that have runs. Each item is of a kind of dependents."""
+
+class Deferred(Generic[T]):
+    """Notifications of type `T`, by owner."""
 
     def __init__(self) -> None:
         self._runs: Counter[Target] = Counter()
-        self._news: dict[Target, list[tuple[GVK, News]]] = {}
+        self._items: dict[Target, list[T]] = {}
 
-    def began(self, target: Target) -> None:
-        """A run of this owner begins."""
-        self._runs[target] += 1
+    def began(self, owner: Target) -> None:
+        """Note the start of a run of this owner."""
+        self._runs[owner] += 1
 
-    def ended(self, target: Target) -> list[tuple[GVK, News]]:
-        """It is over; returns what is news when it was the owner's only one."""
-        self._runs[target] -= 1
-        if self._runs[target] > 0:
+    def ended(self, owner: Target) -> list[T]:
+        """Note the end of a run; return the notifications that are due if it was the owner's only one."""
+        self._runs[owner] -= 1
+        if self._runs[owner] > 0:
             return []
-        del self._runs[target]
-        return self._news.pop(target, [])
+        del self._runs[owner]
+        return self._items.pop(owner, [])
 
-    def holds(self, kind: GVK, news: News) -> bool:
-        """Keep an item while its owner runs; False when it has no run."""
-        if not self._runs[news.target]:
-            del self._runs[news.target]
+    def defer(self, owner: Target, item: T) -> bool:
+        """Keep a notification if its owner runs; return False if it is due now."""
+        if not self._runs[owner]:
+            del self._runs[owner]
             return False
-        self._news.setdefault(news.target, []).append((kind, news))
+        self._items.setdefault(owner, []).append(item)
         return True
 
+    def discard(self, owner: Target, is_own: Callable[[T], bool]) -> list[T]:
+        """Remove and return the notifications that the owner's run has caused."""
+        items = self._items.pop(owner, [])
+        own = [item for item in items if is_own(item)]
+        if left := [item for item in items if item not in own]:
+            self._items[owner] = left
+        return own
+
+
+class DeferredNews(Deferred[tuple[GVK, News]]):
+    """News of dependents, each with the dependent's kind."""
+
     def wrote(self, kind: GVK, key: ObjectKey, write: Write, *, with_status: bool) -> None:
-        """A run wrote an object."""
-        self._keep(
+        """Discard the news that a run's write has caused."""
+        self.discard(
             write.target,
-            [
-                (where, news)
-                for where, news in self._news.get(write.target, ())
-                if (where, news.key) != (kind, key)
-                or news.state is None
-                or not write.explains(news.state, with_status=with_status)
-            ],
+            lambda item: (
+                (item[0], item[1].key) == (kind, key)
+                and item[1].state is not None
+                and write.explains(item[1].state, with_status=with_status)
+            ),
         )
 
-    def deleted(self, kind: GVK, target: Target, uid: str) -> bool:
-        """A run deleted an object; says whether its end was among the news, and is not to come any more."""
-        before = self._news.get(target, [])
-        ends = [
-            (where, news)
-            for where, news in before
-            if where == kind and news.uid == uid and (news.state is None or news.state.deleting)
-        ]
-        self._keep(target, [item for item in before if item not in ends])
+    def deleted(self, kind: GVK, owner: Target, uid: str) -> bool:
+        """Discard the news of an object that a run deleted; return True if the object's end was among it."""
+        ends = self.discard(
+            owner,
+            lambda item: (item[0], item[1].uid) == (kind, uid) and (item[1].state is None or item[1].state.deleting),
+        )
         return any(news.state is None for _, news in ends)
-
-    def _keep(self, target: Target, left: list[tuple[GVK, News]]) -> None:
-        if left:
-            self._news[target] = left
-        else:
-            self._news.pop(target, None)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from runner import log
-from runner.dependents.deferred import PendingNews
+from runner.dependents.deferred import DeferredNews
 from runner.dependents.health import Health
 from runner.dependents.kind import DependentKind, watcher_of
 from runner.dependents.ledger import Ledger, News, Write
@@ -79,7 +79,7 @@ class Dependents:
         self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Watch and kind, where a run of this process has made or read an object."""
-        self._pending = PendingNews()
+        self._deferred = DeferredNews()
         self._rereads = Rereads(client)
         self.bodies = Bodies(MOST_BYTES, self._rereads.ask)
         """What the API server has answered for dependents."""
@@ -111,11 +111,11 @@ class Dependents:
         """A run of `owner` begins."""
         if not owner.namespaced:
             self._cluster_scoped.add(owner.gvk)
-        self._pending.began(Target(owner.gvk, owner.key))
+        self._deferred.began(Target(owner.gvk, owner.key))
 
     def ended(self, owner: Owner) -> bool:
         """A run of `owner` is over, and all that it wrote was told. Says whether nobody has interfered meanwhile."""
-        left = self._pending.ended(Target(owner.gvk, owner.key))
+        left = self._deferred.ended(Target(owner.gvk, owner.key))
         for kind, news in left:
             self._tell(kind, news)
         return not left
@@ -197,7 +197,7 @@ class Dependents:
         write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
         for news in kind.ledger.wrote(kind.scope_of(key), key, write):
             self._heard(kind, news)
-        self._pending.wrote(kind.gvk, key, write, with_status=self._with_status(target))
+        self._deferred.wrote(kind.gvk, key, write, with_status=self._with_status(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """A run's delete of an object was answered with `answer`: the object as it was, or a `Status` about it."""
@@ -207,7 +207,7 @@ class Dependents:
         target = Target(owner.gvk, owner.key)
         details = answer.get("details")
         uid = uid_of(answer) or (details.get("uid", "") if isinstance(details, dict) else "")
-        if uid and not self._pending.deleted(kind.gvk, target, uid):
+        if uid and not self._deferred.deleted(kind.gvk, target, uid):
             kind.ledger.deleted_by(target, uid)
 
     def _may_watch(self, owner: Owner, resource: ApiResource) -> bool:
@@ -301,7 +301,7 @@ class Dependents:
         return DependentKind(self._client, shelf, watched, ledger, self._heard, self._settled)
 
     def _heard(self, kind: DependentKind, news: News) -> None:
-        if not self._pending.holds(kind.gvk, news):
+        if not self._deferred.defer(news.target, (kind.gvk, news)):
             self._tell(kind.gvk, news)
 
     def _tell(self, gvk: GVK, news: News) -> None:

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from runner import log
+from runner.dependents.deferred import Deferred
 from runner.dependents.ledger import News
 from runner.dependents.loop_guard import LoopGuard
 from runner.kube.client import Client
@@ -25,7 +28,6 @@ from runner.kube.object_state import Target
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, Selected
-from runner.references.deferred import ReferenceNews, ReferenceRuns
 from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
 from runner.references.state import GONE, Asked, Seen, names
@@ -35,9 +37,47 @@ from runner.watches.watch import Watch
 _PATIENCE = 5.0
 """Seconds that a run waits at most until what its object names is known."""
 _LOOK = 0.05
+_MOST_WRITES = 4096
 _UNPROVEN = "was there before it was watched"
 
 _log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceNews:
+    """A change that an object has to be run for."""
+
+    target: Target
+    asked: Asked
+    what: str
+    uid: str
+    version: str
+    """The referenced object's resourceVersion; empty if it was deleted."""
+
+
+class DeferredReferences(Deferred[ReferenceNews]):
+    """News of references: without those that the object's own runs have caused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: OrderedDict[tuple[Target, str, str], None] = OrderedDict()
+
+    def wrote(self, target: Target, uid: str, version: str) -> None:
+        """Note which version of an object a run wrote; an empty version if the run deleted the object."""
+        self._written[target, uid, version] = None
+        if len(self._written) > _MOST_WRITES:
+            self._written.popitem(last=False)
+
+    def holds(self, news: ReferenceNews) -> bool:
+        """Return False if the news is due now: its object does not run and did not cause it."""
+        return self.defer(news.target, news) or self._is_own(news)
+
+    def ended(self, owner: Target) -> list[ReferenceNews]:
+        """Note the end of a run; return the news that is due."""
+        return [news for news in super().ended(owner) if not self._is_own(news)]
+
+    def _is_own(self, news: ReferenceNews) -> bool:
+        return (news.target, news.uid, news.version) in self._written
 
 
 class References:
@@ -57,7 +97,7 @@ class References:
         self._guard = guard
         self._is_ours = is_ours
         self._index = ReferenceIndex()
-        self._runs = ReferenceRuns()
+        self._deferred = DeferredReferences()
         self._unproven: dict[Asked | Selected, set[Target]] = {}
         """What a run began without knowing: the first sight of it may be of a change."""
         self._logged = log.Once()
@@ -147,7 +187,7 @@ class References:
         target = Target(owner.gvk, owner.key)
         if owner.gvk not in self._watches:
             return
-        self._runs.began(target)
+        self._deferred.began(target)
         for asked in self._index.asked(target):
             if not self._kinds[asked.gvk].is_known(asked.key):
                 self._unproven.setdefault(asked, set()).add(target)
@@ -158,21 +198,21 @@ class References:
     def ended(self, owner: Owner) -> None:
         """A run of `owner` is over, and all that it wrote was told."""
         if owner.gvk in self._watches:
-            for news in self._runs.ended(Target(owner.gvk, owner.key)):
+            for news in self._deferred.ended(Target(owner.gvk, owner.key)):
                 self._say(news)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run's write was answered with `obj`."""
         if owner.gvk in self._watches and self._concerns(resource):
             version = str(metadata(obj).get("resourceVersion") or "")
-            self._runs.wrote(Target(owner.gvk, owner.key), uid_of(obj), version)
+            self._deferred.wrote(Target(owner.gvk, owner.key), uid_of(obj), version)
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """A run's delete was answered with `answer`: the object as it was, or a `Status` about it."""
         if owner.gvk in self._watches and self._concerns(resource):
             details = answer.get("details")
             uid = uid_of(answer) or (str(details.get("uid", "")) if isinstance(details, dict) else "")
-            self._runs.wrote(Target(owner.gvk, owner.key), uid, "")
+            self._deferred.wrote(Target(owner.gvk, owner.key), uid, "")
 
     # What watches say.
 
@@ -205,7 +245,7 @@ class References:
 
     def _news(self, target: Target, asked: Asked, what: str, last: Seen) -> None:
         news = ReferenceNews(target, asked, what, last.uid, "" if what == GONE else last.version)
-        if not self._runs.holds(news):
+        if not self._deferred.holds(news):
             self._say(news)
 
     def _say(self, news: ReferenceNews) -> None:

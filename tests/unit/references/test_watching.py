@@ -9,9 +9,9 @@ import pytest
 from runner.kube.object_state import Target
 from runner.objects import GVK, ObjectKey
 from runner.references import state as reference_states
-from runner.references.deferred import ReferenceNews, ReferenceRuns
 from runner.references.index import ReferenceIndex
 from runner.references.state import Asked, Seen, difference, has_to_be_read, names
+from runner.references.watching import DeferredReferences, ReferenceNews
 from runner.watches.reference_fields import Reference
 from runner.watches.spec_paths import SpecPath
 
@@ -124,12 +124,12 @@ class TestRuns:
         return ReferenceNews(target, PASSWORD, "changed", "u", version)
 
     def test_news_comes_at_once_unless_its_object_runs(self) -> None:
-        runs = ReferenceRuns()
+        runs = DeferredReferences()
         runs.began(TWO)
         assert not runs.holds(self.news("2"))
 
     def test_what_a_run_wrote_is_no_news_for_it_whichever_is_told_first(self) -> None:
-        runs = ReferenceRuns()
+        runs = DeferredReferences()
         runs.began(ONE)
         runs.wrote(ONE, "u", "2")
         assert runs.holds(self.news("2"))
@@ -142,7 +142,7 @@ class TestRuns:
         assert not runs.holds(self.news("5", TWO))
 
     def test_news_waits_for_the_last_of_an_object_s_runs(self) -> None:
-        runs = ReferenceRuns()
+        runs = DeferredReferences()
         runs.began(ONE)
         runs.began(ONE)
         assert runs.holds(self.news("2"))
