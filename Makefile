@@ -6,6 +6,11 @@ BIN := $(VENV)/bin
 CASE ?= spine
 # Processes that test at once.
 WORKERS ?= 2
+# The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.
+UNIT_TESTS = -m "not full and not nightly" tests/unit
+INTEGRATION_TESTS = -m "not full and not nightly" tests/e2e tests/integration
+FULL_TESTS = -m "full and not nightly" tests
+NIGHTLY_TESTS = -m nightly tests
 # The sample operator's image, and what deploys it; see config/deploy.mk.
 IMG ?= example.com/memcached-operator:v0.0.1
 ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
@@ -15,7 +20,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-long test-examples faults bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples faults bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,26 +66,40 @@ check-prose:
 test: test-unit test-integration ## Unit tests, then the tests on a real control plane with real Ansible
 
 test-unit: $(VENV)/.made-from
-	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) tests/unit
+	$(BIN)/pytest $(UNIT_TESTS) -n $(WORKERS)
 
 test-programs: setup
 	@$(BIN)/python -m tests.programs
 
 test-integration: test-programs
-	$(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup tests/e2e tests/integration
+	$(BIN)/pytest $(INTEGRATION_TESTS) -n $(WORKERS) --dist loadgroup
 
-test-full: test-programs ## What takes long, and the version matrix: ansible-core 2.18 to 2.21
-	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests
-	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not long" -n $(WORKERS) --dist loadgroup \
+test-full: test-slow test-exec test-matrix ## Tests that take long, the engine exec, and the version matrix: ansible-core 2.18 to 2.21
+
+test-slow: test-programs
+	$(BIN)/pytest $(FULL_TESTS) -n $(WORKERS) --dist loadgroup
+
+test-exec: test-programs
+	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not nightly" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
-	$(BIN)/pytest -m "hypothesis and not full and not long" -n $(WORKERS) --hypothesis-profile=full tests/unit
-	WORKERS=$(WORKERS) hack/matrix 2.18 2.19 2.20 2.21
 
-test-long: test-programs ## Replicas that are killed, stopped and ended at random, on a machine that does nothing else
-	$(BIN)/pytest -m long -n 1 tests
+test-matrix: test-programs
+	WORKERS=$(WORKERS) hack/matrix 2.18 2.19 2.20
 
-test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full
-	$(BIN)/pytest -m full -n $(WORKERS) --dist loadgroup tests/integration/examples
+# The tests run one at a time: leases are short in some, so they need a machine without other load.
+test-nightly: nightly-tests nightly-properties nightly-matrix ## Hours: every example, long seeds, and all tests on each ansible-core
+
+nightly-tests: test-programs
+	$(BIN)/pytest $(NIGHTLY_TESTS) -n 1
+
+nightly-properties: $(VENV)/.made-from
+	$(BIN)/pytest -m hypothesis -n $(WORKERS) --hypothesis-profile=full tests/unit
+
+nightly-matrix: test-programs
+	MATRIX=whole WORKERS=$(WORKERS) hack/matrix 2.18 2.19 2.20
+
+test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full and test-nightly
+	$(BIN)/pytest -m "full or nightly" -n $(WORKERS) --dist loadgroup tests/integration/examples
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md
 	$(BIN)/python -m tests.faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same examples each time, and no limit of time: a slow machine is no failure. `make test-full` asks for many more.
+# The same examples each time, and no limit of time: a slow machine is no failure. `test-nightly` asks for many more.
 for name, examples in (("repeatable", 30), ("full", 500)):
     settings.register_profile(
         name,
@@ -25,9 +26,14 @@ settings.load_profile("repeatable")
 # costs seconds in each worker. Only while tests are collected: what they import and start themselves is their own.
 _no_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 
+# Collection only allocates: the garbage collector would traverse all modules and tests many times and free nothing.
+gc.disable()
+
 
 def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = _no_bytecode
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

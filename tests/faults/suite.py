@@ -47,11 +47,15 @@ class Plan:
 
     @classmethod
     def of(cls, chance: random.Random, rounds: int, only: str) -> Plan:
-        """Shuffle the deck, again and again for more rounds than it has; `only` faults whose name holds this."""
+        """Return the deck in random order, repeated as needed; each kind of fault comes once before any comes again.
+
+        `only` selects the faults whose name contains this text.
+        """
         faults: list[Fault] = []
-        deck = [fault for fault in FAULTS if only in fault.name for _ in range(fault.times)]
+        kinds = [fault for fault in FAULTS if only in fault.name]
+        again = [fault for fault in kinds for _ in range(fault.times - 1)]
         while len(faults) < rounds:
-            faults += chance.sample(deck, len(deck))
+            faults += chance.sample(kinds, len(kinds)) + chance.sample(again, len(again))
         return cls(faults[:rounds], slow_engine=0 if only else rounds // 20)
 
 

@@ -49,7 +49,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
         pytest.param("engine", [6, 6, 80], marks=pytest.mark.full),
-        pytest.param("scale", [0, 1.1, 2, 3, 3, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64], marks=pytest.mark.long),
+        pytest.param("scale", [0, 1.1, 2, 3, 3, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64], marks=pytest.mark.nightly),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
     ],
 )

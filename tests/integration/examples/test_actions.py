@@ -138,7 +138,7 @@ def shop(
     made.example.sh("kubectl", "delete", "namespace", "bakery", "--wait=false")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_actions_are_done_once_and_what_fails_is_undone(shop: Shop) -> None:
     shop.example.start()

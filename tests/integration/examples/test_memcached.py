@@ -190,6 +190,7 @@ def _scraped(url: str, token: str) -> str:
             return str(error.code)
 
 
+@pytest.mark.nightly
 def test_the_next_bundle_replaces_the_one_before_and_touches_no_operand(checkout: Install, namespace: str) -> None:
     example = checkout("memcached")
     caches = Caches(example, namespace)

@@ -13,7 +13,7 @@ from tests.integration.examples.conftest import EXAMPLES, copy
 from tests.integration.scaffold.developer import STEPS, of_a_developer
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(900)  # some dozens of Ansible's starts: on a machine with much to do they take their time
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/PROJECT")))
 def test_the_scenario_of_an_example_passes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.integration.scaffold.installed import Json, eventually
 from tests.mariadb import ROOT_PASSWORD, Server
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 CLUSTER = {"clusterRef": {"name": "main"}}
 OFTEN = {"ansible.sdk.operatorframework.io/reconcile-period": "5s"}

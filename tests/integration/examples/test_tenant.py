@@ -15,7 +15,7 @@ from tests.integration.examples.conftest import Example, Install, Resources
 from tests.integration.scaffold.installed import Json, eventually
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-tenant")]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-tenant")]
 
 SPEC = {
     "admins": [{"name": "alice"}],

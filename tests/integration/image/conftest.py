@@ -78,27 +78,34 @@ def crate(store: Store, project: Path) -> Image:
 
 
 @pytest.fixture(scope="session")
-def of_go(store: Store, project: Path) -> Image:
+def of_go(store: Store, project: Path, galaxy_config: Path) -> Image:
+    """The project's image, built as projects of the Go operator build theirs."""
+    store.build(project, GO, f"--file={project}/Dockerfile.go", mounts={"/etc/ansible/ansible.cfg": galaxy_config})
     return store.unpack(GO)
 
 
 @pytest.fixture(scope="session")
-def project(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new project and both images of it: by `make docker-build`, and as projects of the Go operator build theirs."""
+def galaxy_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An ansible.cfg that names a Galaxy server on loopback, which has the collection kubernetes.core."""
+    parts = tmp_path_factory.mktemp("galaxy")
+    installed = next(Path(each, "kubernetes/core") for each in ansible_collections.__path__)
+    with galaxy.serve(galaxy.pack(installed, parts)) as address:
+        config = parts / "ansible.cfg"
+        config.write_text(f"[defaults]\nroles_path = /opt/ansible/roles\n[galaxy]\nserver = {address}\n")
+        yield config
+
+
+@pytest.fixture(scope="session")
+def project(store: Store, galaxy_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new project and its image, built by `make docker-build`."""
     folder = tmp_path_factory.mktemp("project") / "crate-operator"
     folder.mkdir()
     for line in ("init --domain example.net", "create api --group store --kind Crate"):
         subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     (folder / "roles/crate/tasks/main.yml").write_text(ROLE)
     (folder / "Dockerfile.go").write_text(GO_DOCKERFILE)
-    parts = tmp_path_factory.mktemp("galaxy")
-    installed = next(Path(each, "kubernetes/core") for each in ansible_collections.__path__)
-    with galaxy.serve(galaxy.pack(installed, parts)) as address:
-        config = parts / "ansible.cfg"
-        config.write_text(f"[defaults]\nroles_path = /opt/ansible/roles\n[galaxy]\nserver = {address}\n")
-        mounts = {"/etc/ansible/ansible.cfg": config}
-        make = ["make", "docker-build", f"CONTAINER_TOOL={store.tool(mounts)}", f"BASE_IMAGE={BASE}", f"IMG={CRATE}"]
-        made = subprocess.run(make, cwd=folder, check=False, text=True, capture_output=True)
-        assert made.returncode == 0, made.stdout[-4000:] + made.stderr[-4000:]
-        store.build(folder, GO, f"--file={folder}/Dockerfile.go", mounts=mounts)
+    tool = store.tool({"/etc/ansible/ansible.cfg": galaxy_config})
+    make = ["make", "docker-build", f"CONTAINER_TOOL={tool}", f"BASE_IMAGE={BASE}", f"IMG={CRATE}"]
+    made = subprocess.run(make, cwd=folder, check=False, text=True, capture_output=True)
+    assert made.returncode == 0, made.stdout[-4000:] + made.stderr[-4000:]
     return folder

@@ -81,6 +81,7 @@ def test_its_bill_of_materials_names_what_is_installed_and_nothing_else(base: Im
     assert len(references) == len(set(references))
 
 
+@pytest.mark.nightly
 def test_a_second_image_carries_ansible_core_2_18(store: Store) -> None:
     store.build(ROOT, OLD, "--target=base", f"--build-arg=DEBIAN={DEBIAN}", "--build-arg=ANSIBLE_CORE=2.18")
     old = store.unpack(OLD)

@@ -147,6 +147,7 @@ def test_it_reconciles_as_a_user_of_group_0_that_it_does_not_know(
     reconciles(crate, cluster, tmp_path, user=FOREIGN)
 
 
+@pytest.mark.nightly
 def test_the_image_of_a_project_of_the_go_operator_reconciles(of_go: Image, cluster: Cluster, tmp_path: Path) -> None:
     assert of_go.run("python3", "-c", "import jmespath, netaddr, kubernetes; print('found')") == "found\n"
     reconciles(of_go, cluster, tmp_path)

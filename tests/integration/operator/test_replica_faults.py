@@ -65,9 +65,9 @@ def harm(fleet: Fleet, things: Things, most: int) -> tuple[int, float]:
 @pytest.mark.parametrize(
     ("what", "most"),
     [
-        pytest.param("program", 60, marks=pytest.mark.full),
-        pytest.param("program", 200, marks=pytest.mark.long),
-        pytest.param("role", 20, marks=pytest.mark.long),
+        pytest.param("program", 24, marks=pytest.mark.full),
+        pytest.param("program", 200, marks=pytest.mark.nightly),
+        pytest.param("role", 20, marks=pytest.mark.nightly),
     ],
 )
 def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whatever_is_done_to_the_operators(
@@ -108,7 +108,7 @@ def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whateve
     assert set(written) == set(OBJECTS)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_operator_that_believes_in_leases_it_has_lost_is_noticed(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:

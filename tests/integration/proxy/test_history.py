@@ -403,7 +403,7 @@ async def test_no_read_of_a_history_is_older_than_allowed(
     assert operating.results["hit"] > 0.2 * operating.results.total(), told
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("lag", [0.0, 0.02, 0.3])
 async def test_no_read_of_a_long_history_is_older_than_allowed(
     operating: Operating, monkeypatch: pytest.MonkeyPatch, lag: float

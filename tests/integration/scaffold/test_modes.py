@@ -180,11 +180,11 @@ def has_succeeded(sh: Sh, what: str, space: str = "default") -> bool:
     ("install", "watched"),
     [
         pytest.param(by_kustomize, (A, B), id="kustomize-several"),
-        pytest.param(by_kustomize, (), id="kustomize-all"),
+        pytest.param(by_kustomize, (), id="kustomize-all", marks=pytest.mark.nightly),
         pytest.param(by_helm, (A,), id="helm-single"),
         pytest.param(by_olm, (HOME,), id="olm-own"),
-        pytest.param(by_olm, (A, B), id="olm-several"),
-        pytest.param(by_olm, (), id="olm-all"),
+        pytest.param(by_olm, (A, B), id="olm-several", marks=pytest.mark.nightly),
+        pytest.param(by_olm, (), id="olm-all", marks=pytest.mark.nightly),
     ],
 )
 def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(

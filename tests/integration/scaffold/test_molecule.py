@@ -71,7 +71,7 @@ def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
     assert sample.molecule("test") == dict.fromkeys(STEPS, True)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.xdist_group("molecule")
 def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
     write(generated, MAKE)
@@ -94,7 +94,7 @@ def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Pr
     assert "See that its last run found nothing wrong" in told.stdout
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.xdist_group("molecule")
 def test_the_scenario_with_containers_passes_but_for_docker_and_kind(generated: Project, tmp_path: Path) -> None:
     with clusters.start(name="kind") as cluster:

@@ -319,7 +319,7 @@ async def histories(seeds: range, steps: int = 120) -> Counter[str]:
     return results
 
 
-@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.full)])
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.nightly)])
 def test_no_read_is_older_than_what_went_through_the_proxy_before_and_many_are_hits(
     virtually: Virtually, seeds: range
 ) -> None:

@@ -390,7 +390,14 @@ async def harm(process: Process, choice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 6])
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        0,
+        *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2)),
+        *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12)),
+    ],
+)
 def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(
     virtually: Virtually, shards: int, seed: int
 ) -> None:

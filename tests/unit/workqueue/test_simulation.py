@@ -289,7 +289,7 @@ async def histories(seeds: range) -> Counter[bool]:
     return starts
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 40), marks=pytest.mark.full)])
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 40), marks=pytest.mark.nightly)])
 def test_no_key_twice_at_once_none_lost_and_every_wait_bounded(virtually: Virtually, seeds: range) -> None:
     starts = virtually(histories(seeds))
     assert min(starts.values()) > 250 * len(seeds), starts
