@@ -129,6 +129,7 @@ class RunRecord:
             api_seconds=round(api.seconds, 3),
             cache_hits=api.hits,
             cache_misses=api.misses,
+            tasks=result.executions.totals or None,
             error=result.message or None,
         )
 

@@ -25,7 +25,7 @@ import ansible_runner
 from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
-from runner.engine import processes
+from runner.engine import executions, processes
 from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
@@ -84,7 +84,15 @@ class Supervisor:
             alone=not processes.has_children(),
             learned=self._learned(),
             memory=self._memory,
+            executions=self._executions(),
         )
+
+    def _executions(self) -> dict[str, Any]:
+        try:
+            with Path(self._order.temporary, executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as file:
+                return executions.add_up(file)
+        except OSError:
+            return {}  # none were noted: only forked runs do
 
     def _learned(self) -> str:
         try:

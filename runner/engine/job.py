@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from runner.config.settings import EngineName
+from runner.engine.executions import Executions
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Content
@@ -100,6 +101,8 @@ class RunResult:
     requeue_after: float | None
     """Seconds, as the `requeue_after` module asked; None when it did not."""
     duration: float
+    executions: Executions = field(default_factory=Executions)
+    """How its tasks were executed; empty for a run that was not forked."""
 
     @property
     def is_terminal(self) -> bool:

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from typing import Any
 from runner import log
 from runner.config import shortages
 from runner.config.settings import EngineName
-from runner.engine import advice, events, processes, redaction
+from runner.engine import advice, events, executions, processes, redaction
 from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters
+from runner.engine.execution_log import ExecutionLog
 from runner.engine.job import EventSink, Job, Outcome, RunResult
 from runner.engine.retention import KeptRuns
 from runner.engine.supervision import Supervision, bury, signal_name
@@ -66,6 +67,7 @@ class RunEngine:
         self._core = version("ansible-core")
         self._kept = KeptRuns(root, settings.disk_limit)
         self._log = log.get(__name__)
+        self._executions = ExecutionLog()
         self._runs: set[_Run] = set()
         self._supervisors: set[int] = set()
         self._closed = False
@@ -269,7 +271,12 @@ class RunEngine:
             fault=_fault(supervision.ending, how, self._memory_limit),
             duration=time.monotonic() - began,
         )
-        return advice.add(events.conclude(progress, end), self._core)
+        result = advice.add(events.conclude(progress, end), self._core)
+        if not supervision.ending:
+            return result
+        executed = executions.parse(supervision.ending.executions)
+        self._executions.add(job.ident, executed)
+        return replace(result, executions=executed)
 
 
 async def _follow(supervision: Supervision, job: Job, sink: EventSink, stop: _Stop) -> events.Progress:

@@ -7,8 +7,10 @@ the length, and JSON; events in order, then the ending. Imports nothing heavy: b
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 PER_RUN = frozenset(
     {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_OPERATOR_RUN_ID", "K8S_AUTH_KUBECONFIG", "KUBECACHEDIR", "KUBECONFIG", "TMPDIR"}
@@ -58,3 +60,5 @@ class Ending:
     """The lines of `LEARNED`."""
     memory: int = 0
     """Bytes that the run used when it was ended for using too many; else 0."""
+    executions: Mapping[str, Any] = field(default_factory=dict)
+    """How its tasks were executed: the result of `executions.add_up`."""

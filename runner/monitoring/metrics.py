@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from runner import __version__
+from runner.engine import executions
 from runner.engine.job import Outcome, RunResult
 from runner.monitoring.object_series import Created, ObjectSeries
 from runner.objects import GVK
@@ -98,6 +99,13 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        self.tasks = Counter(
+            "ansible_operator_tasks",
+            "Tasks of forked runs, by the way in which they were executed and why not in a faster one",
+            ["way", "reason"],
+            registry=self.registry,
+        )
+        self.tasks.labels(executions.Way.INTERPRETER.value, executions.Reason.DEFECT.value)
         for result in ("hit", "miss"):
             self.proxy_reads.labels(result)
         self._queues = _Queues()
@@ -164,6 +172,8 @@ class Metrics:
         self.run_seconds.labels(name).observe(result.duration)
         self.run_results.labels(name, "succeeded" if outcome is Outcome.SUCCEEDED else "failed").inc()
         self.outcomes.labels(name, outcome.value).observe(result.duration)
+        for each in result.executions.each:
+            self.tasks.labels(each.way.value, each.reason.value).inc(each.count)
         self.api_calls.labels(name).observe(calls)
         self._of_objects.ran(gvk, namespace, result.duration)
 

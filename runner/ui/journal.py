@@ -7,8 +7,8 @@ nothing: taking in an event is a few assignments.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.objects import GVK, ObjectKey
@@ -58,6 +58,8 @@ class Run:
     task: str = ""
     """Its name."""
     calls: Calls | None = None
+    ways: Mapping[str, int] = field(default_factory=dict)
+    """How many tasks were executed in which way."""
 
     @property
     def weight(self) -> int:
@@ -174,6 +176,7 @@ class RunNotes:
         run.message = masked(first.message if first else result.message)[:_LONGEST_MESSAGE]
         run.task, run.place = (masked(first.task), first.path) if first else ("", "")
         run.calls = Calls(api.calls, api.seconds, api.hits, api.misses)
+        run.ways = result.executions.totals
         whole = result.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
         run.timeline.end(self.journal.now(), result.failures, whole=whole)
         self.journal.count(run, result.outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import pytest_asyncio
 
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
+from runner.engine.execution_log import ExecutionLog
+from runner.engine.executions import Executions
 from runner.engine.job import Event, EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
@@ -24,6 +26,8 @@ ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
 """`exec` tests the other engine."""
 WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT", "").split(",")))
 """Shortcuts that are not taken."""
+DEFECTS: list[str] = []
+"""Tracebacks of shortcuts that failed in the current test."""
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
@@ -114,7 +118,22 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     yield engine, root
     problem = engine.problem
     await engine.close(0)
-    assert problem is None, "not every run was warm"
+    assert problem is None, "not every run was forked"
+
+
+@pytest.fixture(autouse=True)
+def _no_defects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test whose runs met a defect of a shortcut; a test that plants one removes it from `DEFECTS`."""
+    DEFECTS.clear()
+    add = ExecutionLog.add
+
+    def noted(self: ExecutionLog, job: str, executions: Executions) -> None:
+        DEFECTS.extend(executions.defects)
+        add(self, job, executions)
+
+    monkeypatch.setattr(ExecutionLog, "add", noted)
+    yield
+    assert DEFECTS == [], "\n".join(DEFECTS)
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleError
+
 from runner.config import atomic_file
 from runner.engine.warm import versions
 from runner.engine.warm.stamps import Stamp, stamp
@@ -79,6 +81,10 @@ def encoded(text: str) -> bytes:
 
 class NotPlain(Exception):  # noqa: N818 - not an error: the module is then run the cold way
     """A module's payload is more than Python modules from files."""
+
+
+UNRESOLVABLE = (AnsibleError, NotPlain, OSError, SyntaxError, SystemExit, UnicodeDecodeError)
+"""Exceptions that a module's own files may cause while Ansible resolves what the module imports."""
 
 
 def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:

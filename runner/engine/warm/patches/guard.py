@@ -24,7 +24,8 @@ from ansible.executor.task_executor import TaskExecutor
 from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader, filter_loader, lookup_loader, test_loader
 
-from runner.engine.warm import versions
+from runner.engine.executions import Reason, Way
+from runner.engine.warm import task_record, versions
 from runner.engine.warm.patches import actions
 from runner.engine.warm.patches.actions import Kind
 
@@ -88,6 +89,10 @@ _CHANGEABLE = (MutableMapping, MutableSequence, MutableSet, deque)
 class NeedsFork(BaseException):
     """A task has come to something that must not run in the playbook's process, and can begin again in a worker."""
 
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
 
 class HandedOver(BaseException):
     """A task goes on in a worker; what is left of it in this process must do nothing more."""
@@ -144,15 +149,16 @@ def stop_if_left() -> None:
         raise HandedOver
 
 
-def need_fork() -> None:
+def need_fork(reason: Reason) -> None:
     """Go on only in a worker."""
     stop_if_left()
     task = inside()
     if task is None:
         return
     if not task.committed:
-        raise NeedsFork
+        raise NeedsFork(reason)
     task.hand_over()
+    task_record.add(Way.WORKER, reason)
 
 
 def a_module_runs() -> None:
@@ -184,20 +190,28 @@ def _hook_actions() -> None:
     def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Ansible comes here once a task is not skipped, and before anything of it happens.
         task = inside()
-        if task is not None and not _may_run(self, task):
-            need_fork()
+        reason = Reason.NONE if task is None else _obstacle(self, task)
+        if reason is not Reason.NONE:
+            need_fork(reason)
         return validate(self, *args, **kwargs)
 
     Task.post_validate = post_validate
 
 
-def _may_run(task: Any, inside_of: Inside) -> bool:
-    if task.become or task.async_val or task.timeout:
-        return False
+def _obstacle(task: Any, inside_of: Inside) -> Reason:
+    """Return why a task that is not skipped needs a worker; `NONE` if it does not."""
+    for given, reason in (
+        (task.become, Reason.BECOME),
+        (task.async_val, Reason.ASYNC),
+        (task.timeout, Reason.TIMEOUT),
+    ):
+        if given:
+            return reason
     kind = actions.kind_of(task)
-    if kind is Kind.ON_CONTROLLER:
-        return inside_of.with_modules or not (task.until or task.retries)
-    return kind is Kind.OF_MODULES and inside_of.with_modules
+    if kind is Kind.UNKNOWN:
+        return Reason.ACTION
+    waits = kind is Kind.OF_MODULES or task.until or task.retries
+    return Reason.HOSTS if waits and not inside_of.with_modules else Reason.NONE
 
 
 def _hook_connections() -> None:
@@ -207,12 +221,12 @@ def _hook_connections() -> None:
     @functools.wraps(get)
     def get_connection(self: Any, cvars: Any, templar: Any, current_connection: str) -> Any:
         if watching() and not _is_core(connection_loader, current_connection, _CONNECTIONS):
-            need_fork()
+            need_fork(Reason.CONNECTION)
         return get(self, cvars, templar, current_connection)
 
     @functools.wraps(become)
     def get_become(self: Any, name: str) -> Any:
-        need_fork()
+        need_fork(Reason.BECOME)
         return become(self, name)
 
     TaskExecutor._get_connection = get_connection
@@ -232,7 +246,7 @@ def _hook_lookups() -> None:
     @functools.wraps(get)
     def get_lookup(name: str, *args: Any, **kwargs: Any) -> Any:
         if watching() and not _is_core(lookup_loader, name, _LOOKUPS):
-            need_fork()
+            need_fork(Reason.PLUGIN)
         return get(name, *args, **kwargs)
 
     lookup_loader.get = get_lookup
@@ -279,7 +293,7 @@ class _Known:
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
         known = not collection or collection in _COLLECTIONS
         if not known or short in _FILTERS_TO_FORK or name in self._names_of_project():
-            need_fork()
+            need_fork(Reason.PLUGIN)
 
     def get(self, name: str) -> Any:
         """Return one that `check` let pass, as its loader would."""
@@ -288,7 +302,7 @@ class _Known:
         plugin = self._core.get(name)
         origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
         if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
-            need_fork()
+            need_fork(Reason.PLUGIN)
         return plugin
 
     def _names_of_project(self) -> frozenset[str]:
@@ -342,7 +356,7 @@ def _names_in_fork(loader: Any) -> frozenset[str]:
         said = file.read()
     os.waitpid(pid, 0)
     if not said:
-        need_fork()
+        need_fork(Reason.PLUGIN)
         return frozenset()
     return frozenset(json.loads(said))
 
@@ -364,7 +378,7 @@ def _hook_access(environment: Any, method: str) -> None:
     @functools.wraps(access)
     def checked(self: Any, obj: Any, name: Any) -> Any:
         if watching() and isinstance(name, str) and _changes(obj, name):
-            need_fork()
+            need_fork(Reason.CHANGED_VALUE)
         return access(self, obj, name)
 
     setattr(environment, method, checked)

@@ -19,28 +19,29 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants
+from ansible.errors import AnsibleError
 from ansible.executor import module_common
 from ansible.executor.interpreter_discovery import InterpreterDiscoveryRequiredError
 from ansible.executor.process.worker import WorkerProcess
-from ansible.module_utils.common.text.converters import to_bytes
 from ansible.plugins import action as action_plugins
 from ansible.plugins.action import ActionBase
 from ansible.plugins.connection import local
 from ansible.plugins.shell import sh
 from ansible.utils.display import Display
 
-from runner.engine.warm import versions
+from runner.engine.executions import Reason, Way
+from runner.engine.warm import task_record, versions
 from runner.engine.warm.modules import module_process, shell
 from runner.engine.warm.modules.module_process import Request
-from runner.engine.warm.modules.payload import Payload, Payloads, encoded, plain
+from runner.engine.warm.modules.payload import UNRESOLVABLE, Payload, Payloads, encoded, plain
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
-from runner.engine.warm.patches import guard
+from runner.engine.warm.patches import commands, guard
 from runner.engine.warm.session import Session
 
-SPEAKING = 3
-"""The verbosity at which Ansible prints each command that it executes; so there it executes them."""
 _INTERPRETERS = ("PYTHON", "LD_", "LC_", "MALLOC_", "GLIBC_", "OPENSSL_")
 _INTERPRETERS_OWN = frozenset({"LANG", "LANGUAGE", "HOME", "PATH"})
+EXPECTED = (AnsibleError, OSError)
+"""Exceptions that a task's own values and files may cause."""
 _OWN_WAYS = frozenset({"ansible.modules.async_wrapper", "ansible.modules.async_status"})
 
 
@@ -53,7 +54,11 @@ class _Prepared(bytes):
 
 
 class _OwnWay(Exception):  # noqa: N818 - not an error
-    """This module goes Ansible's own way."""
+    """This module goes Ansible's own way: it starts a new interpreter."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
 
 
 @dataclass
@@ -71,29 +76,35 @@ class Modules:
     def prepare(self, action: Any, source: bytes, arguments: Mapping[str, Any]) -> Any:
         """Return what `modify_module` would return of a module that can be forked, else raise `_OwnWay`."""
         task_vars, templar = arguments["task_vars"], arguments["templar"]
-        if not _is_python(source) or versions.is_instrumented(task_vars) or arguments["async_timeout"]:
-            raise _OwnWay
-        if versions.worker_session(task_vars) is not self.session:
-            raise _OwnWay
+        for applies, reason in (
+            (not _is_python(source), Reason.NOT_PYTHON),
+            (versions.is_instrumented(task_vars), Reason.DEBUGGER),
+            (arguments["async_timeout"], Reason.ASYNC),
+            (versions.worker_session(task_vars) is not self.session, Reason.SESSION),
+        ):
+            if applies:
+                raise _OwnWay(reason)
         remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))
         try:
             shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
         except InterpreterDiscoveryRequiredError as error:
-            raise _OwnWay from error  # Ansible will ask for the discovery
+            raise _OwnWay(Reason.INTERPRETER) from error  # Ansible will run the discovery
         if shebang != f"#!{sys.executable}":
-            raise _OwnWay
+            raise _OwnWay(Reason.INTERPRETER)
         environment = arguments["environment"]
         if not self._may_change(environment):
-            raise _OwnWay
+            raise _OwnWay(Reason.ENVIRONMENT)
         cache = Path(constants.DEFAULT_LOCAL_TMP) / "warm_payloads"
         try:
             payload = self.payloads.find(arguments["module_name"], arguments["module_path"], source, cache)
-        except (Exception, SystemExit) as error:
-            raise _OwnWay from error  # whatever it is, Ansible shall say it
-        if payload.starts_anew or payload.name in _OWN_WAYS:
-            raise _OwnWay
+        except UNRESOLVABLE as error:
+            raise _OwnWay(Reason.PAYLOAD) from error  # Ansible reports what is wrong with the module
+        if payload.name in _OWN_WAYS:
+            raise _OwnWay(Reason.ASYNC)
+        if payload.starts_anew:
+            raise _OwnWay(Reason.RESTARTS)
         prepared = _Prepared(b"#")
-        prepared.shells = _shells()
+        prepared.shells = commands.shells()
         call = versions.encode(arguments["module_args"], task_vars, templar)
         prepared.folder = action._loader.get_basedir()
         through = _through(prepared.shells, prepared.folder, environment)
@@ -157,17 +168,13 @@ def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Map
     try:
         return shell.environment(shells, sys.executable, folder, given)
     except shell.Unlike as error:
-        raise _OwnWay from error
+        raise _OwnWay(Reason.SHELL) from error
 
 
 def is_sensitive(name: str, read: Mapping[str, str | None]) -> bool:
     """Whether an interpreter, or what is imported already, has read a variable for good."""
     own = name.startswith(_INTERPRETERS) or name in _INTERPRETERS_OWN or name in read
     return own and name not in module_process.MENDED
-
-
-def _shells() -> shell.Shells:
-    return shell.Shells(constants.DEFAULT_EXECUTABLE.split()[0], constants.DEFAULT_EXECUTABLE, versions.SHELL_TAIL)
 
 
 def _is_python(source: bytes) -> bool:
@@ -203,12 +210,12 @@ def _hook_execute(current: list[Any]) -> None:
     @functools.wraps(execute)
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
         self._warm = None
-        self._warm_may = not wrap_async and _is_plain(self)
+        self._obstacle = Reason.ASYNC if wrap_async else _obstacle(self)
         with contextlib.suppress(Unavailable):  # which comes before anything has run
             try:
                 return execute(self, *args, wrap_async=wrap_async, **kwargs)
             finally:
-                self._warm, self._warm_may = None, False
+                self._warm, self._obstacle = None, Reason.FORK_FAILED
         return execute(self, *args, wrap_async=wrap_async, **kwargs)
 
     @functools.wraps(configure)
@@ -223,17 +230,45 @@ def _hook_execute(current: list[Any]) -> None:
     ActionBase._configure_module = configure_module
 
 
-def _is_plain(action: Any) -> bool:
+def _obstacle(action: Any) -> Reason:
+    """Return why an action's modules cannot be forked, whatever they are; `NONE` if they can."""
     connection = action._connection
-    return (
-        type(connection) is local.Connection
-        and type(connection._shell) is sh.ShellModule
-        and not connection.become
-        and not action._task.async_val
-        and not constants.DEFAULT_KEEP_REMOTE_FILES
-        and Display().verbosity < SPEAKING
-        and action._play_context.executable == constants.DEFAULT_EXECUTABLE
-    )
+    if type(connection) is not local.Connection or type(connection._shell) is not sh.ShellModule:
+        return Reason.CONNECTION
+    for applies, reason in (
+        (connection.become, Reason.BECOME),
+        (action._task.async_val, Reason.ASYNC),
+        (constants.DEFAULT_KEEP_REMOTE_FILES, Reason.KEEP_FILES),
+        (Display().verbosity >= commands.SHOWN_FROM, Reason.VERBOSITY),
+        (action._play_context.executable != constants.DEFAULT_EXECUTABLE, Reason.EXECUTABLE),
+    ):
+        if applies:
+            return reason
+    return Reason.NONE
+
+
+def record_tasks() -> None:
+    """Record how each task is executed."""
+    run: Callable[..., Any] = WorkerProcess._run
+
+    @functools.wraps(run)
+    def recorded(self: Any) -> Any:
+        with task_record.recorded(str(self._task.action)):
+            return run(self)
+
+    WorkerProcess._run = recorded
+
+
+def count_interpreters() -> None:
+    """Record the new interpreters that modules start where modules are not forked."""
+    modify: Callable[..., Any] = action_plugins.modify_module
+
+    @functools.wraps(modify)
+    def modify_module(module_name: str, *args: Any, **kwargs: Any) -> Any:
+        task_record.add(Way.INTERPRETER, Reason.SWITCHED_OFF, str(module_name))
+        return modify(module_name, *args, **kwargs)
+
+    action_plugins.modify_module = modify_module
 
 
 def _hook_modify(modules: Modules, current: list[Any]) -> None:
@@ -242,17 +277,28 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
 
     @functools.wraps(modify)
     def modify_module(*args: Any, **kwargs: Any) -> Any:
-        action = current[-1] if current else None
-        if action is None or not getattr(action, "_warm_may", False):
-            return modify(*args, **kwargs)
+        action: Any = current[-1] if current else None
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
-        source = Path(arguments["module_path"]).read_bytes()
-        with contextlib.suppress(_OwnWay):
-            built = modules.prepare(action, source, arguments)
-            action._warm = True
-            return built
-        # Not while that is being handled: whatever goes wrong now would be said to have happened meanwhile.
-        guard.need_fork()
+        name = str(arguments["module_name"])
+        # An action that hides `_execute_module` has no obstacle noted.
+        reason = getattr(action, "_obstacle", Reason.ACTION)
+        if reason is Reason.NONE:
+            try:
+                built = modules.prepare(action, Path(arguments["module_path"]).read_bytes(), arguments)
+            except _OwnWay as own:
+                reason = own.reason
+            except EXPECTED:
+                reason = Reason.PAYLOAD  # Ansible reports what is wrong with the task
+            except Exception:  # noqa: BLE001 - reported as a defect; the task takes Ansible's own way
+                task_record.defect("modules")
+                reason = Reason.DEFECT
+            else:
+                action._warm = True
+                task_record.add(Way.MODULE, module=name)
+                return built
+        # Not in a handler: Python would report an exception that Ansible raises now as raised while handling another.
+        guard.need_fork(reason)
+        task_record.add(Way.INTERPRETER, reason, name)
         return modify(*args, **kwargs)
 
     action_plugins.modify_module = modify_module
@@ -275,7 +321,7 @@ def _hook_connection(modules: Modules) -> None:
     @functools.wraps(execute)
     def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
         if not isinstance(in_data, _Prepared):
-            guard.need_fork()
+            guard.need_fork(Reason.COMMAND)
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)
         if not self._connected:
             self._connect()
@@ -297,59 +343,3 @@ def _hook_end_of_worker(modules: Modules) -> None:
         return end(self, signum, frame)
 
     WorkerProcess._term = term
-
-
-def install_commands() -> None:
-    """Have the `sh` plugin's own commands carried out without a shell."""
-    _hook_shell()
-    execute = local.Connection.exec_command
-
-    @functools.wraps(execute)
-    def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
-        guard.stop_if_left()
-        noted = getattr(self._shell, "_noted", None)
-        if noted is None or in_data is not None or self.become or Display().verbosity >= SPEAKING:
-            return execute(self, cmd, in_data=in_data, sudoable=sudoable)
-        plan = noted.find(os.fsdecode(to_bytes(cmd)), _shells())
-        printed = plan() if plan else None
-        if printed is None:
-            return execute(self, cmd, in_data=in_data, sudoable=sudoable)
-        if not self._connected:
-            self._connect()
-        return 0, printed.encode(), b""
-
-    local.Connection.exec_command = exec_command
-
-
-def _hook_shell() -> None:
-    """Have the plugin note what it makes up."""
-    plugin = sh.ShellModule
-
-    def noting(name: str, plan_of: Callable[..., shell.Plan | None]) -> None:
-        method = getattr(plugin, name)
-
-        @functools.wraps(method)
-        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            command = method(self, *args, **kwargs)
-            if type(self) is plugin:
-                commands = self.__dict__.setdefault("_noted", shell.Commands())
-                commands.note(command, plan_of(*args, **kwargs))
-            return command
-
-        setattr(plugin, name, noted)
-
-    noting("mkdtemp", _plan_folder)
-    noting("remove", lambda path, recurse=False: shell.remove(path) if recurse else None)
-    noting("chmod", shell.change_mode)
-    noting("expand_user", lambda user_home_path, username="": shell.expand_user(user_home_path, username))
-
-
-def _plan_folder(
-    basefile: str | None = None,
-    system: bool = False,  # noqa: FBT001,FBT002 - as the plugin has it
-    mode: int = 0o700,
-    tmpdir: str | None = None,
-) -> shell.Plan | None:
-    if system or not basefile or not tmpdir or not mode:
-        return None
-    return shell.make_folder(tmpdir, basefile, mode)

@@ -20,6 +20,7 @@ from runner.engine.warm.modules.payload import Payloads
 from runner.engine.warm.modules.preimport import Ahead
 from runner.engine.warm.modules.zygote import Zygote
 from runner.engine.warm.patches import (
+    commands,
     event_socket,
     fact_cache,
     fields,
@@ -69,10 +70,13 @@ def install(off: frozenset[str], made: Made, telling: int) -> Templates:
 
     `telling` is the number of a socket to the supervisor.
     """
-    if "modules" not in off:
+    modules.record_tasks()
+    if "modules" in off:
+        modules.count_interpreters()
+    else:
         _install_modules(made.modules)
     if "commands" not in off:
-        modules.install_commands()
+        commands.install()
     if "tasks" not in off:
         tasks.install(with_modules=not off & {"actions", "commands", "modules"})
     if "events" in off:

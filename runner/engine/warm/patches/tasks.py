@@ -31,7 +31,8 @@ from ansible.plugins import strategy as strategies
 from ansible.plugins.strategy import StrategyBase
 from ansible.utils.display import Display
 
-from runner.engine.warm import versions
+from runner.engine.executions import Reason
+from runner.engine.warm import task_record, versions
 from runner.engine.warm.patches import actions, guard, handover
 from runner.engine.warm.patches.actions import Kind
 from runner.engine.warm.patches.guard import Inside
@@ -172,10 +173,12 @@ def _hook_start(current: list[Any], *, with_modules: bool) -> None:
     @functools.wraps(begin)
     def start_worker(self: Any) -> Any:
         strategy = current[-1] if current else None
-        if strategy is None or not _is_known(strategy):
-            return start(self)
-        alone = with_modules and len(strategy._hosts_cache) == 1
-        if not _may_try(self._task, with_modules=alone):
+        alone, reason = False, Reason.STRATEGY
+        if strategy is not None and _is_known(strategy):
+            alone = with_modules and len(strategy._hosts_cache) == 1
+            reason = _obstacle(self._task, with_modules=alone)
+        if reason is not Reason.NONE:
+            task_record.expect(reason)
             return start(self)
         reports = _Here(self, start, with_modules=alone).run()
         if reports is not None:
@@ -204,8 +207,8 @@ class _Here:
                 finally:
                     if os.getpid() != process:
                         handover.end()
-        except guard.NeedsFork:
-            pass
+        except guard.NeedsFork as need:
+            task_record.expect(need.reason)
         except guard.HandedOver:
             return None
         else:
@@ -237,16 +240,18 @@ def _is_of_ansible(module: Any) -> bool:
     return file.parent == _STRATEGY_FOLDER and file.stem in _STRATEGIES
 
 
-def _may_try(task: Any, *, with_modules: bool) -> bool:
-    """Whether it is worth beginning a task here."""
+def _obstacle(task: Any, *, with_modules: bool) -> Reason:
+    """Return why a task should begin in a worker; `NONE` if it may begin here."""
     if task.timeout or task.async_val:
-        return False
+        return Reason.TIMEOUT if task.timeout else Reason.ASYNC
     if task.loop_control and task.loop_control.pause and not with_modules:
-        return False
+        return Reason.PAUSE
     kind = actions.kind_of(task)
     if kind is Kind.ON_CONTROLLER or (kind is Kind.OF_MODULES and with_modules):
-        return True
-    return bool(task.when or task.loop is not None)
+        return Reason.NONE
+    if task.when or task.loop is not None:
+        return Reason.NONE  # it may be skipped
+    return Reason.HOSTS if kind is Kind.OF_MODULES else Reason.ACTION
 
 
 def _stand_in(worker: Any, reports: _Reports) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible.cli.playbook import main
 
-from runner.engine.warm import messages, procfs
+from runner.engine.warm import messages, procfs, task_record
 from runner.engine.warm.messages import Load
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.patches import shortcuts
@@ -53,6 +53,7 @@ def run(refresh: Refresh, made: Made, arguments: list[str], without: frozenset[s
     os.write(1, refresh.model.said)
     refresh.apply()
     os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
+    task_record.start(os.environ["ANSIBLE_LOCAL_TEMP"])
     templates = shortcuts.install(without, made, telling)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)

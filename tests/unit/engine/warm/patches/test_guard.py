@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible.plugins.loader import filter_loader, lookup_loader
 
+from runner.engine.executions import Reason
 from runner.engine.warm.patches import guard
 from runner.engine.warm.patches.guard import HandedOver, Inside, NeedsFork
 from tests.forks import in_a_fork, load_plugins
@@ -22,7 +23,7 @@ def inside(**fields: Any) -> tuple[Inside, list[str]]:
 
 
 def test_outside_of_such_a_task_nothing_asks_for_a_fork() -> None:
-    guard.need_fork()
+    guard.need_fork(Reason.PLUGIN)
     guard.a_module_runs()
 
     assert not guard.watching()
@@ -32,7 +33,7 @@ def test_a_task_of_which_nothing_has_happened_begins_again_in_a_worker() -> None
     task, told = inside()
 
     with pytest.raises(NeedsFork), guard.watched(task):
-        guard.need_fork()
+        guard.need_fork(Reason.PLUGIN)
 
     assert told == []
     assert not guard.watching()
@@ -44,7 +45,7 @@ def test_a_task_of_which_a_module_has_run_goes_on_in_a_worker() -> None:
     with guard.watched(task):
         guard.a_module_runs()
         guard.a_module_runs()
-        guard.need_fork()
+        guard.need_fork(Reason.PLUGIN)
 
     assert told == ["commit", "hand over"]
 
@@ -53,7 +54,7 @@ def test_what_is_left_of_a_task_that_goes_on_elsewhere_does_nothing_more() -> No
     task, told = inside(committed=True, left=True)
 
     with guard.watched(task), pytest.raises(HandedOver):
-        guard.need_fork()
+        guard.need_fork(Reason.PLUGIN)
 
     assert told == []
 
@@ -112,22 +113,22 @@ def test_filters_of_ansible_core_are_known_by_all_their_names(name: str) -> None
 
 @pytest.mark.parametrize("name", ["own.utils.shout", "attr"])
 def test_filters_of_other_collections_and_those_that_reach_all_methods_need_a_fork(name: str) -> None:
-    assert checked(name) == "NeedsFork()"
+    assert checked(name) == "NeedsFork('plugin')"
 
 
 def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tmp_path: Path) -> None:
     text = "class FilterModule:\n    def filters(self):\n        return {'b64encode': str, 'shout': str}\n"
     (tmp_path / "own.py").write_text(text, encoding="utf-8")
 
-    assert checked("shout", tmp_path) == "NeedsFork()"
-    assert checked("b64encode", tmp_path) == "NeedsFork()"
+    assert checked("shout", tmp_path) == "NeedsFork('plugin')"
+    assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"
     assert checked("b64decode", tmp_path) == "'ansible.builtin.b64decode'"
 
 
 def test_filters_of_the_project_that_do_harm_when_they_are_loaded_do_none(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
 
-    assert checked("b64encode", tmp_path) == "NeedsFork()"
+    assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"
 
 
 @pytest.mark.parametrize(("name", "known"), [("env", True), ("pipe", False), ("url", False), ("none.such", False)])
