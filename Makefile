@@ -101,7 +101,7 @@ nightly-matrix: test-programs
 test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full and test-nightly
 	$(BIN)/pytest -m "full or nightly" -n $(WORKERS) --dist loadgroup tests/integration/examples
 
-faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see docs/faults.md
+faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see CONTRIBUTING.md#the-fault-suite
 	$(BIN)/python -m tests.faults
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only

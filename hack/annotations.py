@@ -78,6 +78,6 @@ ON_WRITTEN = (
         "`Cluster`",
         NEW,
         "on a ClusterRole of `config/rbac`: it is granted in the whole cluster, however few namespaces are watched "
-        "([projects.md](projects.md#into-a-cluster-and-out-of-it))",
+        "([projects.md](packaging.md#into-a-cluster-and-out-of-it))",
     ),
 )

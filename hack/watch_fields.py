@@ -171,8 +171,7 @@ WATCH = (
         "boolean",
         "false",
         NEW,
-        "leave out runs for the start and for periods where nothing changed "
-        "([runs.md](runs.md#skipping-what-has-not-changed))",
+        "leave out runs for the start and for periods where nothing changed ([runs.md](skip-unchanged.md))",
         "skipUnchanged: true",
     ),
     Field("engine", "text", "", NEW, "`auto`, `warm` or `exec`; default: `--engine`", "engine: exec"),

@@ -24,7 +24,7 @@ def build(project: Path, site: Path) -> tuple[int, str]:
 def test_the_book_is_built_without_a_warning(tmp_path: Path) -> None:
     code, told = build(ROOT, tmp_path)
     assert code == 0, told
-    assert "runTimeout" in (tmp_path / "watches-reference/index.html").read_text()
+    assert "runTimeout" in (tmp_path / "watches/index.html").read_text()
 
 
 def test_a_link_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
