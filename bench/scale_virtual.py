@@ -13,12 +13,14 @@ from typing import Any, cast
 from bench.results import Result
 from bench.scale_bed import CASE
 from runner import log
-from runner.controller import result as verdicts
-from runner.controller import resync
+from runner.controller import decisions
+from runner.controller.attempt import WatchScope
+from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
+from runner.controller.decisions import Result as Ending
+from runner.controller.decisions import RetryTerms
 from runner.controller.reconcile import Reconciler
-from runner.controller.result import Terms, Verdict
-from runner.dependents.loop_guard import Contention
+from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
 from runner.kube.informer import Informer
@@ -79,32 +81,30 @@ class _Runs:
     """In the place of the reconciler: runs take time and all end the same way; what comes next is decided as ever."""
 
     def __init__(self, watch: Watch, outcome: Outcome, period: float) -> None:
-        self.holding = Alone()
         self._retry = watch.policy.retry
         self._outcome = outcome
         self._period = period
         self.began: list[float] = []
         self.times: Counter[ObjectKey] = Counter()
 
-    async def reconcile(self, request: Request) -> Verdict:
+    async def reconcile(self, request: Request) -> Ending:
         time = asyncio.get_running_loop().time
         self.began.append(time())
         self.times[request.key] += 1
         await asyncio.sleep(_RUN)
         result = RunResult(self._outcome, recap=None, failures=(), message="", requeue_after=None, duration=_RUN)
         settled = request.reason is not Reason.PRESENT
-        again = resync.wait(self._period, request.key.name, time(), settled=settled) if self._period else None
-        terms = Terms(self._retry, again, finalizing=False, limit=None, deleted_for=0.0)
-        return verdicts.decide(result, terms, failed_runs=request.failed_runs).verdict
+        again = (
+            decisions.resync_delay(self._period, request.key.name, time(), settled=settled) if self._period else None
+        )
+        terms = RetryTerms(self._retry, again, finalizing=False, limit=None, deleted_for=0.0)
+        return decisions.after_run(result, terms, failed_runs=request.failed_runs).result
 
     async def sweep(self) -> None:
         """Nothing is kept of any object."""
 
-    async def note(self, key: ObjectKey, contention: Contention | None) -> None:
-        """Nobody fights."""
-
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept."""
+    async def follow(self) -> None:
+        """No dependent changes."""
 
     def supersede(self, key: ObjectKey, reason: Reason) -> None:
         """Nothing changes."""
@@ -151,10 +151,10 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
 
 def _controller(informer: _Objects, runs: _Runs) -> Controller:
     return Controller(
-        _watch(),
-        cast("Informer", informer),
+        WatchScope(_watch(), cast("Informer", informer), Alone(), Metrics()),
         cast("Reconciler", runs),
-        Metrics(),
+        cast("Runs", runs),
+        cast("ContentionReporter", runs),
         cast("References", _NoReferences()),
         _WORKERS,
         Slots(Share.of(_WORKERS)),

@@ -17,6 +17,7 @@ import time
 from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,14 @@ from runner.app.stopping import Stopping
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import run_access
+from runner.controller.attempt import WatchScope
+from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
-from runner.controller.jobs import JobFactory, RunDefaults
-from runner.controller.reconcile import Reconciler
-from runner.controller.run_access import Access
+from runner.controller.reconcile import Reconciler, Services
+from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Recorder, Recorders, RunLog
+from runner.controller.runs import RunDefaults, Runs
 from runner.controller.skipping import Skipping
-from runner.controller.write_observers import Onlookers
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.store import ConfigMapStore, FileStore, JointStore, Store
 from runner.dependents.watching import Dependents
@@ -70,6 +72,7 @@ from runner.rbac.privileges import Privileges
 from runner.references.watching import References
 from runner.replicas import setup
 from runner.replicas.lease_guard import Holding
+from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import Executed
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import Share, Slots
@@ -115,7 +118,7 @@ class _Shared:
     client: Client
     discovery: Discovery
     engine: Engine
-    access: Access
+    access: RunAccess
     references: References
     holding: Holding
     recorder: Recorder
@@ -174,7 +177,7 @@ class _Operator:
                 client=client,
                 discovery=discovery,
                 engine=engine,
-                access=await self._open_proxy(stack, client, dependents, Onlookers(dependents, references)),
+                access=await self._open_proxy(stack, client, dependents, WriteObservers(dependents, references)),
                 references=references,
                 holding=holding,
                 recorder=self._recorder(writer),
@@ -231,11 +234,11 @@ class _Operator:
         self._controllers[gvk].wake_for_reference(key, why)
 
     def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
-        self._controllers[gvk].contended(key, contention)
+        self._controllers[gvk].contention.report(key, contention)
 
     async def _open_proxy(
-        self, stack: AsyncExitStack, client: Client, dependents: Dependents, onlookers: Onlookers
-    ) -> Access:
+        self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: WriteObservers
+    ) -> RunAccess:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = Served(client, clock)
@@ -251,7 +254,7 @@ class _Operator:
                 Footprints(),
                 Refusals(),
                 reads,
-                Writes(served, client, onlookers),
+                Writes(served, client, observers),
             ],
         )
         _log.info("Proxy listens", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
@@ -263,7 +266,7 @@ class _Operator:
         def known() -> list[str]:
             return [*client.credentials.secret_values(), *environment]
 
-        return Access(proxy, identities, onlookers, inject=inject, namespace=namespace, known=known)
+        return RunAccess(proxy, identities, observers, inject=inject, namespace=namespace, known=known)
 
     async def _open_user_metrics(self, stack: AsyncExitStack) -> None:
         """Take the metrics that roles post, and tell runs where; unless somebody has told them already."""
@@ -302,7 +305,8 @@ class _Operator:
         finalizer = watch.finalizer.name if watch.finalizer else ""
         selection = Selection(labels=watch.selector, fields=watch.field_selector)
         informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-        workers = settings.workers_for(watch.gvk)
+        scope = WatchScope(watch, informer, shared.holding, self._metrics)
+        scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
         defaults = RunDefaults(
             runner_dir=settings.runner_dir,
             ansible_args=settings.ansible_args,
@@ -311,25 +315,17 @@ class _Operator:
             forget=shared.engine.forget,
             timeout=settings.run_timeout,
         )
-        reconciler = Reconciler(
-            watch,
-            client=shared.client,
-            discovery=shared.discovery,
-            informer=informer,
-            engine=shared.engine,
-            access=shared.access,
-            holding=shared.holding,
-            jobs=JobFactory(watch, defaults),
-            recorder=shared.recorder,
-            metrics=self._metrics,
-            events=shared.events,
-            skipping=self._skipping(watch, shared),
-            period=settings.reconcile_period,
-            health_conditions=settings.health_conditions,
-        )
+        runs = Runs(scope, shared.engine, shared.recorder, shared.events, defaults)
+        health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
+        status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)
+        period = settings.reconcile_period if watch.reconcile_period is None else watch.reconcile_period
+        services = Services(shared.client, shared.discovery, shared.access, shared.events)
+        reconciler = Reconciler(scope, services, runs, status, self._skipping(watch, shared), period)
+        contention = ContentionReporter(scope, shared.discovery, status, shared.events)
+        workers = settings.workers_for(watch.gvk)
         account, selector = watch.service_account or None, watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-        return Controller(watch, informer, reconciler, self._metrics, shared.references, workers, shared.slots)
+        return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.slots)
 
     def _skipping(self, watch: Watch, shared: _Shared) -> Skipping | None:
         if not watch.skip_unchanged:

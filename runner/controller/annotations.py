@@ -1,4 +1,4 @@
-"""What an object's annotations ask of its own runs. Pure."""
+"""Annotations of an object that override settings of its runs. Pure."""
 
 from __future__ import annotations
 
@@ -18,25 +18,29 @@ _MAX_VERBOSITY = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the annotations say; None where they say nothing."""
+class AnnotationOverrides:
+    """Settings that annotations override; None if the annotation is missing."""
 
     reconcile_period: float | None
     """Seconds; 0 turns periodic runs off."""
     run_timeout: float | None
-    """Seconds that a run may take; 0: as long as it likes."""
+    """Seconds that a run may take; 0: no limit."""
     verbosity: int | None
     max_runner_artifacts: int | None
-    """0 keeps all, -1 none."""
+    """Number of runs; 0 keeps all, -1 none."""
     warnings: tuple[str, ...]
-    """Values that could not be used, a sentence each."""
+    """Invalid values, a sentence each."""
 
 
-def wishes_of(obj: Object) -> Wishes:
-    """Read the annotations. A duration that does not parse is a TerminalError."""
+def overrides_of(obj: Object) -> AnnotationOverrides:
+    """Read the annotations.
+
+    Raises:
+        TerminalError: a duration is invalid.
+    """
     annotations = annotations_of(obj)
     warnings: list[str] = []
-    return Wishes(
+    return AnnotationOverrides(
         reconcile_period=_duration(annotations, RECONCILE_PERIOD),
         run_timeout=_duration(annotations, RUN_TIMEOUT),
         verbosity=_integer(annotations, VERBOSITY, 0, _MAX_VERBOSITY, warnings),

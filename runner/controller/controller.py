@@ -1,7 +1,6 @@
-"""One watched kind: its informer, its queue and its workers.
+"""Controller of one kind: events become requests, and the results of requests become delays.
 
-Here events become requests and verdicts become delays; everything else is somebody else's. One kind's trouble never
-stops another's.
+A failure in one kind never stops another.
 """
 
 from __future__ import annotations
@@ -9,16 +8,16 @@ from __future__ import annotations
 import asyncio
 
 from runner import log
-from runner.controller import triggers
-from runner.controller.reconcile import TROUBLE_BACKOFF, Reconciler
-from runner.controller.result import Done, RequeueAfter, Retry, Terminal, Verdict
-from runner.dependents.loop_guard import Contention
+from runner.controller import decisions
+from runner.controller.attempt import WatchScope
+from runner.controller.contention import ContentionReporter
+from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
+from runner.controller.reconcile import REQUEST_BACKOFF, Reconciler
+from runner.controller.runs import Runs
 from runner.kube.cache import Change
-from runner.kube.informer import Informer
-from runner.monitoring.metrics import Metrics, controller_name
+from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
-from runner.watches.watch import Watch
 from runner.workqueue.concurrency import Share, Slots
 from runner.workqueue.queue import Reason, Request, WorkQueue
 
@@ -30,32 +29,36 @@ class Controller:
 
     def __init__(
         self,
-        watch: Watch,
-        informer: Informer,
+        scope: WatchScope,
         reconciler: Reconciler,
-        metrics: Metrics,
+        runs: Runs,
+        contention: ContentionReporter,
         references: References,
         workers: int,
         slots: Slots,
     ) -> None:
-        self.watch = watch
+        self.watch = scope.watch
         self.queue = WorkQueue(Share.of(workers), slots)
-        self.informer = informer
-        """For whoever looks on, as `queue` is."""
-        self._reconciler = reconciler
-        self._metrics = metrics
-        self._references = references
+        self.informer = scope.informer
+        self.contention = contention
         self.workers = workers
-        self._holding = reconciler.holding
-        self._name = controller_name(watch.gvk)
+        self._reconciler = reconciler
+        self._runs = runs
+        self._metrics = scope.metrics
+        self._references = references
+        self._lease_guard = scope.lease_guard
+        self._registry = scope.registry
+        self._name = controller_name(scope.watch.gvk)
         self._terminal: set[ObjectKey] = set()
-        self._notes: dict[ObjectKey, Contention | None] = {}
-        self._noted = asyncio.Event()
-        self._log = log.get(__name__, gvk=str(watch.gvk))
-        metrics.add_kind(watch.gvk, self.queue, workers)
-        self._holding.listen(self)
-        metrics.objects.labels(str(watch.gvk)).set_function(informer.__len__)
-        metrics.add_objects(watch.gvk, informer.created, informer.age)
+        """Objects that do not run until they change."""
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        self._registry.subscribe(self._terminal.discard)
+        self._registry.subscribe(self.queue.forget)
+        self._lease_guard.listen(self)
+        metrics, gvk = scope.metrics, scope.watch.gvk
+        metrics.add_kind(gvk, self.queue, workers)
+        metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
+        metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
     def problem(self) -> str | None:
         """Say what keeps the kind from being watched; None while nothing does."""
@@ -66,60 +69,45 @@ class Controller:
         return self.informer.silence()
 
     async def follow(self) -> None:
-        """Turn what happens to the kind's objects into requests, for ever."""
+        """Turn the events of the kind's objects into requests until canceled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informer.follow(self._changed))
-            group.create_task(self._reconciler.sweep())
-            group.create_task(self._note())
+            group.create_task(self._runs.sweep())
+            group.create_task(self.contention.follow())
 
     def wake(self, key: ObjectKey, why: str) -> None:
-        """Run an object because of something that it owns."""
-        if self._holding.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
+        """Run an object because a dependent changed."""
+        if self._lease_guard.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT, (why,))
 
     def wake_for_reference(self, key: ObjectKey, why: str) -> None:
-        """Run an object because of something that it names: also one that was left alone until it changes."""
-        if self._holding.owns(self.watch.gvk, key) and key in self.informer:
+        """Run an object because a reference changed, even if it does not run until it changes."""
+        if self._lease_guard.owns(self.watch.gvk, key) and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, Reason.REFERENCE, (why,))
 
     def run_all(self, why: str) -> None:
-        """Run every object because of what its runs execute: also those that were left alone until they change."""
+        """Run every object because its role or playbook was edited, even if it does not run until it changes."""
         for key in self.informer.all_keys():
-            if self._holding.owns(self.watch.gvk, key):
+            if self._lease_guard.owns(self.watch.gvk, key):
                 self.queue.add(key, Reason.EDITED, (why,))
 
     def gained(self, shard: int) -> None:
-        """A shard's objects are ours: each runs once, as at start, since nobody knows what we have missed."""
+        """Run each object of a shard that is ours now once, as at start: its earlier events were missed."""
         for key in self._of(shard):
-            # Another replica's runs have written what this one may have kept of before.
-            self._reconciler.forget(key)
+            # Another replica's runs may have changed anything that is cached of the object.
+            self._registry.forget(key)
             self.queue.add(key, Reason.PRESENT)
 
     def lost(self, shard: int) -> None:
-        """A shard's objects are no longer ours."""
+        """Forget the objects of a shard that is no longer ours."""
         for key in self._of(shard):
-            self._terminal.discard(key)
-            self.queue.forget(key)
+            self._registry.forget(key)
 
     def _of(self, shard: int) -> list[ObjectKey]:
-        shard_of, gvk = self._holding.shard_of, self.watch.gvk
+        shard_of, gvk = self._lease_guard.shard_of, self.watch.gvk
         return [key for key in self.informer.all_keys() if shard_of(gvk, key) == shard]
-
-    def contended(self, key: ObjectKey, contention: Contention | None) -> None:
-        """Show that an object is slowed down because of something that it owns, or (None) no longer."""
-        self._notes[key] = contention
-        self._noted.set()
-
-    async def _note(self) -> None:
-        """Write what is to be shown of objects that are slowed down, for ever; of each, the latest."""
-        while True:
-            await self._noted.wait()
-            self._noted.clear()
-            while self._notes:
-                key, contention = self._notes.popitem()
-                await self._reconciler.note(key, contention)
 
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
@@ -129,19 +117,18 @@ class Controller:
 
     def _changed(self, change: Change) -> None:
         if change.new is None:
-            self._terminal.discard(change.key)
-            self.queue.forget(change.key)
-        self._note_references(change)
-        reason = triggers.decide(self.watch, change, terminal=change.key in self._terminal)
-        if reason is None or not (change.new is None or self._holding.owns(self.watch.gvk, change.key)):
+            self._registry.forget(change.key)
+        self._update_references(change)
+        reason = decisions.run_reason(self.watch, change, terminal=change.key in self._terminal)
+        if reason is None or not (change.new is None or self._lease_guard.owns(self.watch.gvk, change.key)):
             return
-        # A kind without a generation does not show whether the change was the run's own.
+        # A kind without a generation does not show whether the run itself made the change.
         new = change.new
         if new is not None and not new.paused and (new.deleting or new.generation is not None):
-            self._reconciler.supersede(change.key, reason)
+            self._runs.supersede(change.key, reason)
         self.queue.add(change.key, reason, change.fields)
 
-    def _note_references(self, change: Change) -> None:
+    def _update_references(self, change: Change) -> None:
         old, new = change.old, change.new
         if new is None:
             self._references.forget(self.watch.gvk, change.key)
@@ -156,36 +143,39 @@ class Controller:
             self._metrics.queue_seconds.labels(self._name, self._name).observe(request.waited)
             self._metrics.waits.labels(str(self.watch.gvk), request.reason.value).observe(request.waited)
             try:
-                verdict = await self._reconcile(request)
-                self._apply(request, verdict)
+                result = await self._reconcile(request)
+                self._apply(request, result)
             finally:
                 self.queue.done(request.key)
             seconds = asyncio.get_running_loop().time() - started
             self._metrics.work_seconds.labels(self._name, self._name).observe(seconds)
             self._metrics.reconcile_seconds.labels(self._name).observe(seconds)
-            self._metrics.reconciles.labels(self._name, _RESULT_NAMES[type(verdict)]).inc()
+            self._metrics.reconciles.labels(self._name, _RESULT_NAMES[type(result)]).inc()
 
-    async def _reconcile(self, request: Request) -> Verdict:
+    async def _reconcile(self, request: Request) -> Result:
         try:
             await self._references.ready(self.watch.gvk, request.key)
             return await self._reconciler.reconcile(self.queue.begun(request))
-        except Exception:  # noqa: BLE001 - a defect of ours must not end the worker: it is told whole, and tried again
+        except Exception:  # noqa: BLE001 - a defect must not end the worker: it is logged whole, and retried
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
-            return Retry(TROUBLE_BACKOFF, ran=False)
+            return Retry(REQUEST_BACKOFF, ran=False)
 
-    def _apply(self, request: Request, verdict: Verdict) -> None:
+    def _apply(self, request: Request, result: Result) -> None:
+        """Queue what follows the attempt."""
         key = request.key
-        if isinstance(verdict, Terminal):
-            self._terminal.add(key)
-            return
         self._terminal.discard(key)
-        if isinstance(verdict, Retry):
-            delay = self.queue.retry(key, verdict.backoff, ran=verdict.ran)
-            if delay:
-                self._log.info("Object is tried again", seconds=delay, failures=request.failures + 1, **key._asdict())
-            return
-        self.queue.succeeded(key)
-        if isinstance(verdict, RequeueAfter):
-            self.queue.add_after(key, Reason.REQUEUED, verdict.delay)
-        elif verdict.again is not None and key in self.informer:
-            self.queue.add_after(key, Reason.RESYNC, verdict.again)
+        match result:
+            case Terminal():
+                self._terminal.add(key)
+            case Retry(backoff, ran):
+                delay = self.queue.retry(key, backoff, ran=ran)
+                if delay:
+                    failures = request.failures + 1
+                    self._log.info("Object is tried again", seconds=delay, failures=failures, **key._asdict())
+            case RequeueAfter(delay):
+                self.queue.succeeded(key)
+                self.queue.add_after(key, Reason.REQUEUED, delay)
+            case Done(resync_after):
+                self.queue.succeeded(key)
+                if resync_after is not None and key in self.informer:
+                    self.queue.add_after(key, Reason.RESYNC, resync_after)

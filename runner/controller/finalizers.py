@@ -1,55 +1,86 @@
-"""What an object's deletion mark and finalizers ask for. Pure.
+"""Our finalizer on an object: the patches that add and remove it, and its removal after the finalizer's run.
 
-A finalizer's name is put on a new object before its first run. On deletion the finalizer's content runs; success
-removes the name. Without our name on it, an object that is being deleted is left alone.
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+import itertools
 
-from runner.objects import JSONPatch, Object, finalizers_of, is_deleting, uid_of
-from runner.watches.watch import Content, Watch
+from runner import log
+from runner.errors import PASSING, ConflictError, InvalidError
+from runner.kube.client import Client, PatchType
+from runner.kube.discovery import ApiResource
+from runner.objects import JSONPatch, Object, ObjectKey, finalizers_of, key_of, uid_of
+from runner.replicas.lease_guard import Hold
+from runner.watches.policy import Backoff
 
+CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
+"""Before the next attempt of a write that conflicted with another writer's."""
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run, and what to do with the finalizer before and after it."""
-
-    content: Content
-    vars: Mapping[str, Any]
-    """Finalizer vars; empty in an ordinary run."""
-    add_first: JSONPatch | None
-    """Patch that puts our finalizer on the object, to be made before the run."""
-    finalizing: bool
-    """Whether the run's success removes our finalizer."""
+_log = log.get(__name__)
 
 
-def plan(watch: Watch, obj: Object) -> Plan | None:
-    """Say what `obj` asks for; None when nothing is to be run."""
-    finalizer = watch.finalizer
-    if not is_deleting(obj):
-        missing = finalizer is not None and finalizer.name not in finalizers_of(obj)
-        add = _replacing(obj, [*finalizers_of(obj), finalizer.name]) if finalizer and missing else None
-        return Plan(watch.content, {}, add_first=add, finalizing=False)
-    if finalizer is None or finalizer.name not in finalizers_of(obj):
-        return None
-    return Plan(finalizer.content, finalizer.vars, add_first=None, finalizing=True)
+def addition(name: str, obj: Object) -> JSONPatch | None:
+    """Build the patch that adds `name` to `obj`; None if it is there."""
+    names = finalizers_of(obj)
+    return _replacing(obj, [*names, name]) if name not in names else None
 
 
 def removal(name: str, obj: Object) -> JSONPatch | None:
-    """Build the patch that takes `name` off `obj`; None when it does not stand there."""
+    """Build the patch that removes `name` from `obj`; None if it is not there."""
     names = finalizers_of(obj)
     return _replacing(obj, [other for other in names if other != name]) if name in names else None
 
 
-def _replacing(obj: Object, wanted: list[str]) -> JSONPatch:
-    """Replace the list only if it, and the object, are still those we saw: others write finalizers too."""
+def _replacing(obj: Object, names: list[str]) -> JSONPatch:
+    """Replace the list only if the list and the object are still the same: other controllers write finalizers too."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
         {"op": "test", "path": "/metadata/finalizers", "value": finalizers_of(obj) or None},
-        {"op": "add", "path": "/metadata/finalizers", "value": wanted},
+        {"op": "add", "path": "/metadata/finalizers", "value": names},
     ]
+
+
+class FinalizerRemoval:
+    """Removes the finalizer of one watch, and remembers from which objects: the cache may still show it there."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._removed: dict[ObjectKey, str] = {}
+        """Uids."""
+
+    def is_done(self, obj: Object) -> bool:
+        """Return whether this operator has removed the finalizer from this very object."""
+        return self._removed.get(key_of(obj)) == uid_of(obj)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the state of an object."""
+        self._removed.pop(key, None)
+
+    async def remove(self, resource: ApiResource, obj: Object, hold: Hold) -> None:
+        """Remove the finalizer. Retries conflicts and outages: a finalizer that has run is not run again."""
+        key, uid = key_of(obj), uid_of(obj)
+        current: Object | None = obj
+        for attempts in itertools.count():
+            hold.check()
+            try:
+                current = current or await self._client.get(resource, key)
+                patch = removal(self._name, current)
+                if patch is not None and uid_of(current) == uid:
+                    await self._client.patch(resource, key, patch, content_type=PatchType.JSON)
+            except (ConflictError, InvalidError):
+                current = None  # another writer changed the object first
+            except PASSING as error:
+                _log.warning(
+                    "Removal of the finalizer is repeated",
+                    error=str(error),
+                    gvk=str(resource.gvk),
+                    **key._asdict(),
+                )
+            else:
+                self._removed[key] = uid
+                return
+            await asyncio.sleep(CONFLICT_BACKOFF.after(attempts))

@@ -1,7 +1,7 @@
-"""A run's own way to the API server: through the proxy, with a token that ends with the run.
+"""A run's access to the API server: through the proxy, with a token that ends with the run.
 
-Owns: what the proxy and the onlookers are told of a run, when it begins and ends for them, and what is known to be
-secret before it begins.
+Owns when a run begins and ends for the proxy, for the watches of dependents and for those of references, and which
+values are masked from its start.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from runner.controller.write_observers import Onlookers
+from runner.controller.attempt import Attempt
+from runner.dependents.watching import Dependents
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
 from runner.masking.forms import is_telling
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.objects import GVK, Object, uid_of
 from runner.ownership import Owner
 from runner.proxy.handlers.secrets import learn_object
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.server import Proxy
-from runner.replicas.lease_guard import Hold
+from runner.references.watching import References
 from runner.unchanged.last_run import Footprint
 from runner.watches.watch import Watch
 
@@ -27,28 +28,28 @@ LOOPBACK = "127.0.0.1"
 """Where the proxy listens."""
 _SECRET = GVK("", "v1", "Secret")
 _FOLDERS = {"PWD", "OLDPWD"}
-"""Variables of shells whose names tell of passwords, and whose values are everybody's."""
+"""Shell variables whose names look like passwords, but whose values are not secret."""
 _HTTP_PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one run is given."""
+    """Access and secrets of one run."""
 
     kubeconfig: str
     stats: RunStats
-    """What the run asked so far."""
+    """Calls of the run so far."""
     secrets: RunSecrets
-    """What is known to be secret in it so far."""
+    """Values that are masked so far."""
     footprint: Footprint | None
-    """What the run sees, where its watch skips what has not changed; complete when the run is over."""
+    """What the run reads, if its watch sets `skipUnchanged`; complete when the run has ended."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a run's environment needs, so that an HTTP proxy of the operator's own does not come before ours."""
+    """Return the variables that keep an HTTP proxy of the operator out of the run's way to our proxy."""
     if not any(environ.get(name) for name in _HTTP_PROXIES):
         return {}
-    # Programs read one spelling or the other: what only one of them held must not be hidden.
+    # Programs read one spelling or the other: keep the value if only one of them is set.
     upper, lower = environ.get("NO_PROXY", ""), environ.get("no_proxy", "")
     return {
         "NO_PROXY": ",".join(filter(None, (upper or lower, LOOPBACK))),
@@ -57,74 +58,115 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
-    """What in the operator's own environment, which runs inherit, is secret by its name: `DB_PASSWORD`, `API_TOKEN`."""
+    """Return the values in the operator's environment that are secret by name: `DB_PASSWORD`, `API_TOKEN`."""
     return [value for name, value in environ.items() if is_telling(name) and name not in _FOLDERS]
 
 
 def account(written: str, namespace: str) -> str:
-    """The service account that a watch means, as `namespace/name`; empty for none."""
+    """Return the service account of a watch as `namespace/name`; empty for none."""
     return written if "/" in written or not written else f"{namespace}/{written}"
 
 
-class Access:
-    """Opens and closes runs' ways to the API server."""
+class WriteObservers:
+    """Forwards what runs read and write to the watches of dependents and of references."""
+
+    def __init__(self, dependents: Dependents, references: References) -> None:
+        self._dependents = dependents
+        self._references = references
+
+    def began(self, owner: Owner) -> None:
+        """A run of `owner` begins."""
+        self._dependents.began(owner)
+        self._references.began(owner)
+
+    def ended(self, owner: Owner) -> bool:
+        """A run of `owner` has ended, and all its writes were forwarded.
+
+        Returns whether no other client changed what the object owns meanwhile.
+        """
+        undisturbed = self._dependents.ended(owner)
+        self._references.ended(owner)
+        return undisturbed
+
+    def owned_now(self, owner: Owner) -> str:
+        """Return the digest of what the object owns; empty if some of it is not known."""
+        return self._dependents.owned_now(owner.gvk, owner.key) or ""
+
+    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+        """Return whether `read` needs objects of this kind that the owner's run reads."""
+        return self._dependents.wants(owner, resource)
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run read an object."""
+        self._dependents.read(owner, resource, obj)
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """A run created, updated or patched an object or a subresource of it."""
+        self._dependents.wrote(owner, resource, obj)
+        self._references.wrote(owner, resource, obj)
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """A run deleted an object; `answer` is the object, or a Status about it."""
+        self._dependents.deleted(owner, resource, answer)
+        self._references.deleted(owner, resource, answer)
+
+
+class RunAccess:
+    """Opens and closes the access of runs to the API server."""
 
     def __init__(
         self,
         proxy: Proxy,
         identities: Identities,
-        onlookers: Onlookers,
+        observers: WriteObservers,
         *,
         inject: bool,
         namespace: str,
         known: Callable[[], Iterable[str]],
     ) -> None:
-        """`namespace` is the operator's own, where accounts are that a watch names without one; `known` says what is
-        secret in every run.
+        """`namespace` is the operator's own, for service accounts that a watch names without one; `known` returns the
+        values that are secret in every run.
         """  # noqa: D205 - one list
         self._proxy = proxy
         self._identities = identities
-        self._onlookers = onlookers
+        self._observers = observers
         self._inject = inject
         self._namespace = namespace
         self._known = known
 
-    def forget(self, watch: Watch, key: ObjectKey) -> None:
-        """Keep nothing for an object that is gone."""
-        self._onlookers.forget(watch.gvk, key)
-
     @contextmanager
-    def open(
-        self, watch: Watch, resource: ApiResource, obj: Object, ident: str, hold: Hold, *, finalizing: bool
-    ) -> Iterator[Grant]:
-        """Let the run `ident` of `obj` in while the block lasts. Enter it before the run, leave it after its end.
+    def open(self, watch: Watch, attempt: Attempt, on_terminating: Callable[[], None]) -> Iterator[Grant]:
+        """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
-        When `hold` is lost, what it writes is refused, and what it has open is closed.
+        If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
+        whenever the run cannot create an object because the namespace is being deleted.
         """
-        owner = Owner(watch.gvk, key_of(obj), uid_of(obj), namespaced=resource.namespaced)
+        resource = attempt.resource
+        owner = Owner(watch.gvk, attempt.key, uid_of(attempt.obj), namespaced=resource.namespaced)
         run = RunIdentity(
-            ident=ident,
+            ident=attempt.ident,
             owner=owner,
             inject=self._inject,
             watch_dependents=self._inject and (watch.watch_dependent_resources or bool(watch.references)),
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
-            in_finalizer=finalizing,
+            in_finalizer=attempt.plan.finalizing,
             service_account=account(watch.service_account, self._namespace),
-            may_write=hold.is_valid,
+            may_write=attempt.hold.is_valid,
+            stats=RunStats(on_terminating=on_terminating),
             footprint=Footprint() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.key, watch.gvk.kind, watch.gvk.group)),
         )
         token = self._identities.issue(run)
         run.secrets.know([token, *self._known()])
         if watch.gvk == _SECRET:
-            learn_object(run.secrets, obj)
-        hold.when_lost(lambda: self._identities.cut(token))
-        self._onlookers.began(owner)
+            learn_object(run.secrets, attempt.obj)
+        attempt.hold.when_lost(lambda: self._identities.cut(token))
+        self._observers.began(owner)
         try:
             yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets, run.footprint)
         finally:
             self._identities.revoke(token)
-            undisturbed = self._onlookers.ended(owner)
+            undisturbed = self._observers.ended(owner)
             if run.footprint is not None and undisturbed:
-                run.footprint.owned = self._onlookers.owned_now(owner.gvk, owner.key) or ""
+                run.footprint.owned = self._observers.owned_now(owner)

@@ -24,8 +24,8 @@ _MOST_DETAILS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """What is told of one object."""
+class ObjectEvents:
+    """Events about one object."""
 
     events: Events
     about: Reference
@@ -50,8 +50,8 @@ class Telling:
         self.events.tell(Occurrence(self.about, None, kind, reason, action, note))
 
 
-class RunStory:
-    """What is told of one run."""
+class RunEvents:
+    """Events of one run."""
 
     def __init__(self, events: Events, about: Reference, job: Job, *, finalizing: bool) -> None:
         self._events = events

@@ -8,12 +8,15 @@ place. Costs no request, but one for each object or list that the last run saw a
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 
 from runner import log
+from runner.controller.attempt import Attempt
+from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
@@ -66,12 +69,25 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a run is made of, as it begins."""
+    """Digests of a run's inputs as it begins."""
 
     obj: str
     content: str
     named: str | None
-    """What the object names without owning it; None where that is not known."""
+    """References of the object; None if their state is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipDecision:
+    """Whether a run is skipped."""
+
+    skip: bool = False
+    due: float | None = None
+    """When the next run is due that a skipped run's predecessor requested, in seconds since the epoch."""
+    why: str = ""
+    """Why a run that could have been skipped is not."""
+    basis: Basis | None = None
+    """Inputs of a run that takes place; None if it is not recorded."""
 
 
 class Skipping:
@@ -86,9 +102,24 @@ class Skipping:
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(gvk))
 
-    def concerns(self, reason: Reason) -> bool:
-        """Whether a run for this reason may be skipped."""
-        return reason in _SKIPPED
+    async def decide(self, attempt: Attempt) -> SkipDecision:
+        """Decide whether the attempt's run is skipped."""
+        if attempt.plan.finalizing:
+            return SkipDecision()
+        if attempt.request.reason not in _SKIPPED or attempt.plan.add_first is not None:
+            return SkipDecision(basis=await self.basis(attempt.obj))
+        checked = await self.check(attempt.obj, time.time())
+        if checked.why:
+            return SkipDecision(why=checked.why, basis=await self.basis(attempt.obj))
+        return SkipDecision(skip=True, due=checked.due)
+
+    async def record(self, attempt: Attempt, basis: Basis, read_set: Footprint, run: RunResult) -> None:
+        """Record a run that succeeded; remove the record of one that failed. `attempt` has the object as it is now."""
+        if run.outcome is Outcome.SUCCEEDED:
+            due = time.time() + run.requeue_after if run.requeue_after is not None else None
+            await self.succeeded(attempt.resource, attempt.obj, basis, read_set, due)
+        elif run.outcome is not Outcome.CANCELED:
+            await self.failed(attempt.resource, attempt.obj)
 
     async def basis(self, obj: Object) -> Basis:
         """Note what a run is made of."""

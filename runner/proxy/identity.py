@@ -40,8 +40,8 @@ class RunStats:
     """Rights for want of which calls were refused, the first of them."""
     terminating: set[str] = field(default_factory=set)
     """Namespaces in which nothing could be created any more."""
-    told_of_end: Callable[[], None] = lambda: None
-    """Is called whenever such a namespace was met."""
+    on_terminating: Callable[[], None] = lambda: None
+    """Called whenever the run meets such a namespace."""
 
     def add(self, seconds: float, *, endless: bool) -> None:
         """Count one call."""
@@ -62,7 +62,7 @@ class RunStats:
     def terminates(self, namespace: str) -> None:
         """Note that something could not be created, since its namespace is being deleted."""
         self.terminating.add(namespace)
-        self.told_of_end()
+        self.on_terminating()
 
     def forbidden(self) -> tuple[str, ...]:
         """Say of each thing that was refused which rule to add; the same rights make the same sentences."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.controller import finalizers
+from runner.controller import decisions, finalizers
 from runner.watches.watch import Finalizer, Role, Watch
 
 NAME = "cache.example.com/finalizer"
@@ -32,7 +32,7 @@ def finalized(make_watch: MakeWatch) -> Watch:
 
 
 def test_a_new_object_gets_the_finalizer_before_its_first_run(finalized: Watch) -> None:
-    plan = finalizers.plan(finalized, _object("other/one"))
+    plan = decisions.plan(finalized, _object("other/one"))
     assert plan is not None
     assert plan.content is ROLE
     assert plan.add_first is not None
@@ -41,13 +41,13 @@ def test_a_new_object_gets_the_finalizer_before_its_first_run(finalized: Watch) 
 
 
 def test_an_object_that_has_the_finalizer_is_not_patched(finalized: Watch) -> None:
-    plan = finalizers.plan(finalized, _object(NAME))
+    plan = decisions.plan(finalized, _object(NAME))
     assert plan is not None
     assert plan.add_first is None
 
 
 def test_deletion_runs_the_finalizers_content_with_its_vars(finalized: Watch) -> None:
-    plan = finalizers.plan(finalized, _object(NAME, deleting=True))
+    plan = decisions.plan(finalized, _object(NAME, deleting=True))
     assert plan is not None
     assert plan.content is CLEANUP
     assert plan.vars == {"state": "absent"}
@@ -56,11 +56,11 @@ def test_deletion_runs_the_finalizers_content_with_its_vars(finalized: Watch) ->
 
 def test_deletion_without_our_finalizer_runs_nothing(finalized: Watch, make_watch: MakeWatch) -> None:
     for watch in (finalized, make_watch()):
-        assert finalizers.plan(watch, _object("other/one", deleting=True)) is None
+        assert decisions.plan(watch, _object("other/one", deleting=True)) is None
 
 
 def test_a_watch_without_finalizer_adds_none(make_watch: MakeWatch) -> None:
-    plan = finalizers.plan(make_watch(), _object())
+    plan = decisions.plan(make_watch(), _object())
     assert plan is not None
     assert plan.add_first is None
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.run_events import RunStory
+from runner.controller.run_events import RunEvents
 from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
 from runner.events.bodies import Occurrence, Reference
 from runner.events.recorder import Events
@@ -24,7 +24,7 @@ class Told:
     def __init__(self, job: Job, *, finalizing: bool = False) -> None:
         self.all: list[Occurrence] = []
         about = Reference(job.gvk, job.key, "uid")
-        self.story = RunStory(cast("Events", self), about, job, finalizing=finalizing)
+        self.story = RunEvents(cast("Events", self), about, job, finalizing=finalizing)
 
     def tell(self, what: Occurrence) -> None:
         self.all.append(what)

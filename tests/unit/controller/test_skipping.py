@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import orjson
 import pytest
 
+from runner.controller.attempt import Attempt
+from runner.controller.decisions import RunPlan
 from runner.controller.skipping import Skipping
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey
+from runner.replicas.lease_guard import Hold
 from runner.unchanged.content_digest import Executed
 from runner.unchanged.last_run import Footprint, Seen, digest_of_answer
-from runner.workqueue.queue import Reason
+from runner.watches.watch import Role
+from runner.workqueue.queue import Reason, Request
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SETTINGS = {"metadata": {"name": "settings", "uid": "s"}, "data": {"a": "1"}}
 PATH = "/api/v1/namespaces/ns/configmaps/settings"
 SEEN = Seen("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
+
+
+def _attempt(cluster: Cluster, reason: Reason) -> Attempt:
+    request = Request(ObjectKey("ns", "one"), reason, (), 0, 0, 0.0)
+    plan = RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=False)
+    return Attempt(request, cluster.obj, plan, RESOURCE, Hold(lambda: True), "ident")
 
 
 class Cluster:
@@ -202,8 +213,10 @@ async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_req
     assert cluster.requests == 0
 
 
-def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
-    assert {reason for reason in Reason if cluster.skipping.concerns(reason)} == {Reason.PRESENT, Reason.RESYNC}
+async def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
+    await cluster.runs()
+    skipped = {reason for reason in Reason if (await cluster.skipping.decide(_attempt(cluster, reason))).skip}
+    assert skipped == {Reason.PRESENT, Reason.RESYNC}
 
 
 async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:

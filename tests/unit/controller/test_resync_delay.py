@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from runner.controller import resync
+from runner.controller import decisions
 from runner.objects import ObjectKey
 from runner.workqueue.concurrency import Share, Slots
 from runner.workqueue.queue import Reason, WorkQueue
@@ -40,7 +40,9 @@ async def periodic_runs(names: list[str], epoch: float, seconds: float) -> list[
                 began.append((request.key.name, now))
             settled = request.reason is not Reason.PRESENT
             queue.succeeded(request.key)
-            queue.add_after(request.key, Reason.RESYNC, resync.wait(PERIOD, request.key.name, now, settled=settled))
+            queue.add_after(
+                request.key, Reason.RESYNC, decisions.resync_delay(PERIOD, request.key.name, now, settled=settled)
+            )
             queue.done(request.key)
 
     for name in names:
@@ -85,7 +87,7 @@ def test_a_restart_moves_no_resync(virtually: Virtually) -> None:
 
 def test_after_a_change_the_resync_comes_within_the_period_and_not_before_half_of_it() -> None:
     for number, uid in enumerate(uids(3, 2000)):
-        seconds = resync.wait(PERIOD, uid, EPOCH + number, settled=True)
+        seconds = decisions.resync_delay(PERIOD, uid, EPOCH + number, settled=True)
         assert PERIOD / 2 <= seconds <= PERIOD
 
 
@@ -95,13 +97,13 @@ def test_however_it_began_an_object_comes_to_its_own_time_and_keeps_it(virtually
     for start in range(0, int(PERIOD), 97):
         now = EPOCH + start
         for _ in range(4):
-            now += resync.wait(PERIOD, uid, now, settled=True)
+            now += decisions.resync_delay(PERIOD, uid, now, settled=True)
         times.append(now % PERIOD)
-        assert resync.wait(PERIOD, uid, now, settled=True) == pytest.approx(PERIOD, abs=0.01)
+        assert decisions.resync_delay(PERIOD, uid, now, settled=True) == pytest.approx(PERIOD, abs=0.01)
     assert max(times) - min(times) < 0.01
 
 
 def test_objects_that_changed_at_once_do_not_resync_at_once(virtually: Virtually) -> None:
-    waits = [("", resync.wait(PERIOD, uid, EPOCH, settled=True)) for uid in uids(5, 3000)]
+    waits = [("", decisions.resync_delay(PERIOD, uid, EPOCH, settled=True)) for uid in uids(5, 3000)]
     # All in the second half of the period, most in its first half: 3 of 4 in a quarter.
     assert fullest(waits) < 200

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.controller import triggers
+from runner.controller import decisions
 from runner.kube.cache import Change, Summary
 from runner.objects import ObjectKey
 from runner.watches.watch import Finalizer, Watch
@@ -32,7 +32,7 @@ MakeWatch = Callable[..., Watch]
 
 def _decide(watch: Watch, old: Summary | None, new: Summary | None, **how: bool) -> Reason | None:
     change = Change(KEY, old, new, initial=how.get("initial", False))
-    return triggers.decide(watch, change, terminal=how.get("terminal", False))
+    return decisions.run_reason(watch, change, terminal=how.get("terminal", False))
 
 
 @pytest.fixture

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from runner.controller import result as verdicts
-from runner.controller.result import Decision, Done, RequeueAfter, Retry, Terminal, Terms
+from runner.controller import decisions
+from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.watches import policy
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
 from runner.workqueue.queue import Reason
 
 BACKOFF = Backoff(3.0, 2.0, 60.0)
-TERMS = Terms(RetryPolicy(BACKOFF, attempts=0), again=100.0, finalizing=False, limit=None, deleted_for=0.0)
+TERMS = RetryTerms(RetryPolicy(BACKOFF, attempts=0), resync_after=100.0, finalizing=False, limit=None, deleted_for=0.0)
 GOOD = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
 BAD = replace(GOOD, outcome=Outcome.FAILED, failures=(TaskFailure("a", "no", ""),))
 
 
-def _decide(result: RunResult, terms: Terms = TERMS, failed_runs: int = 0) -> Decision:
-    return verdicts.decide(result, terms, failed_runs=failed_runs)
+def _decide(result: RunResult, terms: RetryTerms = TERMS, failed_runs: int = 0) -> Decision:
+    return decisions.after_run(result, terms, failed_runs=failed_runs)
 
 
 def test_after_a_success_the_periodic_run_comes_in_its_time() -> None:
@@ -28,7 +28,7 @@ def test_after_a_success_the_periodic_run_comes_in_its_time() -> None:
 
 
 def test_without_a_period_nothing_comes_after_a_success() -> None:
-    assert _decide(GOOD, replace(TERMS, again=None)) == Decision(Done(None))
+    assert _decide(GOOD, replace(TERMS, resync_after=None)) == Decision(Done(None))
 
 
 def test_a_role_that_asks_for_another_run_gets_it() -> None:
@@ -47,15 +47,15 @@ def test_a_run_that_was_ended_counts_as_no_failure() -> None:
 
 def test_after_the_last_attempt_the_object_is_left_alone_and_told_so() -> None:
     terms = replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=3))
-    assert _decide(BAD, terms, failed_runs=1).verdict == Retry(BACKOFF, ran=True)
+    assert _decide(BAD, terms, failed_runs=1).result == Retry(BACKOFF, ran=True)
     last = _decide(BAD, terms, failed_runs=2)
-    assert last.verdict == Terminal()
+    assert last.result == Terminal()
     assert last.advice == ("3 runs failed in a row: the object is not run again until it changes.",)
 
 
 def test_a_failure_that_the_role_calls_final_is_not_tried_again() -> None:
     final = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
-    assert _decide(final).verdict == Terminal()
+    assert _decide(final).result == Terminal()
     assert "ended for good" in _decide(final).advice[0]
 
 
@@ -81,18 +81,18 @@ class TestFinalizers:
         self, limit: FinalizerLimit, failed: int, since: float, *, reached: bool
     ) -> None:
         decision = _decide(BAD, replace(self.TERMS, limit=limit, deleted_for=since), failed_runs=failed)
-        assert isinstance(decision.verdict, Terminal) is reached
+        assert isinstance(decision.result, Terminal) is reached
         assert not decision.release
 
     def test_at_its_limit_the_object_is_let_go_where_that_was_asked_for(self) -> None:
         decision = _decide(BAD, replace(self.TERMS, limit=FinalizerLimit(1, None, release=True)))
-        assert (decision.verdict, decision.release) == (Done(None), True)
+        assert (decision.result, decision.release) == (Done(None), True)
         assert decision.advice == ("Released unfinished: 1 run of the finalizer failed in a row, the limit.",)
 
     @pytest.mark.parametrize("limit", [None, FinalizerLimit(2, None, release=False)])
     def test_a_final_failure_is_one_like_any_other(self, limit: FinalizerLimit | None) -> None:
         final = replace(BAD, failures=(TaskFailure("a", "no", "", terminal=True),))
-        assert _decide(final, replace(self.TERMS, limit=limit)).verdict == Retry(BACKOFF, ran=True)
+        assert _decide(final, replace(self.TERMS, limit=limit)).result == Retry(BACKOFF, ran=True)
 
 
 class TestSuperseded:
@@ -100,10 +100,10 @@ class TestSuperseded:
 
     @pytest.mark.parametrize("reason", list(Reason))
     def test_only_a_change_or_a_deletion_ends_a_run_and_only_where_the_watch_says_so(self, reason: Reason) -> None:
-        assert bool(verdicts.superseded(self.EAGER, reason, terminating=False)) is (
+        assert bool(decisions.superseded(self.EAGER, reason, terminating=False)) is (
             reason in {Reason.CHANGED, Reason.DELETED}
         )
-        assert verdicts.superseded(policy.DEFAULT, reason, terminating=False) == ""
+        assert decisions.superseded(policy.DEFAULT, reason, terminating=False) == ""
 
 
 def test_an_object_that_can_only_fail_costs_few_runs() -> None:
@@ -120,12 +120,12 @@ class TestNamespaceBeingDeleted:
 
     def test_a_run_that_could_create_nothing_is_not_repeated_until_the_deletion_comes(self) -> None:
         decision = _decide(BAD, self.TERMS)
-        assert decision.verdict == Terminal()
+        assert decision.result == Terminal()
         assert "namespace is being deleted" in decision.advice[0]
 
     def test_a_finalizer_is_tried_on_and_says_what_would_help(self) -> None:
         decision = _decide(BAD, replace(self.TERMS, finalizing=True))
-        assert decision.verdict == Retry(BACKOFF, ran=True)
+        assert decision.result == Retry(BACKOFF, ran=True)
         assert "finalizer.limit" in decision.advice[0]
 
     def test_a_finalizers_limit_holds(self) -> None:
@@ -139,5 +139,5 @@ class TestNamespaceBeingDeleted:
 
     @pytest.mark.parametrize("terminating", [True, False])
     def test_only_a_deletion_ends_such_a_run(self, *, terminating: bool) -> None:
-        assert bool(verdicts.superseded(policy.DEFAULT, Reason.DELETED, terminating=terminating)) is terminating
-        assert not verdicts.superseded(policy.DEFAULT, Reason.CHANGED, terminating=terminating)
+        assert bool(decisions.superseded(policy.DEFAULT, Reason.DELETED, terminating=terminating)) is terminating
+        assert not decisions.superseded(policy.DEFAULT, Reason.CHANGED, terminating=terminating)

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.controller.annotations import RUN_TIMEOUT, wishes_of
-from runner.controller.finalizers import plan
-from runner.controller.jobs import JobFactory, RunDefaults
+from runner.controller.annotations import RUN_TIMEOUT, overrides_of
+from runner.controller.attempt import Attempt, ForgetRegistry
+from runner.controller.decisions import plan
 from runner.controller.run_access import Grant
+from runner.controller.runs import JobFactory, RunDefaults
 from runner.engine.run_secrets import RunSecrets
+from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.proxy.identity import RunStats
+from runner.replicas.lease_guard import Hold
 from runner.watches import policy
 from runner.workqueue.queue import Reason, Request
 from tests.watch_values import watch_value
@@ -44,12 +47,14 @@ def test_how_long_a_run_may_take_says_the_object_else_its_watch_else_the_flag(
     defaults = RunDefaults(
         runner_dir=Path("/runner"), ansible_args="", environment={}, timeout=flag, verbosity=lambda _: 0, forget=_forget
     )
-    job = JobFactory(its_watch, defaults).make(
+    attempt = Attempt(
+        Request(ObjectKey("default", "one"), Reason.CREATED, (), 0, 0, 0.0),
         obj,
         plan(its_watch, obj) or pytest.fail("nothing is to be run"),
-        wishes_of(obj),
-        Request(ObjectKey("default", "one"), Reason.CREATED, (), 0, 0, 0.0),
+        ApiResource(its_watch.gvk, "things", True, frozenset(), frozenset()),  # noqa: FBT003 - namespaced
+        Hold(lambda: True),
         "ident",
-        Grant("", RunStats(), RunSecrets(), None),
     )
+    grant = Grant("", RunStats(), RunSecrets(), None)
+    job = JobFactory(its_watch, defaults, ForgetRegistry()).make(attempt, overrides_of(obj), grant)
     assert job.deadline == seconds

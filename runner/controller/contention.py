@@ -1,0 +1,64 @@
+"""The `Contended` condition and Event of objects whose dependents or references keep changing after their runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runner import log
+from runner.controller.attempt import WatchScope
+from runner.controller.run_events import ObjectEvents
+from runner.dependents.loop_guard import Contention
+from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
+from runner.events.bodies import Reference
+from runner.events.recorder import Events
+from runner.kube.discovery import Discovery
+from runner.objects import ObjectKey
+from runner.status import report
+from runner.status.writer import StatusWriter
+
+
+class ContentionReporter:
+    """Reports contention for one watch's objects."""
+
+    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter, events: Events) -> None:
+        self._scope = scope
+        self._discovery = discovery
+        self._status = status
+        self._events = events
+        self._pending: dict[ObjectKey, Contention | None] = {}
+        self._added = asyncio.Event()
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+
+    def report(self, key: ObjectKey, contention: Contention | None) -> None:
+        """Report that an object's runs are slowed down, or (None) that they no longer are. The latest report counts."""
+        self._pending[key] = contention
+        self._added.set()
+
+    async def follow(self) -> None:
+        """Write reports until canceled."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            while self._pending:
+                await self._write(*self._pending.popitem())
+
+    async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
+        obj = self._scope.informer.get(key)
+        gvk = self._scope.watch.gvk
+        with self._scope.lease_guard.hold(gvk, key) as hold:
+            if obj is None or hold is None:
+                return
+            try:
+                resource = await self._discovery.find(gvk)
+                change = (
+                    report.contended(contention.reason, contention.sentence())
+                    if contention is not None
+                    else report.quiet(obj)
+                )
+                await self._status.write(resource, obj, report.observed(obj, change), hold)
+            except (ApiError, ApiUnavailableError, LeaseLostError) as error:
+                self._log.info("A condition is not written", error=str(error), **key._asdict())
+        if contention is not None:
+            dependent = Reference(contention.kind, contention.key, contention.uid)
+            about = ObjectEvents(self._events, Reference.to(gvk, obj))
+            about.slowed_down(contention.reason, dependent, contention.sentence())

@@ -1,0 +1,257 @@
+"""Decisions of a controller: why an object runs, what runs, and what follows a run. Pure.
+
+Contract, what starts a run: creation; a change of `metadata.generation`; any change of a kind that has no generation;
+deletion of an object that has our finalizer; a change of annotations if the watch sets `watchAnnotationsChanges`.
+Changes of labels or status alone start no run, except for the annotations that pause an object or request a run. Each
+object of the first list runs once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from runner.controller import finalizers
+from runner.engine.job import Outcome, RunResult
+from runner.kube.cache import Change, Summary
+from runner.objects import JSONPatch, Object, finalizers_of, is_deleting
+from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.watches.watch import Content, Watch
+from runner.workqueue.queue import Reason
+
+_DIGEST_SIZE = 8
+
+_DOOMED = (
+    "The object's namespace is being deleted, so nothing can be created in it any more: the object is not run again "
+    "until it changes or is deleted."
+)
+_FINALIZER_CREATES = (
+    "The object's namespace is being deleted, so nothing can be created in it any more: let the finalizer do without, "
+    "or give it a limit (finalizer.limit in watches.yaml, with `then: release`)."
+)
+
+
+# Before a run: what starts it, and what it executes.
+
+
+def run_reason(watch: Watch, change: Change, *, terminal: bool) -> Reason | None:
+    """Return why `change` starts a run, or None if it starts none.
+
+    `terminal`: the last attempt ended with "not run until the object changes". A changed annotation then starts a run
+    too, because an annotation may be the cause.
+    """
+    old, new = change.old, change.new
+    if new is None:
+        return Reason.GONE
+    if new.deleting:
+        return _deletion_reason(watch, old, new)
+    if old is None or old.uid != new.uid:
+        return Reason.PRESENT if change.initial else Reason.CREATED
+    if _content_changed(old, new) or old.paused != new.paused:
+        return Reason.CHANGED
+    if _run_requested(old, new):
+        return Reason.ASKED
+    counts = terminal or watch.watch_annotations_changes
+    return Reason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
+
+
+def _deletion_reason(watch: Watch, old: Summary | None, new: Summary) -> Reason | None:
+    """Ignore an object that is being deleted, unless it has our finalizer."""
+    if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
+        return None
+    if old is None or old.uid != new.uid or not old.deleting:
+        return Reason.DELETED
+    changed = old.paused != new.paused or _content_changed(old, new) or _run_requested(old, new)
+    return Reason.DELETED if changed else None
+
+
+def _run_requested(old: Summary, new: Summary) -> bool:
+    """Return whether the annotation that requests a run has a new value. Its removal requests none."""
+    return new.run_requested not in {"", old.run_requested}
+
+
+def _content_changed(old: Summary, new: Summary) -> bool:
+    """Compare generations, or the whole content for kinds that have none (Secret, ConfigMap, Namespace)."""
+    if new.generation is not None:
+        return old.generation != new.generation
+    return old.content_digest != new.content_digest
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Content of a run, and the finalizer's part in it."""
+
+    content: Content
+    vars: Mapping[str, Any]
+    """Finalizer vars; empty in an ordinary run."""
+    add_first: JSONPatch | None
+    """Patch that adds our finalizer to the object before the run."""
+    finalizing: bool
+    """Whether the run's success removes our finalizer."""
+
+
+def plan(watch: Watch, obj: Object) -> RunPlan | None:
+    """Return what to run for `obj`; None if it needs no run."""
+    finalizer = watch.finalizer
+    if not is_deleting(obj):
+        add_first = finalizers.addition(finalizer.name, obj) if finalizer is not None else None
+        return RunPlan(watch.content, {}, add_first=add_first, finalizing=False)
+    if finalizer is None or finalizer.name not in finalizers_of(obj):
+        return None
+    return RunPlan(finalizer.content, finalizer.vars, add_first=None, finalizing=True)
+
+
+# During a run.
+
+
+def superseded(policy: RunPolicy, reason: Reason, *, terminating: bool) -> str:
+    """Return why the run in progress is to be canceled; empty if it continues.
+
+    `terminating`: the object's namespace is being deleted, so the run only delays the finalizer.
+    """
+    if reason is Reason.DELETED and terminating:
+        return "the object and its namespace are being deleted; its finalizer comes next"
+    if reason is Reason.DELETED and policy.deletion_cancels:
+        return "the object was deleted meanwhile; its finalizer comes next"
+    if reason is Reason.CHANGED and policy.change_cancels:
+        return "the object was changed meanwhile; it is run again as it is now"
+    return ""
+
+
+# After a run.
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing failed."""
+
+    resync_after: float | None
+    """Seconds until the periodic run; None: only an event starts the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """The role requested another run after `delay` seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Retry with backoff."""
+
+    backoff: Backoff
+    ran: bool
+    """Whether a run failed, and not a request around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """No retry until the object changes."""
+
+
+Result: TypeAlias = Done | RequeueAfter | Retry | Terminal
+"""Result of an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTerms:
+    """Limits that apply to one run's result."""
+
+    retry: RetryPolicy
+    resync_after: float | None
+    """Seconds until the periodic run if this one succeeds; None: there is none."""
+    finalizing: bool
+    limit: FinalizerLimit | None
+    """Limit of the finalizer; None: it is retried without limit."""
+    deleted_for: float
+    """Seconds since the object's deletion was requested; 0 if it was not."""
+    terminating: bool = False
+    """Whether the run failed to create an object because the namespace is being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Result of an attempt, with sentences for the user beside the run's own failure."""
+
+    result: Result
+    advice: tuple[str, ...] = ()
+    release: bool = False
+    """Whether our finalizer is removed now."""
+
+
+def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decision:
+    """Decide what follows a run. `failed_runs`: how many failed in a row before it."""
+    if run.outcome is Outcome.SUCCEEDED:
+        return _succeeded(run, terms)
+    if run.outcome is Outcome.CANCELED:
+        # The cause of the cancellation has queued the next run, or stops the operator.
+        return Decision(Retry(terms.retry.backoff, ran=False))
+    failed_runs += 1
+    if not terms.finalizing:
+        final = Decision(Terminal(), (_DOOMED,)) if terms.terminating else _final(run, terms.retry, failed_runs)
+        return final or Decision(Retry(terms.retry.backoff, ran=True))
+    advice = (_FINALIZER_CREATES,) if terms.terminating else ()
+    final = _finalizer_final(terms, failed_runs) or Decision(Retry(terms.retry.backoff, ran=True))
+    return replace(final, advice=(*advice, *final.advice))
+
+
+def _succeeded(run: RunResult, terms: RetryTerms) -> Decision:
+    if terms.finalizing:
+        return Decision(Done(None), release=True)
+    if run.requeue_after is not None:
+        return Decision(RequeueAfter(run.requeue_after))
+    return Decision(Done(terms.resync_after))
+
+
+def _final(run: RunResult, retry: RetryPolicy, failed_runs: int) -> Decision | None:
+    if run.is_terminal:
+        return Decision(Terminal(), ("The role ended for good: it is not run again until the object changes.",))
+    if 0 < retry.attempts <= failed_runs:
+        sentence = f"{_count(failed_runs)} failed in a row: the object is not run again until it changes."
+        return Decision(Terminal(), (sentence,))
+    return None
+
+
+def _finalizer_final(terms: RetryTerms, failed_runs: int) -> Decision | None:
+    if terms.limit is None:
+        return None
+    reached = _reached(terms.limit, failed_runs, terms.deleted_for)
+    if not reached:
+        return None
+    if terms.limit.release:
+        return Decision(Done(None), (f"Released unfinished: {reached}.",), release=True)
+    return Decision(Terminal(), (f"Kept: {reached}. It is tried again when the object changes.",))
+
+
+def _reached(limit: FinalizerLimit, failed_runs: int, deleted_for: float) -> str:
+    """Return which limit of a finalizer is reached; empty if none is."""
+    if 0 < limit.attempts <= failed_runs:
+        return f"{_count(failed_runs)} of the finalizer failed in a row, the limit"
+    if limit.time is not None and deleted_for >= limit.time:
+        return f"the finalizer has not succeeded for {deleted_for:.0f} s since the deletion, beyond its limit"
+    return ""
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def resync_delay(period: float, uid: str, now: float, *, settled: bool) -> float:
+    """Return the seconds from `now` until the object's next periodic run: more than 0, at most `period`.
+
+    The uid determines the times of an object, a period apart. Runs of many objects so spread over the whole period,
+    even if one cause starts them all, and neither a restart nor another replica moves them. Until a run falls on such a
+    time, the next one is due after half a period to a whole one.
+
+    `now` is in seconds since the epoch. `settled`: the last run was not for the operator's start, so that less than
+    half a period is too soon. The operator's start says nothing about when the object last ran.
+    """
+    phase = int.from_bytes(hashlib.blake2b(uid.encode(), digest_size=_DIGEST_SIZE).digest()) / (1 << 8 * _DIGEST_SIZE)
+    distance = period - (now - phase * period) % period
+    if settled and distance < period / 2:
+        # The time after that is too far; half the way to it leaves as much for the other half.
+        return (distance + period) / 2
+    return distance

@@ -1,0 +1,214 @@
+"""Runs of one watch's objects: the job of a run, its execution and cancellation, and the run folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from runner import log
+from runner.config import paths
+from runner.controller import decisions
+from runner.controller.annotations import AnnotationOverrides
+from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
+from runner.controller.run_access import Grant
+from runner.controller.run_events import RunEvents
+from runner.controller.run_log import Recorder
+from runner.engine import params, retention
+from runner.engine.job import Engine, Event, Job, RunResult, canceled
+from runner.events.bodies import Reference
+from runner.events.recorder import Events
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.proxy.identity import RunStats
+from runner.watches.watch import Watch
+from runner.workqueue.queue import Reason, Request
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDefaults:
+    """Settings that all runs of the operator share."""
+
+    runner_dir: Path
+    ansible_args: str
+    environment: Mapping[str, str]
+    """Added to the operator's own environment."""
+    timeout: float
+    """Seconds that a run may take if neither watch nor object sets a limit; 0: no limit."""
+    verbosity: Callable[[GVK], int]
+    forget: Callable[[Path], Awaitable[None]]
+    """Removes the run folder of an object that is gone."""
+
+
+class JobFactory:
+    """Makes the jobs of one watch, and warns once per object about its spec and annotations."""
+
+    def __init__(self, watch: Watch, defaults: RunDefaults, registry: ForgetRegistry) -> None:
+        self._watch = watch
+        self._defaults = defaults
+        self._log = log.get(__name__, gvk=str(watch.gvk))
+        self._warned: dict[ObjectKey, str] = {}
+        """Uids."""
+        registry.subscribe(lambda key: self._warned.pop(key, None))
+
+    def make(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
+        """Build the job of an attempt.
+
+        Raises:
+            TerminalError: the spec cannot become variables.
+        """
+        watch, defaults = self._watch, self._defaults
+        cause = _cause(attempt.request)
+        parameters = params.build(attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing)
+        self._warn(attempt.obj, parameters, overrides)
+        return Job(
+            ident=attempt.ident,
+            gvk=watch.gvk,
+            key=attempt.key,
+            content=attempt.plan.content,
+            run_dir=paths.run_dir(defaults.runner_dir, watch.gvk, attempt.key),
+            extra_vars=parameters.extra_vars,
+            unsafe_keys=parameters.unsafe_keys,
+            verbosity=_or(overrides.verbosity, defaults.verbosity(watch.gvk)),
+            ansible_args=defaults.ansible_args,
+            max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
+            environment=defaults.environment,
+            kubeconfig=grant.kubeconfig,
+            secrets=grant.secrets,
+            engine=watch.engine,
+            deadline=_or(overrides.run_timeout, _or(watch.policy.timeout, defaults.timeout)) or None,
+        )
+
+    def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
+        if self._warned.get(key_of(obj)) == uid_of(obj):
+            return
+        self._warned[key_of(obj)] = uid_of(obj)
+        bound = self._log.bind(**key_of(obj)._asdict())
+        for collision in parameters.collisions:
+            bound.warning("Two keys of the spec become one variable", collision=str(collision))
+        for warning in overrides.warnings:
+            bound.warning("An annotation is not used", problem=warning)
+        template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None
+        if template is not None:
+            bound.info(
+                "A string of the spec looks like a template and is passed on as it stands; "
+                "`markUnsafe: false` in watches.yaml lets it be evaluated",
+                path=template,
+            )
+
+
+@dataclass(slots=True)
+class _Running:
+    """A run in progress."""
+
+    task: asyncio.Task[RunResult]
+    finalizing: bool
+    stats: RunStats
+    deleted: bool = False
+    """Whether the object's deletion was requested during the run."""
+    canceled_because: str = ""
+
+    def cancel(self, why: str) -> None:
+        if not self.canceled_because:
+            self.canceled_because = why
+            self.task.cancel()
+
+
+class Runs:
+    """Executes the runs of one watch's objects, at most one per object."""
+
+    def __init__(
+        self, scope: WatchScope, engine: Engine, recorder: Recorder, events: Events, defaults: RunDefaults
+    ) -> None:
+        self._scope = scope
+        self._engine = engine
+        self._recorder = recorder
+        self._events = events
+        self._defaults = defaults
+        self._jobs = JobFactory(scope.watch, defaults, scope.registry)
+        self._running: dict[ObjectKey, _Running] = {}
+
+    def job(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
+        """Build the job of an attempt; see `JobFactory.make`."""
+        return self._jobs.make(attempt, overrides, grant)
+
+    async def run(self, job: Job, attempt: Attempt, grant: Grant) -> RunResult:
+        """Run the job to its end, or until `supersede` cancels it."""
+        record = self._recorder.start(job, attempt.request)
+        finalizing = attempt.plan.finalizing
+        events = RunEvents(self._events, Reference.to(job.gvk, attempt.obj), job, finalizing=finalizing)
+        events.started(attempt.request)
+
+        def receive(event: Event) -> None:
+            record.event(event)
+            events.event(event)
+
+        running = _Running(asyncio.create_task(self._engine.run(job, receive)), finalizing, grant.stats)
+        self._running[job.key] = running
+        began = asyncio.get_running_loop().time()
+        try:
+            result = await running.task
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if not running.canceled_because or (this is not None and this.cancelling()):
+                raise
+            result = canceled(running.canceled_because, asyncio.get_running_loop().time() - began)
+        finally:
+            del self._running[job.key]
+        record.end(result, grant.stats)
+        events.ended(result)
+        self._scope.metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
+        return result
+
+    def supersede(self, key: ObjectKey, reason: Reason) -> None:
+        """Cancel the object's run in progress if a change of the object makes it pointless."""
+        running = self._running.get(key)
+        if running is None or running.finalizing:
+            return
+        running.deleted = running.deleted or reason is Reason.DELETED
+        terminating = key.namespace in running.stats.terminating
+        why = decisions.superseded(self._scope.watch.policy, reason, terminating=terminating)
+        if why:
+            running.cancel(why)
+
+    def namespace_terminates(self, key: ObjectKey) -> None:
+        """Cancel the run of a deleted object that cannot create anything, since its finalizer waits for the run."""
+        running = self._running.get(key)
+        if running is not None and running.deleted:
+            self.supersede(key, Reason.DELETED)
+
+    async def remove_folder(self, key: ObjectKey) -> None:
+        """Remove the run folder of an object that is gone."""
+        await self._defaults.forget(paths.run_dir(self._defaults.runner_dir, self._scope.watch.gvk, key))
+
+    async def sweep(self) -> None:
+        """Once the informer is synced, remove the run folders of objects that are gone.
+
+        Folders of namespaces that are not watched stay, as do those of kinds that are no longer watched.
+        """
+        informer = self._scope.informer
+        await informer.synced.wait()
+        base = paths.run_dir(self._defaults.runner_dir, self._scope.watch.gvk, ObjectKey("", ""))
+        try:
+            for run_dir in await asyncio.to_thread(lambda: list(retention.run_folders(base))):
+                *namespace, name = run_dir.relative_to(base).parts
+                key = ObjectKey("".join(namespace[:1]), name)
+                watched = not (informer.namespaces and key.namespace) or key.namespace in informer.namespaces
+                if watched and informer.get(key) is None:
+                    await self._defaults.forget(run_dir)
+        except OSError as error:
+            log.get(__name__, gvk=str(self._scope.watch.gvk)).warning(
+                "Cannot remove the run folders of objects that are gone", error=str(error)
+            )
+
+
+def _or(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
+
+
+def _cause(request: Request) -> dict[str, object]:
+    """Return the reason of the run as its role reads it."""
+    return {"reason": request.reason.value, "details": list(request.details), "failures": request.failed_runs}
