@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from runner import __version__, log
-from runner.app import former_kinds, stopping
+from runner.app import former_kinds
 from runner.app.admin import Oversight
 from runner.app.edits import Sources
-from runner.app.loop_errors import LoopErrors
+from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals
 from runner.app.reload import Edits, check_engines
-from runner.app.stopping import Stopping
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import run_access
@@ -96,15 +95,15 @@ def run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> int:
     try:
         asyncio.run(_run(settings, loaded, sources))
     finally:
-        stopping.ignore()
+        ignore_signals()
     return 0
 
 
 async def _run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> None:
     """Run an operator, and after it one with other watches, as often as these are edited."""
-    signals = Stopping(settings.graceful_shutdown_timeout)
+    signals = StopSignals(settings.graceful_shutdown_timeout)
     signals.catch()
-    asyncio.get_running_loop().set_exception_handler(LoopErrors())
+    asyncio.get_running_loop().set_exception_handler(LoopErrorHandler())
     async with sources:
         following: LoadedWatches | None = loaded
         while following is not None:
@@ -130,7 +129,7 @@ class _Shared:
 class _Operator:
     """Holds what start and stop have in common."""
 
-    def __init__(self, settings: Settings, loaded: LoadedWatches, signals: Stopping, sources: Sources) -> None:
+    def __init__(self, settings: Settings, loaded: LoadedWatches, signals: StopSignals, sources: Sources) -> None:
         self._settings = settings
         self._watches = loaded.watches
         self._signals = signals
@@ -195,7 +194,7 @@ class _Operator:
             followed = [dependents.follow(), references.follow(), self._privileges.follow(client, discovery)]
             followed.append(self._edits.follow(self._controllers, engine))
             await self._work(engine, followed, holding)
-        return None if self._signals.asked.is_set() else self._edits.following
+        return None if self._signals.stop.is_set() else self._edits.following
 
     def _engine(self) -> RunEngine:
         settings = self._settings
@@ -280,12 +279,12 @@ class _Operator:
 
     async def _greet(self, client: Client) -> bool:
         """Wait for the API server and say what runs where; False when told to stop meanwhile."""
-        while not self._signals.asked.is_set():
+        while not self._signals.stop.is_set():
             try:
                 server = await client.request("GET", "/version")
             except (ApiError, ApiUnavailableError) as error:
                 _log.warning("The API server does not answer yet", error=str(error))
-                await _wait(self._signals.asked, _CONNECT_DELAY)
+                await _wait(self._signals.stop, _CONNECT_DELAY)
                 continue
             _log.info(
                 "Starting",
@@ -349,7 +348,7 @@ class _Operator:
         # Until the last run has ended, what is ours has to be kept.
         keeping = asyncio.create_task(holding.follow())
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
-        stopped = asyncio.create_task(self._signals.asked.wait())
+        stopped = asyncio.create_task(self._signals.stop.wait())
         outdated = asyncio.create_task(self._edits.outdated.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, keeping, workers, *background]
         self._oversight.stage = None
@@ -387,7 +386,7 @@ class _Operator:
     async def _end_runs(self, engine: Engine) -> None:
         """Give runs their grace, shortened by a second signal."""
         closing = asyncio.create_task(engine.close(self._settings.graceful_shutdown_timeout))
-        hurried = asyncio.create_task(self._signals.hurry.wait())
+        hurried = asyncio.create_task(self._signals.urgent.wait())
         await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
         if not closing.done():
             await engine.close(0)
