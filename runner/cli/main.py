@@ -217,7 +217,7 @@ def _project(settings: Settings, loaded: LoadedWatches) -> Sources:
     if not settings.reload:
         return edits.Fixed()
     search_path = _search_path(settings)
-    load = partial(validation.load, settings.watches_file, environ=os.environ, cwd=Path.cwd(), places=search_path)
+    load = partial(validation.load, settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     return edits.Edited(edits.Project(settings.watches_file, search_path, Path.cwd(), load), loaded)
 
 
@@ -239,7 +239,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
     settings, warnings = sources.load(arguments, os.environ)
     search_path = _search_path(settings)
-    found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), places=search_path)
+    found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
     level_of_warnings = "error" if arguments.strict else "warning"
     problems = {

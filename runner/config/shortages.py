@@ -1,7 +1,7 @@
-"""What the machine has no more of: open files, memory, disk.
+"""Errors of exhausted resources of the machine: open files, memory, disk.
 
-Such an error says nothing about the place where it came up, so its trace helps nobody: what failed is told in one line,
-with what is short. What must not be left undone (ending processes, removing secrets) outlasts a shortage that passes.
+The traceback of such an error is useless, because any call can fail. The log has one line with the resource and advice.
+Tasks that must complete (ending processes, removing secrets) are retried during a temporary shortage.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ADVICE = {
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "raise the quota of the disk",
 }
-"""What to do about a shortage, by the number of its error (errno(3))."""
-_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""A full disk stays full; these end with what others do."""
-_PATIENCE, _AGAIN_AFTER = 30.0, 0.2
+"""Advice for the user by errno(3)."""
+_TEMPORARY = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+"""A full disk does not recover by itself; these do."""
+_RETRY_TIME, _RETRY_INTERVAL = 30.0, 0.2
 """Seconds."""
 
 
 def of(error: BaseException | None) -> OSError | None:
-    """Return the shortage that `error` is or was made from; `None` if it is something else, or also something else."""
+    """Return the shortage that is or caused `error`; None for other errors, and for groups that contain others."""
     if isinstance(error, BaseExceptionGroup):
         found = [of(each) for each in error.exceptions]
         return found[0] if all(found) else None
@@ -43,27 +43,24 @@ def of(error: BaseException | None) -> OSError | None:
 
 
 def passes(error: OSError) -> bool:
-    """Whether `error` is a shortage that ends by itself, as a rule."""
-    return error.errno in _PASSING
+    """Return whether `error` is a shortage that usually ends by itself."""
+    return error.errno in _TEMPORARY
 
 
 async def outlast(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `work` in a thread, and for half a minute again and again where a shortage that passes hinders it."""
-    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    """Call `work` in a thread; retry it for half a minute if it fails with a temporary shortage."""
+    deadline = asyncio.get_running_loop().time() + _RETRY_TIME
     while True:
         try:
             return await asyncio.to_thread(work, *args, **kwargs)
         except OSError as error:
             if not passes(error) or asyncio.get_running_loop().time() > deadline:
                 raise
-        await asyncio.sleep(_AGAIN_AFTER)
+        await asyncio.sleep(_RETRY_INTERVAL)
 
 
 def check_descriptors(number: int) -> None:
-    """See to it that as many files could be opened now; an `OSError` says that they cannot.
-
-    For what would be left half done where only some can.
-    """
+    """Raise OSError unless `number` more files can be opened, before work that needs all of them."""
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(number))

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
-from runner.watches.reference_fields import Reference
+from runner.watches.reference_fields import WatchReference
 
 _KEY = secrets.token_bytes(32)
 _DIGEST_SIZE = 16
@@ -86,7 +86,7 @@ def has_to_be_read(old: Seen | None, new: Seen) -> bool:
     return old.content is not None and (old.generation is None or new.generation is None)
 
 
-def names(reference: Reference, obj: Object) -> Iterator[ObjectKey]:
+def names(reference: WatchReference, obj: Object) -> Iterator[ObjectKey]:
     """Yield what an object names by path or by the watch's own name. A ValueError says what is no name."""
     own = reference.namespace or key_of(obj).namespace
     if reference.name:

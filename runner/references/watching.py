@@ -31,7 +31,7 @@ from runner.references.by_label import LabelledReferences, Selected
 from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
 from runner.references.state import GONE, Asked, Seen, names
-from runner.watches.reference_fields import Reference
+from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 
 _PATIENCE = 5.0
@@ -292,5 +292,5 @@ class References:
             _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())
 
 
-def _selected(reference: Reference) -> Selected:
+def _selected(reference: WatchReference) -> Selected:
     return Selected(reference.gvk, reference.selector, reference.namespace)

@@ -1,9 +1,7 @@
-"""Field selectors: conditions on an object's fields that the API server checks.
+"""Grammar of field selectors. Pure.
 
-Owns: the string's grammar
-(https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/) and which of its conditions hold
-for an object's whole life. Which fields a kind can be selected by is the API server's to know. Pure; imports nothing
-of this package.
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/. Only the API server knows
+the fields that a kind supports.
 """
 
 from __future__ import annotations
@@ -14,18 +12,18 @@ from dataclasses import dataclass
 
 NAME = "metadata.name"
 _LASTING = (NAME, "metadata.namespace")
-"""Fields that no object can change."""
+"""Immutable fields."""
 _FIELD = r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z_][A-Za-z0-9_-]*)*"
 _VALUE = r"(?:[^\\,=\s]|\\[\\,=])*"
 _CONDITION = re.compile(rf"({_FIELD})\s*(!=|==|=)\s*({_VALUE})")
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:@]*")
-"""Most kinds allow less; those of RBAC have names such as `system:node`."""
+"""Most kinds allow less; names of RBAC objects look like `system:node`."""
 _SEPARATOR = re.compile(r"(?<!\\),")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Condition:
-    r"""One condition. `value` is written as in a selector, with `\\`, `,` and `=` escaped."""
+class FieldCondition:
+    r"""One condition. `value` has `\\`, `,` and `=` escaped, as in a selector."""
 
     field: str
     value: str
@@ -35,44 +33,44 @@ class Condition:
         return f"{self.field}{'=' if self.equal else '!='}{self.value}"
 
 
-def parse(text: str) -> tuple[Condition, ...]:
-    """Read a selector, as `metadata.name=one,spec.mode!=off`. A ValueError says what is wrong with it."""
+def parse(text: str) -> tuple[FieldCondition, ...]:
+    """Parse a selector such as `metadata.name=one,spec.mode!=off`. Raises ValueError with advice."""
     return tuple(sorted({_condition(part.strip()) for part in _SEPARATOR.split(text)})) if text.strip() else ()
 
 
-def render(conditions: Iterable[Condition]) -> str:
-    """Join conditions, all of which must hold."""
+def render(conditions: Iterable[FieldCondition]) -> str:
+    """Return the selector that requires all conditions."""
     return ",".join(map(str, sorted(set(conditions))))
 
 
-def named(name: str) -> Condition:
-    """The condition that selects one name."""
-    return Condition(NAME, name, equal=True)
+def named(name: str) -> FieldCondition:
+    """Return the condition that selects one name."""
+    return FieldCondition(NAME, name, equal=True)
 
 
 def lasting(selector: str) -> str:
-    """Return what of a selector an object that it selects cannot leave."""
+    """Return the conditions of a selector whose fields are immutable, as a selector."""
     return render(condition for condition in parse(selector) if condition.field in _LASTING)
 
 
 def can_be_left(selector: str) -> bool:
-    """Whether an object that is selected may not be so later."""
+    """Return whether an object can stop matching the selector."""
     return any(condition.field not in _LASTING for condition in parse(selector))
 
 
 def name_problem(name: str) -> str:
-    """Say what is wrong with an object's name, or nothing (`""`) when it can be one."""
+    """Return the error of an object's name; empty if it is valid."""
     if not _NAME.fullmatch(name):
-        return f"{name!r} is no object's name; write one name as it stands in metadata.name"
+        return f"invalid object name {name!r}: use the value of metadata.name"
     return ""
 
 
-def _condition(text: str) -> Condition:
+def _condition(text: str) -> FieldCondition:
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text!r} is no condition on a field; write path=value or path!=value, joined by commas, "
+            f"invalid field selector {text!r}: use path=value or path!=value, separated by commas, "
             "such as metadata.name=main"
         )
     field, operator, value = found.groups()
-    return Condition(field, value, equal=operator != "!=")
+    return FieldCondition(field, value, equal=operator != "!=")

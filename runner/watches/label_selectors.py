@@ -1,8 +1,6 @@
-"""Label selectors: from `matchLabels` and `matchExpressions` to the one string the API server takes.
+"""Grammar of label selectors, label keys and label values. Pure.
 
-Owns: the rules for label keys and values
-(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set) and the string's
-grammar (same page, "Label selectors"). Pure; imports nothing of this package.
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ _LONGEST_SUBDOMAIN = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on a label. `values` is empty for Exists and DoesNotExist, and only for these."""
+class LabelRequirement:
+    """One condition on a label. `values` is empty for Exists and DoesNotExist only."""
 
     key: str
     operator: str
@@ -39,30 +37,28 @@ class Requirement:
                 return f"{self.key} {self.operator.lower()} ({','.join(sorted(set(self.values)))})"
 
 
-def render(requirements: Iterable[Requirement]) -> str:
-    """Join requirements, all of which must hold, in an order that depends on them alone."""
+def render(requirements: Iterable[LabelRequirement]) -> str:
+    """Return the selector that requires all conditions, in a canonical order."""
     return ",".join(sorted(map(str, requirements)))
 
 
 def key_problem(key: str) -> str:
-    """Say what is wrong with a qualified name (a label's key, a finalizer), or nothing (`""`) when it is right."""
+    """Return the error of a qualified name (label key, finalizer); empty if it is valid."""
     prefix, slash, name = key.rpartition("/")
     if slash and not is_subdomain(prefix):
-        return f"{key!r} has a prefix that is no DNS name; write it like example.com/name"
+        return f"invalid prefix in {key!r}: use a DNS name, as in example.com/name"
     if not _NAME.fullmatch(name):
-        return f"{key!r} is not valid; write letters, digits, '-', '_' or '.' (at most 63), perhaps after example.com/"
+        return f"invalid name {key!r}: use at most 63 letters, digits, '-', '_', '.', after an optional prefix"
     return ""
 
 
 def value_problem(value: str) -> str:
-    """Say what is wrong with a label's value, or nothing (`""`) when it is right."""
+    """Return the error of a label value; empty if it is valid."""
     if value and not _NAME.fullmatch(value):
-        return (
-            f"{value!r} is no label value; write at most 63 letters, digits, '-', '_' or '.', none of these at an end"
-        )
+        return f"invalid label value {value!r}: use at most 63 letters, digits, '-', '_', '.', no punctuation at an end"
     return ""
 
 
 def is_subdomain(text: str) -> bool:
-    """Whether `text` is a DNS subdomain (RFC 1123), as API groups are."""
+    """Return whether `text` is a DNS subdomain (RFC 1123), as API groups are."""
     return len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None

@@ -9,20 +9,20 @@ import random
 from dataclasses import dataclass
 
 MAX_BACKOFF = 1800.0
-"""Seconds; the longest wait between two attempts, where nothing else was said."""
+"""Default maximum delay between two attempts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff: `delay` seconds after the first failure, then each time `factor` as long, at most `cap`."""
+    """Exponential backoff: `delay` seconds after the first failure, multiplied by `factor` each time, at most `cap`."""
 
     delay: float
     factor: float = 2.0
     cap: float = MAX_BACKOFF
 
     def after(self, failures: int) -> float:
-        """Return the seconds to wait when `failures` attempts in a row had failed before this one."""
-        # A bound on the exponent keeps the power from overflowing; any sensible cap is reached long before.
+        """Return the delay in seconds after a failure that `failures` consecutive failures preceded."""
+        # The bound prevents an overflow; the delay reaches the cap long before.
         return min(self.delay * self.factor ** min(failures, 64), self.cap)
 
 
@@ -47,35 +47,35 @@ class JitteredBackoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How failed runs are repeated."""
+    """Retries of failed runs."""
 
     backoff: Backoff
     attempts: int
-    """Failed runs in a row after which the object is left alone until it changes; 0: no limit."""
+    """Consecutive failures after which retries stop until the object changes; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizerLimit:
-    """How long a finalizer is tried, and what comes then."""
+    """Limit of a finalizer's retries, and the action at the limit."""
 
     attempts: int
-    """Failed runs in a row; 0: no limit."""
+    """Consecutive failures; 0: no limit."""
     time: float | None
-    """Seconds since the deletion was asked for; None: no limit."""
+    """Seconds since the deletion request; None: no limit."""
     release: bool
-    """Whether the object is let go then; else it is kept, and tried again when it changes."""
+    """True: remove the finalizer. False: keep it and retry when the object changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """All of it, for the runs of one watch."""
+    """Policy of the runs of one watch."""
 
     timeout: float | None
     """Seconds; None: the flag's value; 0: no limit."""
     change_cancels: bool
-    """Whether a newer spec ends a run that works on an older one."""
+    """Whether a change of the spec cancels the active run."""
     deletion_cancels: bool
-    """Whether a deletion ends a run that goes on, so that the finalizer need not wait for it."""
+    """Whether a deletion cancels the active run, so that the finalizer starts at once."""
     retry: RetryPolicy
 
 
@@ -85,4 +85,4 @@ DEFAULT = RunPolicy(
     deletion_cancels=False,
     retry=RetryPolicy(Backoff(1.0), attempts=0),
 )
-"""What holds for a watch that says nothing."""
+"""Policy of a watch without these fields."""

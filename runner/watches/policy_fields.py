@@ -1,7 +1,4 @@
-"""The fields of a watch that make its `RunPolicy`, and those that make a finalizer's limit.
-
-Pure: nodes in, a value and problems out.
-"""
+"""Reads the fields of `RunPolicy` and of a finalizer's limit. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _HIGHEST_FACTOR = 100.0
 
 
 def read(fields: Fields) -> RunPolicy:
-    """Read the policy of a watch; what is absent or wrong has its default."""
+    """Return the policy of a watch. Absent and invalid fields have their defaults."""
     return RunPolicy(
         timeout=_span(fields, "runTimeout", off=True),
         change_cancels=_cancels(fields, "onChange"),
@@ -32,7 +29,9 @@ def read(fields: Fields) -> RunPolicy:
 def _cancels(fields: Fields, name: str) -> bool:
     text = fields.text(name).lower()
     if text not in {"", "wait", "cancel"}:
-        fields.error(name, f"{text!r} is neither wait (the run goes on to its end) nor cancel (the run is ended)")
+        fields.error(
+            name, f"invalid value {text!r}: use wait (the run continues) or cancel (the operator ends the run)"
+        )
     return text == "cancel"
 
 
@@ -46,27 +45,32 @@ def _retry(fields: Fields) -> RetryPolicy:
     delay = default.backoff.delay if delay is None else delay
     longest = max(default.backoff.cap, delay) if longest is None else longest
     if longest < delay:
-        given.error("maxDelay", "is shorter than delay, the wait after the first failure")
+        given.error("maxDelay", "shorter than delay: use at least the value of delay")
     return RetryPolicy(Backoff(delay, _factor(given), longest), _attempts(given))
 
 
 def limit(finalizer: Fields) -> FinalizerLimit | None:
-    """Read a finalizer's `limit`; None when it has none."""
+    """Return the `limit` of a finalizer; None if it has none."""
     given = finalizer.fields("limit", _LIMIT_FIELDS)
     if given is None:
         return None
     attempts, time, then = _attempts(given), _span(given, "time", off=False), given.text("then")
     if not attempts and time is None:
-        given.error("", "limits nothing; write attempts, time, or both")
+        given.error("", "no limit: set attempts, time, or both")
     if then not in {"", "keep", "release"}:
-        given.error("then", f"{then!r} is neither keep (the object stays until it changes) nor release (it is let go)")
+        given.error(
+            "then",
+            f"invalid value {then!r}: use keep (retry when the object changes) or release (remove the finalizer)",
+        )
     return FinalizerLimit(attempts, time, release=then == "release")
 
 
 def _attempts(given: Fields) -> int:
     attempts = given.integer("attempts", default=0)
     if attempts < 0:
-        given.error("attempts", f"{attempts} is no count; write how many runs may fail in a row, or 0 for no limit")
+        given.error(
+            "attempts", f"invalid number {attempts}: use the maximum number of consecutive failures, or 0 for no limit"
+        )
     return attempts
 
 
@@ -79,13 +83,13 @@ def _factor(given: Fields) -> float:
     except ValueError:
         factor = math.nan
     if not 1 <= factor <= _HIGHEST_FACTOR:
-        given.error("factor", f"{text!r} is no number from 1 (always the same wait) to {_HIGHEST_FACTOR:g}")
+        given.error("factor", f"invalid factor {text!r}: use a number from 1 (constant delay) to {_HIGHEST_FACTOR:g}")
         return DEFAULT.retry.backoff.factor
     return factor
 
 
 def _span(fields: Fields, name: str, *, off: bool) -> float | None:
-    """Read a duration above zero; None when it is absent. With `off`, that word and 0s mean 0."""
+    """Return a positive duration; None if it is absent. With `off`, the texts off and 0s mean 0."""
     text = fields.text(name)
     if not isinstance(fields.given(name), yaml.ScalarNode):
         return None
@@ -97,6 +101,8 @@ def _span(fields: Fields, name: str, *, off: bool) -> float | None:
         fields.error(name, f"{error}{', or off' if off else ''}")
         return None
     if seconds < 0 or (seconds == 0 and not off):
-        fields.error(name, f"{text!r} is no time to wait; write a duration such as {'10m, or off' if off else '5s'}")
+        fields.error(
+            name, f"invalid duration {text!r}: use a positive duration such as {'10m, or off' if off else '5s'}"
+        )
         return None
     return seconds

@@ -1,7 +1,4 @@
-"""The field `references` of a watch: what its objects name without owning it.
-
-Pure: nodes in, values and problems out.
-"""
+"""Reads the field `references` of a watch. Pure."""
 
 from __future__ import annotations
 
@@ -19,41 +16,43 @@ _WAYS = ("path", "name", "selector")
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """Objects of one kind whose change runs the objects of a watch. One of `path`, `name` and `selector` is set."""
+class WatchReference:
+    """Objects of one kind whose changes start runs of a watch. One of `path`, `name` and `selector` is set."""
 
     gvk: GVK
     path: SpecPath | None
-    """Where the spec names them."""
+    """Field of the spec that contains their names."""
     name: str
     selector: str
-    """Label selector in the API's own spelling."""
+    """Label selector as the API writes it."""
     namespace: str
-    """Where they are; empty: where the object is, unless that says otherwise."""
+    """Their namespace; empty: that of the object, unless the spec contains another."""
 
 
-def read(fields: Fields) -> tuple[Reference, ...]:
-    """Read all of them; what cannot be used is left out, with errors."""
+def read(fields: Fields) -> tuple[WatchReference, ...]:
+    """Return the valid references; record errors of the others."""
     found = (_reference(item) for item in fields.items("references", _FIELDS))
     return tuple(reference for reference in found if reference is not None)
 
 
-def _reference(item: Fields) -> Reference | None:
-    item.require("version", "write the API's version, such as v1")
-    item.require("kind", "write a kind, such as Secret")
+def _reference(item: Fields) -> WatchReference | None:
+    item.require("version", "set the API version, such as v1")
+    item.require("kind", "set a kind, such as Secret")
     gvk = GVK(item.text("group"), item.text("version"), item.text("kind"))
     given = [name for name in _WAYS if item.is_written(name)]
     if len(given) != 1:
-        what = f"has {' and '.join(given)}" if given else "does not say which objects"
-        item.error("", f"{what}; write one of path (where the spec names them), name, and selector (their labels)")
+        found = f"{' and '.join(given)} are mutually exclusive" if given else "selects no objects"
+        item.error(
+            "", f"{found}: set one of path (field of the spec with their names), name, and selector (their labels)"
+        )
         return None
     path, name, selector = _path(item), item.text("name"), selector_fields.read(item)
     problem = field_selectors.name_problem(name) if "name" in given else ""
     if problem:
         item.error("name", problem)
     if "selector" in given and not selector and isinstance(item.given("selector"), yaml.MappingNode | None):
-        item.error("selector", "selects every object of the kind; name labels")
-    return Reference(gvk, path, name, selector, _namespace(item)) if path or name or selector else None
+        item.error("selector", "selects all objects of the kind: set labels")
+    return WatchReference(gvk, path, name, selector, _namespace(item)) if path or name or selector else None
 
 
 def _path(item: Fields) -> SpecPath | None:
@@ -69,5 +68,7 @@ def _path(item: Fields) -> SpecPath | None:
 def _namespace(item: Fields) -> str:
     text = item.text("namespace")
     if text and (not label_selectors.is_subdomain(text) or "." in text):
-        item.error("namespace", f"{text!r} is no namespace; write its name, or leave it out for the object's own")
+        item.error(
+            "namespace", f"invalid namespace {text!r}: use a name, or remove the field for the namespace of the object"
+        )
     return text

@@ -1,8 +1,7 @@
-"""What can be known to be wrong with a project before any cluster sees it.
+"""Checks of `ansible-operator validate`.
 
-Owns: the checks of `ansible-operator validate`: the watches file, the roles and playbooks it names, every YAML file of
-these, the collections they use, and spellings that older SDKs gave variables. Promises to read only, to run nothing,
-and to name file and line of whatever it finds. Whether a task does the right thing only a run can show.
+Checks the watches file, its roles and playbooks, every YAML file in these, the collections they use, and variable names
+of older SDKs. Reads files only and runs nothing. Each problem has a file and a line.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from runner.errors import ConfigError
 from runner.watches import watch as watches
 from runner.watches.watch import Content, LoadedWatches, Playbook, Role, Watch
 from runner.yamlfile import tree
-from runner.yamlfile.tree import Problem, Problems, Text
+from runner.yamlfile.tree import Problem, Problems, SourceText
 
 _VAULT = "$ANSIBLE_VAULT"
 _FQCN = re.compile(r"[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_.]*")
@@ -36,38 +35,38 @@ _SUFFIXES = {".yml", ".yaml"}
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was looked at, and what is wrong with it."""
+class ValidationResult:
+    """Valid watches, and problems."""
 
     watches: tuple[Watch, ...]
     problems: Problems
 
 
-def validate(path: Path, *, environ: Mapping[str, str], cwd: Path, places: SearchPath) -> Report:
-    """Check a watches file and all that it names. A watches file that cannot be read is a ConfigError."""
+def validate(path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath) -> ValidationResult:
+    """Check a watches file and the files it refers to. Raises ConfigError if the watches file cannot be read."""
     problems = Problems()
-    found = watches.examine(path, environ=environ, cwd=cwd, places=places, problems=problems)
-    checks = _Checks(cwd, places, problems)
+    found = watches.examine(path, environ=environ, cwd=cwd, search_path=search_path, problems=problems)
+    checks = _Checks(cwd, search_path, problems)
     for watch in found:
         checks.content(watch.content)
         if watch.finalizer is not None:
             checks.content(watch.finalizer.content)
-    return Report(found, problems)
+    return ValidationResult(found, problems)
 
 
-def load(path: Path, *, environ: Mapping[str, str], cwd: Path, places: SearchPath) -> LoadedWatches:
-    """Read a watches file, once all that it names has been checked too. A ConfigError tells all that is wrong."""
-    found = validate(path, environ=environ, cwd=cwd, places=places)
+def load(path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath) -> LoadedWatches:
+    """Check as `validate` does and return the watches. Raises ConfigError with a line for each error."""
+    found = validate(path, environ=environ, cwd=cwd, search_path=search_path)
     found.problems.raise_errors()
     return LoadedWatches(found.watches, found.problems.warning_lines())
 
 
 @dataclass(slots=True)
 class _Checks:
-    """Looks at each role, file and collection once."""
+    """Checks each role, file and collection once."""
 
     cwd: Path
-    places: SearchPath
+    search_path: SearchPath
     problems: Problems
     seen: set[Path] = field(default_factory=set)
     collections: set[str] = field(default_factory=set)
@@ -84,7 +83,7 @@ class _Checks:
 
     def role(self, role: Path) -> None:
         if _main(role / "tasks") is None and _main(role / "meta") is None:
-            self._error(role, 0, "the role has no tasks/main.yml, so nothing would run; write one")
+            self._error(role, 0, "the role has no tasks/main.yml: add one")
         for folder in (*_ROLE_LISTS, *_ROLE_MAPPINGS):
             for path in _files(role / folder):
                 self._role_file(folder, path)
@@ -101,10 +100,10 @@ class _Checks:
             if isinstance(root, yaml.SequenceNode):
                 self._tasks(source, root)
             else:
-                self._wrong(source, root, "a list of tasks, each begun by `- `")
+                self._wrong(source, root, "a list of tasks (`- …`)")
         elif folder == "meta" and path.stem == "crd_validations":
             if not isinstance(root, yaml.SequenceNode):
-                self._wrong(source, root, "a list of rules, each begun by `- rule: `")
+                self._wrong(source, root, "a list of rules (`- rule: …`)")
         elif not isinstance(root, yaml.MappingNode):
             self._wrong(source, root, "a mapping of names to values")
         elif path.stem == "argument_specs":
@@ -116,11 +115,11 @@ class _Checks:
             return
         source, root = parsed
         if not isinstance(root, yaml.SequenceNode):
-            self._wrong(source, root, "a list of plays, each begun by `- hosts: localhost`")
+            self._wrong(source, root, "a list of plays (`- hosts: localhost`)")
             return
         for play in root.value:
             if not isinstance(play, yaml.MappingNode):
-                self._wrong(source, play, "a play, a mapping with hosts and tasks or roles")
+                self._wrong(source, play, "a play: a mapping with hosts and tasks or roles")
                 continue
             for key, value in _pairs(play):
                 if key in _PLAY_TASKS and isinstance(value, yaml.SequenceNode):
@@ -128,24 +127,24 @@ class _Checks:
                 elif key == "roles" and isinstance(value, yaml.SequenceNode):
                     self._roles_of_play(source, playbook, value)
 
-    def _roles_of_play(self, source: Text, playbook: Path, roles: yaml.SequenceNode) -> None:
+    def _roles_of_play(self, source: SourceText, playbook: Path, roles: yaml.SequenceNode) -> None:
         beside = playbook.parent / "roles"
-        places = replace(self.places, roles=(beside, *self.places.roles, playbook.parent))
+        search_path = replace(self.search_path, roles=(beside, *self.search_path.roles, playbook.parent))
         for node in roles.value:
             name = _role_name(node)
             if not name or "{{" in name:
                 continue
-            found = paths.find_role(name, places)
+            found = paths.find_role(name, search_path)
             if found.path is None:
-                tried = ", ".join(map(str, found.tried))
-                self._warn(source.file, source.line(node.start_mark), f"role {name!r} was not found; tried {tried}")
+                searched = ", ".join(map(str, found.searched))
+                self._warn(source.file, source.line(node.start_mark), f"role {name!r} not found; searched {searched}")
             else:
                 self.content(Role(name, found.path))
 
-    def _tasks(self, source: Text, tasks: yaml.SequenceNode) -> None:
+    def _tasks(self, source: SourceText, tasks: yaml.SequenceNode) -> None:
         for task in tasks.value:
             if not isinstance(task, yaml.MappingNode):
-                self._wrong(source, task, "a task, a mapping with a module's name and its arguments")
+                self._wrong(source, task, "a task: a mapping with a module name and its arguments")
                 continue
             for key, value in task.value:
                 if key.value in _BLOCKS and isinstance(value, yaml.SequenceNode):
@@ -154,42 +153,42 @@ class _Checks:
                     self._collection(source, key.value, source.line(key.start_mark))
                     self._idle_option(source, key.value, value)
 
-    def _idle_option(self, source: Text, module: str, arguments: yaml.Node) -> None:
-        """An option of the module that people expect to work alone, and that does nothing so."""
+    def _idle_option(self, source: SourceText, module: str, arguments: yaml.Node) -> None:
+        """Warn about `server_side_apply` without `apply`, which the module ignores."""
         if module not in _K8S or not isinstance(arguments, yaml.MappingNode) or "module_defaults" in source.text:
             return
         option = next((key for key, _ in arguments.value if key.value == "server_side_apply"), None)
         apply = dict(_pairs(arguments)).get("apply")
         if option is not None and (apply is None or tree.plain(apply) is False):
-            what = f"server_side_apply: {module} ignores this without `apply: true`, and patches instead; add that"
+            what = f"server_side_apply: {module} ignores this without `apply: true`, and patches instead; add it"
             self._warn(source.file, source.line(option.start_mark), what)
 
-    def _collection(self, source: Text, module: str, line: int) -> None:
+    def _collection(self, source: SourceText, module: str, line: int) -> None:
         name = ".".join(module.split(".")[:2])
         if name in _BUILT_IN or name in self.collections:
             return
         self.collections.add(name)
-        found = paths.find_collection(name, self.places)
+        found = paths.find_collection(name, self.search_path)
         if found.path is None:
-            tried = ", ".join(map(str, found.tried))
+            searched = ", ".join(map(str, found.searched))
             self._warn(
                 source.file,
                 line,
-                f"{module}: collection {name} was not found; name it in requirements.yml and install it with "
-                f"`ansible-galaxy collection install -r requirements.yml`; tried {tried}",
+                f"{module}: collection {name} not found; add it to requirements.yml and run "
+                f"`ansible-galaxy collection install -r requirements.yml`; searched {searched}",
             )
 
-    def _argument_specs(self, source: Text, root: yaml.MappingNode) -> None:
+    def _argument_specs(self, source: SourceText, root: yaml.MappingNode) -> None:
         specs = dict(_pairs(root)).get("argument_specs")
         if not isinstance(specs, yaml.MappingNode):
-            self._wrong(source, specs or root, "argument_specs with a mapping of entry points, such as main")
+            self._wrong(source, specs or root, "argument_specs: a mapping of entry points such as main")
             return
         for _, entry in _pairs(specs):
             if not isinstance(entry, yaml.MappingNode):
-                self._wrong(source, entry, "an entry point, a mapping with options")
+                self._wrong(source, entry, "an entry point: a mapping with options")
 
-    def _parse(self, path: Path) -> tuple[Text, yaml.Node] | None:
-        """Return the first document of a file; None, with an error, when it has none that parses."""
+    def _parse(self, path: Path) -> tuple[SourceText, yaml.Node] | None:
+        """Return the first document of a file; None, with an error, if it is invalid."""
         file = self._shown(path)
         try:
             text = tree.read(path, file)
@@ -198,28 +197,28 @@ class _Checks:
             return None
         self._old_names(path)
         if text.startswith(_VAULT):
-            return None  # encrypted: what is in it nobody can see before the run
+            return None  # encrypted with Ansible Vault
         source = tree.expand(file, text, {})
         roots = tree.documents(source, self.problems)
         if not roots or tree.is_null(roots[0]):
             return None
         for line, key, first in tree.repeated_keys(source, roots[0]):
-            self._warn(file, line, f"{key!r} is given twice (first in line {first}); the last one counts")
+            self._warn(file, line, f"duplicate key {key!r} (first in line {first}); the last value is used")
         return source, roots[0]
 
     def _old_names(self, path: Path) -> None:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError):
-            return  # a template may be binary; YAML files that cannot be read are told of elsewhere
+            return  # a binary template; `_parse` reports unreadable YAML files
         for number, line in enumerate(lines, start=1):
             found = _OLD_META.search(line.split("#", 1)[0] if path.suffix in _SUFFIXES else line)
             if found:
-                message = f"{found[0]} is what the first SDKs said; write ansible_operator_meta.{found[1]}"
+                message = f"{found[0]} was removed from the SDK: use ansible_operator_meta.{found[1]}"
                 self._warn(self._shown(path), number, message)
 
-    def _wrong(self, source: Text, node: yaml.Node, right: str) -> None:
-        message = f"is {tree.kind_of(node)}; write {right}"
+    def _wrong(self, source: SourceText, node: yaml.Node, expected: str) -> None:
+        message = f"found {tree.kind_of(node)}, expected {expected}"
         self.problems.errors.append(Problem(source.file, source.line(node.start_mark), "", message))
 
     def _error(self, path: Path, line: int, message: str) -> None:
@@ -233,7 +232,7 @@ class _Checks:
 
 
 def _main(folder: Path) -> Path | None:
-    """Find the file that Ansible would read first in a role's folder."""
+    """Return the file that Ansible reads first in a role's folder."""
     candidates = (folder / name for name in ("main.yml", "main.yaml", "main.json", "main"))
     return next((path for path in candidates if path.exists()), None)
 
@@ -243,12 +242,12 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _pairs(node: yaml.MappingNode) -> list[tuple[str, yaml.Node]]:
-    """Return a mapping's pairs whose key is text."""
+    """Return the pairs of a mapping whose key is a scalar."""
     return [(key.value, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
 
 
 def _role_name(node: yaml.Node) -> str:
-    """Return the name of an entry of a play's `roles`; empty where it has none."""
+    """Return the role name of an entry of a play's `roles`; empty if it has none."""
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
     if isinstance(node, yaml.MappingNode):

@@ -1,8 +1,7 @@
-"""The fields of one mapping in a YAML file, read by type.
+"""Reads the fields of a mapping in a YAML file by type.
 
-Owns: names that match without regard to case, defaults for what is absent or null, and the wording of type errors.
-Promises: a field that cannot be used is one error in the file's `Problems`, and its default comes back, so that
-reading goes on. Types are as strict as Go's reader: text takes any scalar, the others take only their own.
+Field names match without regard to case. An absent or null field has its default. An invalid field adds one error to
+`Problems` and has its default. Types are as strict as in Go: text accepts any scalar, other types only their own.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from typing import Any
 import yaml
 
 from runner.yamlfile import tree
-from runner.yamlfile.tree import Problem, Problems, Text
+from runner.yamlfile.tree import Problem, Problems, SourceText
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a mapping stands: its file, the gathering of problems, its subject and the path of fields to it."""
+class FieldContext:
+    """Context of a mapping for its problems: file, subject, and path of fields to it."""
 
-    source: Text
+    source: SourceText
     problems: Problems
     subject: str
     path: str = ""
 
-    def below(self, name: str) -> Place:
-        """Return the place of a field's own mapping."""
-        return Place(self.source, self.problems, self.subject, self._full(name))
+    def below(self, name: str) -> FieldContext:
+        """Return the context of the mapping in a field."""
+        return FieldContext(self.source, self.problems, self.subject, self._full(name))
 
     def error(self, node: yaml.Node, name: str, message: str) -> None:
-        """Record an error about the field `name` (empty: the mapping as a whole), at the node's line."""
+        """Record an error of the field `name` (empty: of the whole mapping) at the node's line."""
         self.problems.errors.append(self._problem(node, name, message + self._unset(node)))
 
     def warn(self, node: yaml.Node, name: str, message: str) -> None:
@@ -55,9 +54,9 @@ class Place:
 
 
 class Fields:
-    """Reads the fields of one mapping."""
+    """Fields of one mapping."""
 
-    def __init__(self, node: yaml.MappingNode, place: Place, known: Sequence[str]) -> None:
+    def __init__(self, node: yaml.MappingNode, place: FieldContext, known: Sequence[str]) -> None:
         self.place = place
         self._mapping = node
         self._values: dict[str, yaml.Node] = {}
@@ -68,9 +67,7 @@ class Fields:
                 place.warn(key, "", _unknown(key, known))
                 continue
             if name in self._values and key.value != name:
-                place.warn(
-                    key, name, f"is also given in another spelling; the value given here as {key.value!r} counts"
-                )
+                place.warn(key, name, f"duplicate field in different case; the value of {key.value!r} is used")
             self._values[name] = value
 
     def _pairs(self) -> list[tuple[yaml.Node, yaml.Node]]:
@@ -81,46 +78,46 @@ class Fields:
             return []
 
     def given(self, name: str) -> yaml.Node | None:
-        """Return the field's node; None when it is absent or null."""
+        """Return the field's node; None if it is absent or null."""
         node = self._values.get(name)
         return None if node is None or tree.is_null(node) else node
 
     def is_written(self, name: str) -> bool:
-        """Whether the field stands there, be it null."""
+        """Return whether the field is present; it can be null."""
         return name in self._values
 
     def error(self, name: str, message: str) -> None:
-        """Record an error at the field, or at the mapping when the field is absent."""
+        """Record an error at the field, or at the mapping if the field is absent."""
         self.place.error(self._values.get(name, self._mapping), name, message)
 
     def warn(self, name: str, message: str) -> None:
-        """Record a warning at the field, or at the mapping when the field is absent."""
+        """Record a warning at the field, or at the mapping if the field is absent."""
         self.place.warn(self._values.get(name, self._mapping), name, message)
 
-    def require(self, name: str, right: str) -> None:
-        """Record an error when the field is absent, null or empty."""
+    def require(self, name: str, advice: str) -> None:
+        """Record an error if the field is absent, null or empty."""
         node = self.given(name)
         if node is None or node.value == "":
-            self.error(name, f"is missing or empty; {right}")
+            self.error(name, f"missing or empty: {advice}")
 
     def text(self, name: str) -> str:
-        """Return text as it is written; empty when absent. Numbers and booleans are text too."""
+        """Return the text of any scalar; empty if absent."""
         node = self.given(name)
         if node is None:
             return ""
         if not isinstance(node, yaml.ScalarNode):
-            self._wrong(name, node, "write text")
+            self._wrong(name, node, "text")
             return ""
         return str(node.value)
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """Return true or false; quoted text is neither."""
+        """Return a boolean; quoted text is an error."""
         node = self.given(name)
         if node is None:
             return default
         if not tree.is_bool(node):
             quoted = " without quotes" if isinstance(node, yaml.ScalarNode) and node.style else ""
-            self._wrong(name, node, f"write true or false{quoted}")
+            self._wrong(name, node, f"true or false{quoted}")
             return default
         return str(node.value).lower() in {"y", "yes", "true", "on"}
 
@@ -134,17 +131,17 @@ class Fields:
         except ValueError:
             value = None
         if not isinstance(value, int) or isinstance(value, bool):
-            self._wrong(name, node, "write a whole number")
+            self._wrong(name, node, "a whole number")
             return default
         return value
 
     def values(self, name: str) -> dict[str, Any]:
-        """Return a mapping that may hold anything, as plain JSON values; empty when absent."""
+        """Return a mapping of any values as plain JSON values; empty if absent."""
         node = self.given(name)
         if node is None:
             return {}
         if not isinstance(node, yaml.MappingNode):
-            self._wrong(name, node, "write a mapping of names to values")
+            self._wrong(name, node, "a mapping of names to values")
             return {}
         try:
             found: dict[str, Any] = tree.plain(node)
@@ -154,50 +151,50 @@ class Fields:
         return found
 
     def fields(self, name: str, known: Sequence[str]) -> Fields | None:
-        """Return a mapping with fields of its own; None when absent."""
+        """Return a mapping with known fields; None if absent."""
         node = self.given(name)
         if node is None:
             return None
         if not isinstance(node, yaml.MappingNode):
-            self._wrong(name, node, f"write a mapping with {', '.join(known)}")
+            self._wrong(name, node, f"a mapping with {', '.join(known)}")
             return None
         return Fields(node, self.place.below(name), known)
 
     def items(self, name: str, known: Sequence[str]) -> list[Fields]:
-        """Return a list of mappings with fields of their own; empty when absent."""
+        """Return a list of mappings with known fields; empty if absent."""
         found: list[Fields] = []
         for number, node in enumerate(self._nodes(name)):
             if isinstance(node, yaml.MappingNode):
                 found.append(Fields(node, self.place.below(f"{name}[{number}]"), known))
             else:
-                message = f"is {tree.kind_of(node)}; write a mapping with {', '.join(known)}"
+                message = f"found {tree.kind_of(node)}, expected a mapping with {', '.join(known)}"
                 self.place.error(node, f"{name}[{number}]", message)
         return found
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts; empty when absent."""
+        """Return a list of texts; empty if absent."""
         found: list[str] = []
         for number, node in enumerate(self._nodes(name)):
             if isinstance(node, yaml.ScalarNode):
                 found.append("" if tree.is_null(node) else str(node.value))
             else:
-                self.place.error(node, f"{name}[{number}]", f"is {tree.kind_of(node)}; write text")
+                self.place.error(node, f"{name}[{number}]", f"found {tree.kind_of(node)}, expected text")
         return found
 
     def pairs(self, name: str) -> list[tuple[str, str, yaml.Node]]:
-        """Return a mapping of text to text as key, value and the value's node; empty when absent."""
+        """Return a mapping of text to text as key, value and the value's node; empty if absent."""
         node = self.given(name)
         if node is None:
             return []
         if not isinstance(node, yaml.MappingNode):
-            self._wrong(name, node, "write a mapping of text to text")
+            self._wrong(name, node, "a mapping of text to text")
             return []
         found: list[tuple[str, str, yaml.Node]] = []
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
                 found.append((key.value, "" if tree.is_null(value) else value.value, value))
             else:
-                self.place.error(key, name, "holds more than text; write a mapping of text to text")
+                self.place.error(key, name, "expected a mapping of text to text")
         return found
 
     def _nodes(self, name: str) -> list[yaml.Node]:
@@ -205,20 +202,20 @@ class Fields:
         if node is None:
             return []
         if not isinstance(node, yaml.SequenceNode):
-            self._wrong(name, node, "write a list")
+            self._wrong(name, node, "a list")
             return []
         nodes: list[yaml.Node] = node.value
         return nodes
 
-    def _wrong(self, name: str, node: yaml.Node, right: str) -> None:
+    def _wrong(self, name: str, node: yaml.Node, expected: str) -> None:
         shown = f" ({node.value!r})" if isinstance(node, yaml.ScalarNode) else ""
-        self.error(name, f"is {tree.kind_of(node)}{shown}; {right}")
+        self.error(name, f"found {tree.kind_of(node)}{shown}, expected {expected}")
 
 
 def _unknown(key: yaml.Node, known: Sequence[str]) -> str:
     if not isinstance(key, yaml.ScalarNode):
-        return f"{tree.kind_of(key)} as a field's name is ignored"
+        return f"{tree.kind_of(key)} as a field name is ignored"
     spelling = {name.lower(): name for name in known}
     close = difflib.get_close_matches(key.value.lower(), spelling, n=1)
-    hint = f"did you mean {spelling[close[0]]}?" if close else f"known are {', '.join(known)}"
+    hint = f"did you mean {spelling[close[0]]}?" if close else f"known fields: {', '.join(known)}"
     return f"unknown field {key.value!r} is ignored; {hint}"

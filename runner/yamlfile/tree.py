@@ -1,14 +1,10 @@
-"""YAML files with their line numbers, read the way Go operators read them.
+"""Parses YAML files as Go operators do: expansion of variables, nodes with line numbers, plain values, `Problems`.
 
-Owns: expansion of environment variables, the tree of a document, plain values out of it, and `Problems`, where all
-that is wrong with a file is gathered. Promises: every problem names the line that the user wrote; one bad value hides
-no other. Values follow YAML 1.1 as Go's reader has it: `yes` and `on` are booleans, dates and `1:30` stay text, `1e3`
-is a number. Imports nothing of this package but `errors`.
+Values follow YAML 1.1 as Go implements it: `yes` and `on` are booleans, dates and `1:30` are text, `1e3` is a number.
 
-Variables are replaced in the text, before it is parsed. Existing files depend on that: a variable may hold a number, a
-boolean, a whole flow mapping or a key, and it may stand where YAML alone would not let `${` stand, as in
-`{group: ${GROUP}}`. A value with line breaks would shift all lines below it, so each line of the
-result remembers which line of the file it came from.
+Variables are expanded in the text before it is parsed. Existing files depend on it: a variable can contain a number, a
+boolean, a flow mapping or a key, also where YAML does not allow `${`, as in `{group: ${GROUP}}`. A value with line
+breaks shifts the lines below it, so each line of the result has the number of its line in the file.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """What is wrong, and where. `subject` is what it concerns (a watch and its field), empty for the file itself."""
+    """An error or warning. `subject` is a watch and its field; empty for the whole file. `line` 0: unknown."""
 
     file: str
     line: int
@@ -46,7 +42,7 @@ class Problem:
         return self.render("")
 
     def render(self, level: str) -> str:
-        """Return `file:line: level: subject: message`, what is empty left out."""
+        """Return `file:line: level: subject: message` without empty parts."""
         place = f"{self.file}:{self.line}" if self.line else self.file
         message = " ".join(self.message.splitlines())
         return ": ".join(part for part in (place, level, self.subject, message) if part)
@@ -54,13 +50,13 @@ class Problem:
 
 @dataclass(slots=True)
 class Problems:
-    """Gathers what is wrong with files, so that all of it can be told at once."""
+    """Errors and warnings of files, to report all at once."""
 
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
     def raise_errors(self) -> None:
-        """Raise a ConfigError with a line for each error, in the order of the file."""
+        """Raise a ConfigError with a line for each error, in the order of the file, if there is any."""
         if self.errors:
             raise ConfigError("\n".join(str(problem) for problem in sorted(set(self.errors))))
 
@@ -70,37 +66,37 @@ class Problems:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A file's text after expansion."""
+class SourceText:
+    """Text of a file after expansion of variables."""
 
     file: str
     text: str
     origins: tuple[int, ...]
-    """For each line of `text`, the line of the file that it came from."""
+    """For each line of `text`, its line in the file."""
     replaced: Mapping[int, tuple[str, ...]]
-    """Lines of the file whose variables were replaced, with the names."""
+    """Expanded variables by line of the file."""
 
     def line(self, mark: yaml.Mark | None) -> int:
-        """Return the line of the file, counted from 1, that a mark of the parser stands for."""
+        """Return the line in the file, counted from 1, of a mark of the parser."""
         return self.origins[min(mark.line, len(self.origins) - 1)] if mark else 1
 
 
 def read(path: Path, file: str) -> str:
-    """Read a text file; a ConfigError, which names it as `file`, says why that is not possible."""
+    """Read a text file. Raises ConfigError, with the name `file`, if that fails."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{file}: there is no such file (looked at {path.absolute()})") from None
+        raise ConfigError(f"{file}: file not found ({path.absolute()})") from None
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{file}: not text in UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
+            f"{file}: invalid UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{file}: cannot read the file: {error.strerror}") from error
 
 
-def expand(file: str, text: str, environ: Mapping[str, str]) -> Text:
-    """Replace `${NAME}` and `$NAME` from the environment; what is not set stays as it is written."""
+def expand(file: str, text: str, environ: Mapping[str, str]) -> SourceText:
+    """Expand `${NAME}` and `$NAME` from the environment. Variables that are not set stay in the text."""
     pieces: list[str] = []
     origins: list[int] = []
     replaced: dict[int, tuple[str, ...]] = {}
@@ -111,16 +107,16 @@ def expand(file: str, text: str, environ: Mapping[str, str]) -> Text:
             replaced[number] = names
         pieces.append(piece)
         origins += [number] * max(len(piece.splitlines()), 1)
-    return Text(file, "".join(pieces), (*origins, max(origins, default=1)), replaced)
+    return SourceText(file, "".join(pieces), (*origins, max(origins, default=1)), replaced)
 
 
 def variables(text: str) -> list[str]:
-    """Return the names of the variables that a text refers to."""
+    """Return the names of the variables in a text."""
     return [found[1] or found[2] for found in _VARIABLE.finditer(text)]
 
 
-def documents(source: Text, problems: Problems) -> list[yaml.Node]:
-    """Return the root of each document. A syntax error is one of `problems`, and ends the list."""
+def documents(source: SourceText, problems: Problems) -> list[yaml.Node]:
+    """Return the root of each document. A syntax error is added to `problems` and ends the list."""
     roots: list[yaml.Node] = []
     try:
         loader = yaml.SafeLoader(source.text)
@@ -131,28 +127,28 @@ def documents(source: Text, problems: Problems) -> list[yaml.Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = source.line(mark)
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.errors.append(Problem(source.file, line, "", f"not valid YAML: {said}{_hint(source, mark)}"))
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        problems.errors.append(Problem(source.file, line, "", f"invalid YAML: {reason}{_hint(source, mark)}"))
     except yaml.YAMLError as error:
-        said = str(error).splitlines()[0]
-        problems.errors.append(Problem(source.file, 0, "", f"not valid YAML: {said}"))
+        reason = str(error).splitlines()[0]
+        problems.errors.append(Problem(source.file, 0, "", f"invalid YAML: {reason}"))
     except RecursionError:
-        problems.errors.append(Problem(source.file, 0, "", "not valid YAML: nested too deeply to be read"))
+        problems.errors.append(Problem(source.file, 0, "", "invalid YAML: nested too deeply"))
     return roots
 
 
-def _hint(source: Text, mark: yaml.Mark | None) -> str:
-    """Name the variables of a line that does not parse: what they hold, or that they are unset, may be the reason."""
+def _hint(source: SourceText, mark: yaml.Mark | None) -> str:
+    """Return the variables in an invalid line: their values, or missing values, may be the reason."""
     lines = source.text.splitlines()
     left = variables(lines[mark.line]) if mark and mark.line < len(lines) else []
     if left:
         return f" (not set in the environment: {', '.join(left)})"
     names = source.replaced.get(source.line(mark))
-    return f" (after {', '.join(names)} was replaced from the environment)" if names else ""
+    return f" (after expansion of {', '.join(names)} from the environment)" if names else ""
 
 
-def repeated_keys(source: Text, root: yaml.Node) -> Iterator[tuple[int, str, int]]:
-    """Yield the line, the key and the line of its first mention for each key that a mapping has twice."""
+def repeated_keys(source: SourceText, root: yaml.Node) -> Iterator[tuple[int, str, int]]:
+    """Yield line, key and first line of each duplicate key."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -174,17 +170,17 @@ def repeated_keys(source: Text, root: yaml.Node) -> Iterator[tuple[int, str, int
 
 
 def merged(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return a mapping's pairs with `<<` resolved; later pairs win. ValueError when `<<` names no mapping."""
+    """Return the pairs of a mapping with `<<` resolved; later pairs win. Raises ValueError for an invalid `<<`."""
     try:
         _CONSTRUCTOR.flatten_mapping(node)
     except yaml.MarkedYAMLError as error:
-        raise ValueError(f"{error.problem}; `<<` takes a mapping or a list of mappings") from error
+        raise ValueError(f"{error.problem}; `<<` requires a mapping or a list of mappings") from error
     pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
     return pairs
 
 
 def kind_of(node: yaml.Node) -> str:
-    """Name what a node is, for messages: `a list`, `a mapping`, `a number`, `true or false`, `text` or `nothing`."""
+    """Return the type of a node for messages: `a list`, `a mapping`, `a number`, `true or false`, `text`, `nothing`."""
     if isinstance(node, yaml.SequenceNode):
         return "a list"
     if isinstance(node, yaml.MappingNode):
@@ -194,25 +190,25 @@ def kind_of(node: yaml.Node) -> str:
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether a node is empty, `~` or `null`."""
+    """Return whether a node is empty, `~` or `null`."""
     return isinstance(node, yaml.ScalarNode) and node.tag == _STANDARD + "null"
 
 
 def is_bool(node: yaml.Node) -> bool:
-    """Whether a node is a boolean for Go's reader, which also takes a bare `y` or `n`."""
+    """Return whether a node is a boolean in Go, which includes a bare `y` or `n`."""
     if not isinstance(node, yaml.ScalarNode):
         return False
     return node.tag == _STANDARD + "bool" or (node.style is None and node.value in {"y", "Y", "n", "N"})
 
 
 def plain(node: yaml.Node) -> Any:
-    """Return a node as plain JSON values; keys are text as written. ValueError for what JSON cannot hold."""
+    """Return a node as plain JSON values; keys are text. Raises ValueError for values that JSON cannot represent."""
     return _plain(node, frozenset())
 
 
 def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:
     if id(node) in parents:
-        raise ValueError("contains itself (an alias inside its own anchor)")
+        raise ValueError("contains itself: an alias inside its own anchor")
     inside = parents | {id(node)}
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node)
@@ -221,7 +217,7 @@ def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:
     values: dict[str, Any] = {}
     for key, value in merged(cast("yaml.MappingNode", node)):
         if isinstance(key, yaml.CollectionNode):
-            raise ValueError(f"has {kind_of(key)} as a key; keys are text")  # noqa: TRY004 - it is the user's value that is wrong
+            raise ValueError(f"invalid key: found {kind_of(key)}, expected text")  # noqa: TRY004 - the value of a user is invalid
         values[_characters(key.value)] = _plain(value, inside)
     return values
 
@@ -246,28 +242,28 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def _characters(text: str) -> str:
-    """Join what JSON writes as two escapes, a surrogate pair, to the one character that it stands for."""
+    """Join surrogate pairs, which JSON writes as two escapes."""
     if not any("\ud800" <= each <= "\udfff" for each in text):
         return text
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
-        raise ValueError("holds half a character, an escape from \\ud800 to \\udfff without its other half") from error
+        raise ValueError("invalid text: unpaired surrogate escape from \\ud800 to \\udfff") from error
 
 
 def _integer(number: int, text: str) -> int | float:
-    """Integers beyond 64 bits are rounded, as Go's reader does."""
+    """Round integers beyond 64 bits to floats, as Go does."""
     if -_LARGEST_INTEGER // 2 <= number < _LARGEST_INTEGER:
         return number
     try:
         return float(number)
     except OverflowError:
-        raise ValueError(f"holds {text[:20]}..., which is too large") from None
+        raise ValueError(f"number {text[:20]}... is too large") from None
 
 
 def _finite(number: float, text: str) -> float:
     if not math.isfinite(number):
-        raise ValueError(f"holds {text}, which JSON has no number for")
+        raise ValueError(f"number {text} cannot be represented in JSON")
     return number
 
 
@@ -275,4 +271,4 @@ def _binary(text: str) -> str:
     try:
         return base64.b64decode(text).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"has !!binary data that is no text: {error}") from error
+        raise ValueError(f"!!binary data is not text: {error}") from error

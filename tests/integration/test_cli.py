@@ -86,8 +86,8 @@ def test_each_problem_is_a_line_with_its_place(command: Command, project: Path) 
     assert done.returncode == 2
     tried = f"/opt/roles/nowhere, /opt/roles/roles/nowhere, {project}/roles/nowhere"
     assert done.stdout.splitlines() == [
-        f"watches.yaml:3: error: v1, Kind=K: role: 'nowhere' was not found; tried {tried}",
-        "watches.yaml:4: error: v1, Kind=K: manageStatus: is text ('perhaps'); write true or false",
+        f"watches.yaml:3: error: v1, Kind=K: role: 'nowhere' not found; searched {tried}",
+        "watches.yaml:4: error: v1, Kind=K: manageStatus: found text ('perhaps'), expected true or false",
         "watches.yaml: 0 watches, 2 errors, 0 warnings",
     ]
 
@@ -96,7 +96,7 @@ def test_strict_makes_warnings_errors(command: Command, project: Path) -> None:
     (project / "roles/memcached/tasks/main.yml").write_text("- debug: {msg: '{{ meta.name }}'}\n")
     warned = command("validate")
     assert warned.returncode == 0
-    assert warned.stdout.startswith("roles/memcached/tasks/main.yml:1: warning: meta.name is what the first SDKs said")
+    assert warned.stdout.startswith("roles/memcached/tasks/main.yml:1: warning: meta.name was removed from the SDK")
     refused = command("validate", "--strict")
     assert refused.returncode == 2
     assert refused.stdout.endswith("watches.yaml: 1 watch, 1 error, 0 warnings\n")
@@ -132,5 +132,5 @@ def test_a_watches_file_with_errors_stops_run_with_all_of_them(command: Command,
     done = command("run")
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
-    assert first.startswith("error: watches.yaml:1: watch 1: version: is missing or empty; write the API's version")
-    assert second.startswith("error: watches.yaml:3: watch 2: kind: is missing or empty; write the kind as its objects")
+    assert first.startswith("error: watches.yaml:1: watch 1: version: missing or empty: set the API version")
+    assert second.startswith("error: watches.yaml:3: watch 2: kind: missing or empty; write the kind as its objects")

@@ -23,7 +23,7 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner
 from runner.references.watching import References
-from runner.watches.reference_fields import Reference
+from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from tests.integration.dependents.conftest import Hand, until
 from tests.integration.kube.conftest import altered
@@ -37,12 +37,12 @@ SECRET, CONFIG_MAP, CLUSTER_ROLE = (
 THING = GVK("test.example.com", "v1", "Thing")
 
 
-def by_path(gvk: GVK, path: str = "spec.ref") -> Reference:
-    return Reference(gvk, SpecPath.parse(path), "", "", "")
+def by_path(gvk: GVK, path: str = "spec.ref") -> WatchReference:
+    return WatchReference(gvk, SpecPath.parse(path), "", "", "")
 
 
-def by_label(gvk: GVK, labels: str, namespace: str = "") -> Reference:
-    return Reference(gvk, None, "", labels, namespace)
+def by_label(gvk: GVK, labels: str, namespace: str = "") -> WatchReference:
+    return WatchReference(gvk, None, "", labels, namespace)
 
 
 def secret(name: str, value: str = "one", **meta: Any) -> Object:
@@ -194,7 +194,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
 
     @asynccontextmanager
     async def run(
-        *references: Reference, namespaces: tuple[str, ...] | None = None, user: str = ""
+        *references: WatchReference, namespaces: tuple[str, ...] | None = None, user: str = ""
     ) -> AsyncIterator[Referring]:
         woken: list[tuple[str, str]] = []
         config = {"as": user, "as-groups": ["system:authenticated"]} if user else {}

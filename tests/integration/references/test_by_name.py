@@ -10,7 +10,7 @@ import pytest
 
 from runner.objects import GVK, ObjectKey
 from runner.references.kind import FEW
-from runner.watches.reference_fields import Reference
+from runner.watches.reference_fields import WatchReference
 from tests.integration.dependents.conftest import CRD, Hand, definition, until
 from tests.integration.references.conftest import (
     CLUSTER_ROLE,
@@ -274,7 +274,7 @@ async def test_a_fingerprint_tells_states_apart_over_a_restart(hand: Hand, refer
 
 async def test_one_name_for_all_objects_needs_no_field_in_their_spec(hand: Hand, refer: Refer) -> None:
     await hand.create(secret("defaults"))
-    async with refer(Reference(SECRET, None, "defaults", "", "")) as it:
+    async with refer(WatchReference(SECRET, None, "defaults", "", "")) as it:
         it.names("one", None)
         await it.knows("one")
         await hand.patch(SECRET, "defaults", content("two"))

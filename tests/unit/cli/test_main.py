@@ -92,4 +92,4 @@ def test_a_flag_may_be_given_in_each_of_its_forms(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.main(["run", *flags]) == 2
-    assert capsys.readouterr().err == f"error: none.yaml: there is no such file (looked at {tmp_path}/none.yaml)\n"
+    assert capsys.readouterr().err == f"error: none.yaml: file not found ({tmp_path}/none.yaml)\n"

@@ -43,7 +43,7 @@ def test_the_roles_path_is_tried_first_and_with_a_roles_folder_below(cwd: Path) 
 def test_a_role_that_is_nowhere_names_every_place_in_order(cwd: Path) -> None:
     found = paths.find_role("memcached", places(cwd, f"{cwd}/a::~/b"))
     assert found.path is None
-    assert found.tried == (
+    assert found.searched == (
         cwd / "a/memcached",
         cwd / "a/roles/memcached",
         cwd.parent / "home/b/memcached",
@@ -55,7 +55,7 @@ def test_a_role_that_is_nowhere_names_every_place_in_order(cwd: Path) -> None:
 def test_an_absolute_role_is_looked_for_there_alone(cwd: Path) -> None:
     make(cwd / "roles/memcached")
     wrong = paths.find_role("/nowhere/memcached", places(cwd))
-    assert wrong == paths.Found(None, (Path("/nowhere/memcached"),))
+    assert wrong == paths.SearchResult(None, (Path("/nowhere/memcached"),))
     role = make(cwd / "elsewhere")
     assert paths.find_role(str(role), places(cwd)).path == role
 
@@ -84,7 +84,7 @@ def test_a_collections_path_may_name_the_folder_ansible_collections_itself(cwd: 
 
 
 def test_a_role_of_a_collection_that_is_nowhere_names_the_usual_places(cwd: Path) -> None:
-    tried = paths.find_role("cache.tools.memcached", places(cwd, collections="given")).tried
+    tried = paths.find_role("cache.tools.memcached", places(cwd, collections="given")).searched
     below = "ansible_collections/cache/tools/roles/memcached"
     assert tried[:4] == (
         cwd / "roles/cache.tools.memcached",

@@ -74,15 +74,15 @@ def _failing(times: int, number: int) -> tuple[Callable[[], str], list[int]]:
 
 
 async def test_work_is_done_as_soon_as_the_shortage_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortages, "_AGAIN_AFTER", 0)
+    monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)
     work, calls = _failing(3, errno.EMFILE)
     assert await shortages.outlast(work) == "done"
     assert len(calls) == 4
 
 
 async def test_a_shortage_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortages, "_PATIENCE", 0)
-    monkeypatch.setattr(shortages, "_AGAIN_AFTER", 0)
+    monkeypatch.setattr(shortages, "_RETRY_TIME", 0)
+    monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)
     work, _ = _failing(1 << 30, errno.ENFILE)
     with pytest.raises(OSError, match="Too many open files in system"):
         await shortages.outlast(work)

@@ -215,7 +215,7 @@ def test_yaml_that_is_no_part_of_a_file_is_read_by_our_own_readers(block: Block,
         tasks.write_text(block.text)
         (project / "watches.yaml").write_text("- {version: v1, kind: A, role: memcached}\n")
         places = paths.search_path(cwd=project, roles_path="", collections_path="", environ={})
-        problems = validation.validate(Path("watches.yaml"), environ={}, cwd=project, places=places).problems
+        problems = validation.validate(Path("watches.yaml"), environ={}, cwd=project, search_path=places).problems
         assert (problems.errors, problems.warnings) == ([], [])
     elif isinstance(fragment, dict) and fragment.get("kind") == "Memcached":
         crd = yaml.safe_load((ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text())

@@ -17,7 +17,7 @@ from runner.errors import ConfigError
 from runner.watches import watch
 from runner.watches.watch import Watch
 from runner.yamlfile import fields as yamlfields
-from runner.yamlfile.fields import Place
+from runner.yamlfile.fields import FieldContext
 
 ROOT = Path(__file__).resolve().parents[3]
 FIELDS = [field for _, fields in SECTIONS for field in fields]
@@ -73,7 +73,7 @@ def test_each_field_that_is_read_is_told_of_and_no_other(read: Read, monkeypatch
     seen: set[str] = set()
     initialize = yamlfields.Fields.__init__
 
-    def note(self: yamlfields.Fields, node: yaml.MappingNode, place: Place, known: Sequence[str]) -> None:
+    def note(self: yamlfields.Fields, node: yaml.MappingNode, place: FieldContext, known: Sequence[str]) -> None:
         path = re.sub(r"\[\d+\]", "[]", place.path)
         seen.update(f"{path}.{name}" if path else name for name in known)
         initialize(self, node, place, known)

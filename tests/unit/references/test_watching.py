@@ -12,7 +12,7 @@ from runner.references import state as reference_states
 from runner.references.index import ReferenceIndex
 from runner.references.state import Asked, Seen, difference, has_to_be_read, names
 from runner.references.watching import DeferredReferences, ReferenceNews
-from runner.watches.reference_fields import Reference
+from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")
@@ -46,20 +46,20 @@ class TestNames:
         ],
     )
     def test_a_path_leads_to_names_objects_with_names_and_lists_of_both(self, spec: Any, found: list[str]) -> None:
-        reference = Reference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
+        reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
         obj = {"metadata": {"name": "one", "namespace": "shop"}, "spec": spec}
         assert [str(key) for key in names(reference, obj)] == found
 
     @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b"])
     def test_what_is_no_name_is_told(self, value: Any) -> None:
-        reference = Reference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
+        reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
         with pytest.raises(ValueError, match=r"spec\.ref holds something that names no object; write a name"):
             list(names(reference, {"spec": {"ref": value}}))
 
     def test_a_name_of_the_watch_is_looked_for_beside_each_object_or_where_the_watch_says(self) -> None:
         obj = {"metadata": {"name": "one", "namespace": "shop"}}
-        assert list(names(Reference(SECRET, None, "all", "", ""), obj)) == [ObjectKey("shop", "all")]
-        assert list(names(Reference(SECRET, None, "all", "", "vault"), obj)) == [ObjectKey("vault", "all")]
+        assert list(names(WatchReference(SECRET, None, "all", "", ""), obj)) == [ObjectKey("shop", "all")]
+        assert list(names(WatchReference(SECRET, None, "all", "", "vault"), obj)) == [ObjectKey("vault", "all")]
 
 
 class TestStates:

@@ -125,7 +125,7 @@ def test_what_is_generated_is_a_valid_operator(folder: Path, begun: Type, flags:
     [watch] = parsed(folder / "watches.yaml")
     assert watch.items() >= runs.items()
     places = search_path(cwd=folder, roles_path="", collections_path="", environ={})
-    report = validation.validate(Path("watches.yaml"), environ={}, cwd=folder, places=places)
+    report = validation.validate(Path("watches.yaml"), environ={}, cwd=folder, search_path=places)
     assert (report.problems.errors, report.problems.warnings) == ([], [])
 
 

@@ -91,7 +91,7 @@ def test_a_list_of_options_in_one_line_is_left_to_people(typed: Type) -> None:
     before = SPECS.read_text()
     code, _, err = typed("generate argspec")
     assert code == 2
-    assert f"{SPECS.resolve()}: cannot be extended; add this by hand to argument_specs.main.options:" in err
+    assert f"{SPECS.resolve()}: cannot edit the file; add this by hand to argument_specs.main.options:" in err
     assert SPECS.read_text() == before
 
 

@@ -26,7 +26,7 @@ class TestContent:
         loaded = load(f"{HEAD}  role: nowhere\n  playbook: playbooks/site.yml\n")
         assert loaded.watches[0].content == Playbook(project / "playbooks/site.yml")
         assert loaded.warnings == (
-            f"watches.yaml:4: {MEMCACHED}: role: role and playbook are both given: the playbook runs; remove the other",
+            f"watches.yaml:4: {MEMCACHED}: role: role and playbook are both set: role is ignored; remove one of them",
         )
 
     def test_a_playbook_may_have_an_absolute_path(self, load: Load, project: Path) -> None:
@@ -38,17 +38,17 @@ class TestContent:
         with pytest.raises(ConfigError) as raised:
             watches.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="/a:b", collections_path="")
         assert str(raised.value) == (
-            f"watches.yaml:4: {MEMCACHED}: role: 'nowhere' was not found; tried /a/nowhere, /a/roles/nowhere, "
+            f"watches.yaml:4: {MEMCACHED}: role: 'nowhere' not found; searched /a/nowhere, /a/roles/nowhere, "
             f"{project}/b/nowhere, {project}/b/roles/nowhere, {project}/roles/nowhere"
         )
 
     def test_a_missing_playbook_names_its_path(self, errors: Errors, project: Path) -> None:
         assert errors(f"{HEAD}  playbook: nowhere.yml\n") == [
-            f"watches.yaml:4: {MEMCACHED}: playbook: 'nowhere.yml' was not found; tried {project}/nowhere.yml"
+            f"watches.yaml:4: {MEMCACHED}: playbook: 'nowhere.yml' not found; searched {project}/nowhere.yml"
         ]
 
     def test_neither_role_nor_playbook_is_an_error(self, errors: Errors) -> None:
-        assert errors(HEAD) == [f"watches.yaml:1: {MEMCACHED}: has neither role nor playbook; write one of them"]
+        assert errors(HEAD) == [f"watches.yaml:1: {MEMCACHED}: no role and no playbook: set one of them"]
 
 
 class TestFinalizer:
@@ -64,20 +64,23 @@ class TestFinalizer:
         found = loaded.watches[0].finalizer
         assert found is not None
         assert found.content == Playbook(project / "playbooks/site.yml")
-        assert f"{MEMCACHED}: finalizer.role: role and playbook are both given" in loaded.warnings[0]
+        assert f"{MEMCACHED}: finalizer.role: role and playbook are both set" in loaded.warnings[0]
 
     @pytest.mark.parametrize(
         ("finalizer", "said"),
         [
-            ("{role: cleanup}", "finalizer.name: is missing or empty"),
-            ("{name: '', role: cleanup}", "finalizer.name: is missing or empty"),
-            ("{name: a b, role: cleanup}", "finalizer.name: 'a b' is not valid"),
-            ("{name: example.com/f}", "finalizer: has nothing to run"),
-            ("{name: example.com/f, vars: {}}", "finalizer: has nothing to run"),
-            ("{name: example.com/f, role: nowhere}", "finalizer.role: 'nowhere' was not found; tried"),
-            ("{name: example.com/f, playbook: no.yml}", "finalizer.playbook: 'no.yml' was not found; tried"),
-            ("{name: example.com/f, vars: [1]}", "finalizer.vars: is a list"),
-            ("example.com/f", "finalizer: is text ('example.com/f'); write a mapping with name, role, playbook, vars"),
+            ("{role: cleanup}", "finalizer.name: missing or empty"),
+            ("{name: '', role: cleanup}", "finalizer.name: missing or empty"),
+            ("{name: a b, role: cleanup}", "finalizer.name: invalid name 'a b'"),
+            ("{name: example.com/f}", "finalizer: nothing to run"),
+            ("{name: example.com/f, vars: {}}", "finalizer: nothing to run"),
+            ("{name: example.com/f, role: nowhere}", "finalizer.role: 'nowhere' not found; searched"),
+            ("{name: example.com/f, playbook: no.yml}", "finalizer.playbook: 'no.yml' not found; searched"),
+            ("{name: example.com/f, vars: [1]}", "finalizer.vars: found a list"),
+            (
+                "example.com/f",
+                "finalizer: found text ('example.com/f'), expected a mapping with name, role, playbook, vars",
+            ),
         ],
     )
     def test_a_finalizer_that_cannot_run_is_one_error(self, errors: Errors, finalizer: str, said: str) -> None:
@@ -106,26 +109,26 @@ class TestSelector:
     @pytest.mark.parametrize(
         ("selector", "said"),
         [
-            ("app=cache", "selector: is text"),
-            ("{matchLabels: [a]}", "selector.matchLabels: is a list"),
-            ("{matchLabels: {a: [b]}}", "selector.matchLabels: holds more than text"),
-            ("{matchLabels: {a b: c}}", "selector.matchLabels: 'a b' is not valid"),
-            ("{matchLabels: {a: -c}}", "selector.matchLabels: '-c' is no label value"),
-            ("{matchExpressions: {a: b}}", "selector.matchExpressions: is a mapping"),
-            ("{matchExpressions: [a]}", "selector.matchExpressions[0]: is text"),
-            ("{matchExpressions: [{operator: Exists}]}", "selector.matchExpressions[0].key: is missing"),
+            ("app=cache", "selector: found text"),
+            ("{matchLabels: [a]}", "selector.matchLabels: found a list"),
+            ("{matchLabels: {a: [b]}}", "selector.matchLabels: expected a mapping of text to text"),
+            ("{matchLabels: {a b: c}}", "selector.matchLabels: invalid name 'a b'"),
+            ("{matchLabels: {a: -c}}", "selector.matchLabels: invalid label value '-c'"),
+            ("{matchExpressions: {a: b}}", "selector.matchExpressions: found a mapping"),
+            ("{matchExpressions: [a]}", "selector.matchExpressions[0]: found text"),
+            ("{matchExpressions: [{operator: Exists}]}", "selector.matchExpressions[0].key: missing or empty"),
             (
                 "{matchExpressions: [{key: a, operator: in, values: [b]}]}",
-                "selector.matchExpressions[0].operator: 'in' is",
+                "selector.matchExpressions[0].operator: invalid operator 'in'",
             ),
-            ("{matchExpressions: [{key: a, operator: In}]}", "selector.matchExpressions[0].values: is missing"),
+            ("{matchExpressions: [{key: a, operator: In}]}", "selector.matchExpressions[0].values: missing or empty"),
             (
                 "{matchExpressions: [{key: a, operator: Exists, values: [b]}]}",
                 "selector.matchExpressions[0].values: Exists",
             ),
             (
                 "{matchExpressions: [{key: a, operator: In, values: [b c]}]}",
-                "selector.matchExpressions[0].values: 'b c'",
+                "selector.matchExpressions[0].values: invalid label value 'b c'",
             ),
         ],
     )
@@ -150,15 +153,15 @@ class TestFieldSelector:
     @pytest.mark.parametrize(
         ("rest", "said"),
         [
-            ("name: a/b", "name: 'a/b' is no object's name; write one name"),
+            ("name: a/b", "name: invalid object name 'a/b': use the value"),
             ("name: ${TENANT}", "(not set in the environment: TENANT)"),
-            ("name: a,b", "name: 'a,b' is no object's name"),
-            ("name: [a, b]", "name: is a list; write text"),
-            ("name: ''", "name: is empty; say which objects, or leave it out to watch all"),
-            ("fieldSelector:", "fieldSelector: is empty; say which objects"),
-            ("fieldSelector: main", "fieldSelector: 'main' is no condition on a field; write path=value"),
-            ("fieldSelector: {metadata.name: a}", "fieldSelector: is a mapping; write text"),
-            ("fieldSelector: metadata.name=a\n  name: a", "name: fieldSelector has a condition on metadata.name too"),
+            ("name: a,b", "name: invalid object name 'a,b'"),
+            ("name: [a, b]", "name: found a list, expected text"),
+            ("name: ''", "name: empty: set a value, or remove the field to watch all objects"),
+            ("fieldSelector:", "fieldSelector: empty: set a value"),
+            ("fieldSelector: main", "fieldSelector: invalid field selector 'main': use path=value"),
+            ("fieldSelector: {metadata.name: a}", "fieldSelector: found a mapping, expected text"),
+            ("fieldSelector: metadata.name=a\n  name: a", "name: fieldSelector also contains metadata.name"),
         ],
     )
     def test_what_selects_nothing_that_can_be_meant_is_one_error(self, errors: Errors, rest: str, said: str) -> None:
@@ -174,10 +177,10 @@ class TestSnakeCaseExcept:
     @pytest.mark.parametrize(
         ("value", "said"),
         [
-            ("spec.labels", "snakeCaseExcept: is text ('spec.labels'); write a list"),
-            ("[labels]", "snakeCaseExcept: 'labels' is no path to a field of the spec; write it like spec.config.env"),
-            ("[[spec.a]]", "snakeCaseExcept[0]: is a list; write text"),
-            ("['']", "snakeCaseExcept: '' is no path to a field of the spec"),
+            ("spec.labels", "snakeCaseExcept: found text ('spec.labels'), expected a list"),
+            ("[labels]", "snakeCaseExcept: invalid path 'labels': use a path in the spec such as spec.config.env"),
+            ("[[spec.a]]", "snakeCaseExcept[0]: found a list, expected text"),
+            ("['']", "snakeCaseExcept: invalid path ''"),
         ],
     )
     def test_what_is_no_path_is_one_error(self, errors: Errors, value: str, said: str) -> None:
@@ -189,4 +192,4 @@ class TestSnakeCaseExcept:
         loaded = load(HEAD + rest)
         assert not loaded.watches[0].snake_case_parameters
         (warning,) = loaded.warnings
-        assert "snakeCaseExcept: has no effect, since snakeCaseParameters is false" in warning
+        assert "snakeCaseExcept: no effect, because snakeCaseParameters is false" in warning

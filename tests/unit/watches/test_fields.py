@@ -10,10 +10,9 @@ from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.watches import policy
 from runner.watches import watch as watches
-from runner.watches.frozen import thaw
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
-from runner.watches.reference_fields import Reference
-from runner.watches.spec_paths import Each, SpecPath
+from runner.watches.reference_fields import WatchReference
+from runner.watches.spec_paths import SpecPath, Wildcard
 from runner.watches.watch import LoadedWatches, Playbook, Role, Watch
 
 HEAD = """\
@@ -127,16 +126,16 @@ class TestDefaults:
                 snake_case_parameters=True,
                 snake_case_except=(
                     SpecPath("spec.labels", ("labels",)),
-                    SpecPath("spec.a[*].env", ("a", Each.ITEM, "env")),
+                    SpecPath("spec.a[*].env", ("a", Wildcard.ITEM, "env")),
                 ),
                 mark_unsafe=False,
                 selector="app=cache",
                 field_selector="metadata.name=main,metadata.namespace=shop",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
                 references=(
-                    Reference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
-                    Reference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),
-                    Reference(GVK("", "v1", "ConfigMap"), None, "", "app=cache", ""),
+                    WatchReference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
+                    WatchReference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),
+                    WatchReference(GVK("", "v1", "ConfigMap"), None, "", "app=cache", ""),
                 ),
                 service_account="tools/narrow",
                 policy=RunPolicy(
@@ -164,7 +163,7 @@ class TestDefaults:
             watch.vars["list"][1]["a"] = "c"
         with pytest.raises(AttributeError):
             watch.vars["list"].append(2)
-        assert thaw(watch.vars) == {"list": [1, {"a": "b"}]}
+        assert watch.vars == {"list": (1, {"a": "b"})}
 
 
 class TestTypes:
@@ -217,10 +216,10 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ('"true"', "is text ('true'); write true or false without quotes"),
-            ("1", "is a number ('1'); write true or false"),
-            ("maybe", "is text ('maybe'); write true or false"),
-            ("[]", "is a list; write true or false"),
+            ('"true"', "found text ('true'), expected true or false without quotes"),
+            ("1", "found a number ('1'), expected true or false"),
+            ("maybe", "found text ('maybe'), expected true or false"),
+            ("[]", "found a list, expected true or false"),
         ],
     )
     def test_what_is_no_boolean_is_an_error(self, errors: Errors, text: str, said: str) -> None:
@@ -263,7 +262,7 @@ class TestTypes:
       lines
     bytes: !!binary aGVsbG8=
 """
-        assert thaw(one(rest).vars) == {
+        assert one(rest).vars == {
             "text": "a",
             "number": 1,
             "float": 1.5,
@@ -277,7 +276,7 @@ class TestTypes:
             "{{ odd }} key": "{{ kept }}",
             "8080": "port",
             "on": "key",
-            "deep": [{"a": [1, None]}, []],
+            "deep": ({"a": (1, None)}, ()),
             "block": "two\nlines\n",
             "bytes": "hello",
         }
@@ -285,15 +284,15 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("[1]", "is a list; write a mapping"),
-            ("text", "is text ('text'); write a mapping"),
-            ("{a: .inf}", "JSON has no number"),
-            ("{[1]: a}", "has a list as a key"),
+            ("[1]", "found a list, expected a mapping"),
+            ("text", "found text ('text'), expected a mapping"),
+            ("{a: .inf}", "cannot be represented in JSON"),
+            ("{[1]: a}", "invalid key: found a list"),
             ("&a {b: *a}", "contains itself"),
-            ("{a: !!binary /w==}", "no text"),
-            ("{<<: 1}", "`<<` takes a mapping"),
-            ('"\\ud800"', "write a mapping"),
-            ('{a: "\\ud800"}', "holds half a character"),
+            ("{a: !!binary /w==}", "is not text"),
+            ("{<<: 1}", "`<<` requires a mapping"),
+            ('"\\ud800"', "expected a mapping"),
+            ('{a: "\\ud800"}', "unpaired surrogate escape"),
         ],
     )
     def test_vars_that_cannot_be_passed_on_are_an_error(self, errors: Errors, text: str, said: str) -> None:
@@ -318,5 +317,5 @@ class TestTypes:
 
 
 def test_an_engine_that_there_is_not_is_refused_with_those_there_are(one: One) -> None:
-    with pytest.raises(ConfigError, match="'fast' is no engine; write auto, warm or exec"):
+    with pytest.raises(ConfigError, match="invalid engine 'fast': use auto, warm or exec"):
         one("  engine: fast\n")

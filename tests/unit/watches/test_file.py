@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from runner.errors import ConfigError
 from runner.watches import watch as watches
-from runner.watches.frozen import thaw
 from runner.watches.watch import LoadedWatches, Watch
 
 HEAD = """\
@@ -34,11 +33,11 @@ class TestEnvironment:
         )
         watch = one(rest, MANAGE="false", KEEP="3", A="1", MAP="{x: [y]}", K="key")
         assert (watch.manage_status, watch.max_runner_artifacts) == (False, 3)
-        assert thaw(watch.vars) == {"a": 1, "b": "1", "c": {"x": ["y"]}, "key": 1}
+        assert watch.vars == {"a": 1, "b": "1", "c": {"x": ("y",)}, "key": 1}
 
     def test_a_variable_that_is_not_set_stays_as_it_is_written(self, one: One) -> None:
         rest = "  vars:\n    a: ${NOT_SET}/x\n    b: $NOT_SET\n    c: cost $5, 100$ and $\n    d: ${}\n"
-        assert thaw(one(rest).vars) == {"a": "${NOT_SET}/x", "b": "$NOT_SET", "c": "cost $5, 100$ and $", "d": "${}"}
+        assert one(rest).vars == {"a": "${NOT_SET}/x", "b": "$NOT_SET", "c": "cost $5, 100$ and $", "d": "${}"}
 
     def test_a_variable_that_is_empty_leaves_the_default(self, one: One) -> None:
         assert one("  manageStatus: ${EMPTY}\n", EMPTY="").manage_status is True
@@ -55,8 +54,8 @@ class TestEnvironment:
 
     def test_a_syntax_error_made_by_a_variable_names_it_and_the_line_of_the_file(self, errors: Errors) -> None:
         (line,) = errors(f"{HEAD}  role: $ROLE\n", ROLE="[")
-        assert line.startswith("watches.yaml:4: not valid YAML")
-        assert "ROLE was replaced from the environment" in line
+        assert line.startswith("watches.yaml:4: invalid YAML")
+        assert "after expansion of ROLE from the environment" in line
         (line,) = errors(f"{HEAD}  vars: {{a: ${{A}}}}\n")
         assert line.endswith("(not set in the environment: A)")
 
@@ -83,31 +82,31 @@ class TestWholeFile:
         assert [line.partition(": ")[0] for line in lines] == [
             f"watches.yaml:{number}" for number in (4, 5, 6, 9, 11, 12, 14)
         ]
-        assert lines[2].endswith("blacklist[0]: is a number; write a mapping with group, version, kind")
-        assert lines[3].endswith("kind: this kind has a watch already, in line 1; a kind has one watch")
-        assert "watch 3: kind: is missing or empty" in lines[4]
-        assert "watch 3: version: is a list" in lines[5]
-        assert "watch 4: is text" in lines[6]
+        assert lines[2].endswith("blacklist[0]: found a number, expected a mapping with group, version, kind")
+        assert lines[3].endswith("kind: duplicate watch of this kind (first in line 1); remove one of them")
+        assert "watch 3: kind: missing or empty" in lines[4]
+        assert "watch 3: version: found a list" in lines[5]
+        assert "watch 4: found text" in lines[6]
 
     @pytest.mark.parametrize("missing", ["version", "kind"])
     def test_version_and_kind_may_not_be_empty(self, errors: Errors, missing: str) -> None:
         fields = {"version": "v1", "kind": "K", "role": "memcached"} | {missing: ""}
         (line,) = errors(yaml.safe_dump([fields]))
-        assert f"watch 1: {missing}: is missing or empty" in line
+        assert f"watch 1: {missing}: missing or empty" in line
 
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("", "watches.yaml: is empty; write a list of watches"),
-            ("# only a comment\n", "watches.yaml: is empty"),
-            ("---\n", "watches.yaml:1: is nothing; write a list"),
-            ("a: b\n", "watches.yaml:1: is a mapping; write a list"),
-            ("\n\ntext\n", "watches.yaml:3: is text; write a list"),
-            ("- a: 1\n b: 2\n", "watches.yaml:2: not valid YAML: "),
-            ("- a: [1\n- b\n", "watches.yaml:2: not valid YAML: "),
-            ("- *nobody\n", "watches.yaml:1: not valid YAML: found undefined alias"),
-            ("- \x01\n", "watches.yaml: not valid YAML: "),
-            ("[" * 700, "watches.yaml: not valid YAML: nested too deeply"),
+            ("", "watches.yaml: file is empty: expected a list of watches"),
+            ("# only a comment\n", "watches.yaml: file is empty"),
+            ("---\n", "watches.yaml:1: found nothing, expected a list"),
+            ("a: b\n", "watches.yaml:1: found a mapping, expected a list"),
+            ("\n\ntext\n", "watches.yaml:3: found text, expected a list"),
+            ("- a: 1\n b: 2\n", "watches.yaml:2: invalid YAML: "),
+            ("- a: [1\n- b\n", "watches.yaml:2: invalid YAML: "),
+            ("- *nobody\n", "watches.yaml:1: invalid YAML: found undefined alias"),
+            ("- \x01\n", "watches.yaml: invalid YAML: "),
+            ("[" * 700, "watches.yaml: invalid YAML: nested too deeply"),
         ],
     )
     def test_a_file_that_is_no_list_or_no_yaml_is_an_error(self, errors: Errors, text: str, said: str) -> None:
@@ -116,9 +115,9 @@ class TestWholeFile:
 
     def test_a_file_that_is_no_text_or_not_there_is_an_error(self, errors: Errors, project: Path) -> None:
         assert errors(b"\xff\xfe") == [
-            "watches.yaml: not text in UTF-8 (invalid start byte at byte 0); save it as UTF-8"
+            "watches.yaml: invalid UTF-8 (invalid start byte at byte 0); save the file as UTF-8"
         ]
-        for path, said in ((Path("none.yaml"), "there is no such file"), (Path("roles"), "cannot be read")):
+        for path, said in ((Path("none.yaml"), "file not found"), (Path("roles"), "cannot read the file")):
             with pytest.raises(ConfigError, match=f"{path}: {said}"):
                 watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
 
@@ -127,7 +126,7 @@ class TestWholeFile:
         assert load(b"\xef\xbb\xbf" + text.encode()).watches[0].gvk.kind == "Memcached"
 
     def test_an_empty_list_watches_nothing_and_says_so(self, load: Load) -> None:
-        assert load("[]\n") == LoadedWatches((), ("watches.yaml:1: the list is empty, so nothing is watched",))
+        assert load("[]\n") == LoadedWatches((), ("watches.yaml:1: the list is empty: the operator watches nothing",))
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -136,14 +135,14 @@ class TestWholeFile:
                 "  manageStats: true\n",
                 f"5: {MEMCACHED}: unknown field 'manageStats' is ignored; did you mean manageStatus?",
             ),
-            ("  zzz: true\n", f"5: {MEMCACHED}: unknown field 'zzz' is ignored; known are group, "),
-            ("  [a]: true\n", f"5: {MEMCACHED}: a list as a field's name is ignored"),
+            ("  zzz: true\n", f"5: {MEMCACHED}: unknown field 'zzz' is ignored; known fields: group, "),
+            ("  [a]: true\n", f"5: {MEMCACHED}: a list as a field name is ignored"),
             ("  finalizer: {name: a, vars: {a: b}, x: y}\n", f"5: {MEMCACHED}: finalizer: unknown field 'x'"),
-            ("  role: cleanup\n", "5: 'role' is given twice (first in line 4); this one counts"),
-            ("  vars: {a: 1, a: 2}\n", "5: 'a' is given twice (first in line 5); this one counts"),
-            ("  Role: cleanup\n", f"5: {MEMCACHED}: role: is also given in another spelling"),
+            ("  role: cleanup\n", "5: duplicate key 'role' (first in line 4); the last value is used"),
+            ("  vars: {a: 1, a: 2}\n", "5: duplicate key 'a' (first in line 5); the last value is used"),
+            ("  Role: cleanup\n", f"5: {MEMCACHED}: role: duplicate field in different case"),
             ("  blacklist: [{kind: Secret}]\n", f"5: {MEMCACHED}: blacklist[0]: matches nothing"),
-            ("---\n- more\n", "6: a second document begins here; only the first is read"),
+            ("---\n- more\n", "6: only the first document of the file is used"),
         ],
     )
     def test_what_is_odd_but_works_is_a_warning(self, load: Load, text: str, said: str) -> None:
@@ -156,7 +155,7 @@ class TestWholeFile:
 
     def test_a_group_no_api_can_have_is_a_warning(self, load: Load) -> None:
         loaded = load("- {group: example.com/v1, version: v1, kind: K, role: memcached}\n")
-        assert "no API has the group 'example.com/v1'" in loaded.warnings[0]
+        assert "invalid group 'example.com/v1'" in loaded.warnings[0]
 
 
 FIELD = st.sampled_from(

@@ -3,26 +3,26 @@ from __future__ import annotations
 import pytest
 
 from runner.watches import label_selectors
-from runner.watches.label_selectors import Requirement
+from runner.watches.label_selectors import LabelRequirement
 
 
 @pytest.mark.parametrize(
     ("requirement", "text"),
     [
-        (Requirement("a", "In", ("b",)), "a=b"),
-        (Requirement("a", "In", ("",)), "a="),
-        (Requirement("a", "In", ("c", "b", "c")), "a in (b,c)"),
-        (Requirement("a", "NotIn", ("b",)), "a notin (b)"),
-        (Requirement("example.com/a", "Exists", ()), "example.com/a"),
-        (Requirement("a", "DoesNotExist", ()), "!a"),
+        (LabelRequirement("a", "In", ("b",)), "a=b"),
+        (LabelRequirement("a", "In", ("",)), "a="),
+        (LabelRequirement("a", "In", ("c", "b", "c")), "a in (b,c)"),
+        (LabelRequirement("a", "NotIn", ("b",)), "a notin (b)"),
+        (LabelRequirement("example.com/a", "Exists", ()), "example.com/a"),
+        (LabelRequirement("a", "DoesNotExist", ()), "!a"),
     ],
 )
-def test_a_requirement_is_written_in_the_api_servers_grammar(requirement: Requirement, text: str) -> None:
+def test_a_requirement_is_written_in_the_api_servers_grammar(requirement: LabelRequirement, text: str) -> None:
     assert str(requirement) == text
 
 
 def test_the_order_of_requirements_does_not_change_the_selector() -> None:
-    one, two = Requirement("b", "Exists", ()), Requirement("a", "In", ("x",))
+    one, two = LabelRequirement("b", "Exists", ()), LabelRequirement("a", "In", ("x",))
     assert label_selectors.render([one, two]) == label_selectors.render([two, one]) == "a=x,b"
     assert not label_selectors.render([])
 

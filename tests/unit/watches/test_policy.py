@@ -43,17 +43,17 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
 @pytest.mark.parametrize(
     ("rest", "said"),
     [
-        ("  runTimeout: -1s\n", "runTimeout: '-1s' is no time to wait; write a duration such as 10m, or off"),
+        ("  runTimeout: -1s\n", "runTimeout: invalid duration '-1s': use a positive duration such as 10m, or off"),
         ("  runTimeout: soon\n", "invalid duration 'soon'"),
-        ("  onChange: restart\n", "onChange: 'restart' is neither wait"),
-        ("  onDelete: [cancel]\n", "onDelete: is a list; write text"),
-        ("  retry: {delay: 0s}\n", "retry.delay: '0s' is no time to wait; write a duration such as 5s"),
-        ("  retry: {delay: 1m, maxDelay: 5s}\n", "retry.maxDelay: is shorter than delay"),
-        ("  retry: {factor: 0.5}\n", "retry.factor: '0.5' is no number from 1"),
-        ("  retry: {factor: nan}\n", "retry.factor: 'nan' is no number from 1"),
-        ("  retry: {attempts: -1}\n", "retry.attempts: -1 is no count"),
-        ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {}}\n", "finalizer.limit: limits nothing"),
-        ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {attempts: 1, then: drop}}\n", "then: 'drop' is neither"),
+        ("  onChange: restart\n", "onChange: invalid value 'restart': use wait"),
+        ("  onDelete: [cancel]\n", "onDelete: found a list, expected text"),
+        ("  retry: {delay: 0s}\n", "retry.delay: invalid duration '0s': use a positive duration such as 5s"),
+        ("  retry: {delay: 1m, maxDelay: 5s}\n", "retry.maxDelay: shorter than delay"),
+        ("  retry: {factor: 0.5}\n", "retry.factor: invalid factor '0.5': use a number from 1"),
+        ("  retry: {factor: nan}\n", "retry.factor: invalid factor 'nan'"),
+        ("  retry: {attempts: -1}\n", "retry.attempts: invalid number -1"),
+        ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {}}\n", "finalizer.limit: no limit"),
+        ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {attempts: 1, then: drop}}\n", "invalid value 'drop'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_would_be_right(errors: Errors, rest: str, said: str) -> None:

@@ -34,17 +34,23 @@ def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        ("{kind: Secret, path: spec.a}", "references[0].version: is missing or empty; write the API's version"),
-        ("{version: v1, path: spec.a}", "references[0].kind: is missing or empty; write a kind, such as Secret"),
-        ("{version: v1, kind: Secret}", "references[0]: does not say which objects; write one of path"),
-        ("{version: v1, kind: Secret, path: spec.a, name: b}", "references[0]: has path and name; write one of"),
-        ("{version: v1, kind: Secret, path: a}", "references[0].path: 'a' is no path to a field of the spec"),
-        ("{version: v1, kind: Secret, path: }", "references[0].path: '' is no path to a field of the spec"),
-        ("{version: v1, kind: Secret, name: a/b}", "references[0].name: 'a/b' is no object's name"),
-        ("{version: v1, kind: Secret, selector: {}}", "references[0].selector: selects every object of the kind"),
-        ("{version: v1, kind: Secret, selector: a=b}", "references[0].selector: is text ('a=b'); write a mapping"),
-        ("{version: v1, kind: Secret, name: a, namespace: b/c}", "references[0].namespace: 'b/c' is no namespace"),
-        ("spec.secret", "references[0]: is text; write a mapping with group, version, kind, path"),
+        ("{kind: Secret, path: spec.a}", "references[0].version: missing or empty: set the API version"),
+        ("{version: v1, path: spec.a}", "references[0].kind: missing or empty: set a kind, such as Secret"),
+        ("{version: v1, kind: Secret}", "references[0]: selects no objects: set one of path"),
+        (
+            "{version: v1, kind: Secret, path: spec.a, name: b}",
+            "references[0]: path and name are mutually exclusive: set one of",
+        ),
+        ("{version: v1, kind: Secret, path: a}", "references[0].path: invalid path 'a'"),
+        ("{version: v1, kind: Secret, path: }", "references[0].path: invalid path ''"),
+        ("{version: v1, kind: Secret, name: a/b}", "references[0].name: invalid object name 'a/b'"),
+        ("{version: v1, kind: Secret, selector: {}}", "references[0].selector: selects all objects of the kind"),
+        (
+            "{version: v1, kind: Secret, selector: a=b}",
+            "references[0].selector: found text ('a=b'), expected a mapping",
+        ),
+        ("{version: v1, kind: Secret, name: a, namespace: b/c}", "references[0].namespace: invalid namespace 'b/c'"),
+        ("spec.secret", "references[0]: found text, expected a mapping with group, version, kind, path"),
     ],
 )
 def test_what_refers_to_nothing_is_one_error(errors: Errors, item: str, said: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runner.watches.spec_paths import Each, SpecPath
+from runner.watches.spec_paths import SpecPath, Wildcard
 
 SPEC: dict[str, Any] = {
     "secretName": "one",
@@ -66,10 +66,10 @@ def test_whatever_a_spec_is_finding_nothing_is_no_error(spec: Any) -> None:
     ],
 )
 def test_what_is_no_path_is_refused_with_what_would_be(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no path to a field of the spec; write it like spec\.config\.env"):
+    with pytest.raises(ValueError, match=r"invalid path .*: use a path in the spec such as spec\.config\.env"):
         SpecPath.parse(text)
 
 
 def test_a_path_remembers_how_it_was_written() -> None:
     path = SpecPath.parse("spec.a[*].*")
-    assert (path.text, path.steps) == ("spec.a[*].*", ("a", Each.ITEM, Each.VALUE))
+    assert (path.text, path.steps) == ("spec.a[*].*", ("a", Wildcard.ITEM, Wildcard.VALUE))

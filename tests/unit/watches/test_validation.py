@@ -29,7 +29,7 @@ def validate(project: Path) -> Validate:
     def run() -> list[str]:
         environ = {"HOME": str(project / "home")}
         places = paths.search_path(cwd=project, roles_path="", collections_path="", environ=environ)
-        report = validation.validate(Path("watches.yaml"), environ=environ, cwd=project, places=places)
+        report = validation.validate(Path("watches.yaml"), environ=environ, cwd=project, search_path=places)
         told = [(each, "error") for each in report.problems.errors]
         told += [(each, "warning") for each in report.problems.warnings]
         return [each.render(level) for each, level in sorted(told)]
@@ -59,7 +59,7 @@ def test_problems_of_the_watches_file_and_of_its_roles_are_told_together(validat
 
 def test_a_role_without_tasks_would_do_nothing(validate: Validate, project: Path) -> None:
     (project / "roles/r/tasks/main.yml").unlink()
-    assert validate() == ["roles/r: error: the role has no tasks/main.yml, so nothing would run; write one"]
+    assert validate() == ["roles/r: error: the role has no tasks/main.yml: add one"]
     write(project, "roles/r/meta/main.yml", "dependencies: [other]\n")
     assert validate() == []
 
@@ -67,22 +67,22 @@ def test_a_role_without_tasks_would_do_nothing(validate: Validate, project: Path
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("tasks/main.yml", "- a: [\n", "tasks/main.yml:1: error: not valid YAML"),
-        ("tasks/other.yml", "- a: b: c\n", "tasks/other.yml:1: error: not valid YAML"),
-        ("tasks/main.yml", "- debug:\n- text\n", "tasks/main.yml:2: error: is text; write a task"),
-        ("tasks/main.yml", "- block:\n    - 5\n", "tasks/main.yml:2: error: is a number; write a task"),
-        ("handlers/main.yml", "text\n", "handlers/main.yml:1: error: is text; write a list of tasks"),
-        ("defaults/main.yml", "- a\n", "defaults/main.yml:1: error: is a list; write a mapping"),
-        ("vars/main.yml", "a: 1\na: 2\n", "vars/main.yml:2: warning: 'a' is given twice (first in line 1)"),
+        ("tasks/main.yml", "- a: [\n", "tasks/main.yml:1: error: invalid YAML"),
+        ("tasks/other.yml", "- a: b: c\n", "tasks/other.yml:1: error: invalid YAML"),
+        ("tasks/main.yml", "- debug:\n- text\n", "tasks/main.yml:2: error: found text, expected a task"),
+        ("tasks/main.yml", "- block:\n    - 5\n", "tasks/main.yml:2: error: found a number, expected a task"),
+        ("handlers/main.yml", "text\n", "handlers/main.yml:1: error: found text, expected a list of tasks"),
+        ("defaults/main.yml", "- a\n", "defaults/main.yml:1: error: found a list, expected a mapping"),
+        ("vars/main.yml", "a: 1\na: 2\n", "vars/main.yml:2: warning: duplicate key 'a' (first in line 1)"),
         (
             "meta/argument_specs.yml",
             "main: {}\n",
-            "meta/argument_specs.yml:1: error: is a mapping; write argument_specs",
+            "meta/argument_specs.yml:1: error: found a mapping, expected argument_specs",
         ),
         (
             "meta/argument_specs.yml",
             "argument_specs: {main: 1}\n",
-            "meta/argument_specs.yml:1: error: is a number; write",
+            "meta/argument_specs.yml:1: error: found a number, expected",
         ),
     ],
 )
@@ -94,7 +94,7 @@ def test_each_file_of_a_role_is_read(validate: Validate, project: Path, name: st
 
 def test_a_file_that_is_no_text_is_an_error(validate: Validate, project: Path) -> None:
     (project / "roles/r/tasks/main.yml").write_bytes(b"\xff")
-    assert validate()[0].startswith("roles/r/tasks/main.yml: error: not text in UTF-8")
+    assert validate()[0].startswith("roles/r/tasks/main.yml: error: invalid UTF-8")
 
 
 def test_tags_of_ansible_and_encrypted_files_are_accepted(validate: Validate, project: Path) -> None:
@@ -136,9 +136,7 @@ def test_a_server_side_apply_that_would_be_none_is_told(
 def test_a_collection_that_is_not_installed_is_a_warning_at_its_first_use(validate: Validate, project: Path) -> None:
     write(project, "roles/r/tasks/main.yml", "- name: a\n  no_such.thing.mod:\n- block:\n  - no_such.thing.other:\n")
     (line,) = validate()
-    assert line.startswith(
-        "roles/r/tasks/main.yml:2: warning: no_such.thing.mod: collection no_such.thing was not found; "
-    )
+    assert line.startswith("roles/r/tasks/main.yml:2: warning: no_such.thing.mod: collection no_such.thing not found; ")
     assert f"{project}/home/.ansible/collections/ansible_collections/no_such/thing" in line
 
 
@@ -148,7 +146,7 @@ def test_spellings_of_the_first_sdks_are_a_warning_with_todays(validate: Validat
     lines = {"defaults/main.yml": "a: '{{ meta.namespace }}'\n"}
     write(project, f"roles/r/{name}", text + lines.get(name, "- debug: {msg: '{{ meta.namespace }}'}\n"))
     assert validate() == [
-        f"roles/r/{name}:2: warning: meta.namespace is what the first SDKs said; write ansible_operator_meta.namespace"
+        f"roles/r/{name}:2: warning: meta.namespace was removed from the SDK: use ansible_operator_meta.namespace"
     ]
 
 
@@ -169,13 +167,13 @@ class TestPlaybook:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("hosts: all\n", ":1: error: is a mapping; write a list of plays"),
-            ("- text\n", ":1: error: is text; write a play"),
-            ("- hosts: all\n  tasks: [5]\n", ":2: error: is a number; write a task"),
-            ("- hosts: all\n  roles: [nowhere]\n", ":2: warning: role 'nowhere' was not found; tried "),
+            ("hosts: all\n", ":1: error: found a mapping, expected a list of plays"),
+            ("- text\n", ":1: error: found text, expected a play"),
+            ("- hosts: all\n  tasks: [5]\n", ":2: error: found a number, expected a task"),
+            ("- hosts: all\n  roles: [nowhere]\n", ":2: warning: role 'nowhere' not found; searched "),
             ("- hosts: all\n  tasks:\n    - no_such.thing.mod:\n", ":3: warning: no_such.thing.mod: collection"),
-            ("- hosts: all\n  vars: {n: '{{ meta.name }}'}\n", ":2: warning: meta.name is what the first SDKs said"),
-            ("- [\n", ":1: error: not valid YAML"),
+            ("- hosts: all\n  vars: {n: '{{ meta.name }}'}\n", ":2: warning: meta.name was removed from the SDK"),
+            ("- [\n", ":1: error: invalid YAML"),
         ],
     )
     def test_a_playbook_is_read_too(self, validate: Validate, project: Path, text: str, said: str) -> None:
@@ -187,4 +185,4 @@ class TestPlaybook:
         write(project, "playbooks/site.yml", "- hosts: all\n  roles: [r, '{{ chosen }}', {vars: {a: b}}]\n")
         write(project, "roles/r/tasks/main.yml", "text\n")
         (line,) = validate()
-        assert line.startswith("roles/r/tasks/main.yml:1: error: is text")
+        assert line.startswith("roles/r/tasks/main.yml:1: error: found text")

@@ -60,12 +60,12 @@ def test_an_item_that_is_there_is_not_added_again() -> None:
 @pytest.mark.parametrize(
     ("text", "path", "why"),
     [
-        ("resources: [a]\n", RESOURCES, "f.yaml:1: a list in one line is not extended"),
-        ("resources: a\n", RESOURCES, "f.yaml:1: is no list"),
-        ("x: 1\n", (), "f.yaml:1: is no list"),
-        ("x: 1\n", ("spec", "versions"), "f.yaml: has no such list"),
-        ("a: &l\n  - 1\nresources: *l\n", RESOURCES, "f.yaml: cannot be changed without changing its meaning"),
-        ("a: 1\n---\nb: 1\n", RESOURCES, "f.yaml: holds several documents"),
+        ("resources: [a]\n", RESOURCES, "f.yaml:1: cannot extend a list in flow style"),
+        ("resources: a\n", RESOURCES, "f.yaml:1: not a list"),
+        ("x: 1\n", (), "f.yaml:1: not a list"),
+        ("x: 1\n", ("spec", "versions"), "f.yaml: list not found"),
+        ("a: &l\n  - 1\nresources: *l\n", RESOURCES, "f.yaml: cannot edit the file without other changes"),
+        ("a: 1\n---\nb: 1\n", RESOURCES, "f.yaml: contains several documents"),
     ],
 )
 def test_what_cannot_be_added_to_is_told_with_what_to_write_by_hand(text: str, path: tuple[str, ...], why: str) -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_be_added_to_is_told_with_what_to_write_by_hand(text: str, p
 
 
 def test_broken_yaml_is_told_with_its_line() -> None:
-    with pytest.raises(ConfigError, match=r"f\.yaml:3: is no valid YAML .*; mend it first"):
+    with pytest.raises(ConfigError, match=r"f\.yaml:3: invalid YAML .*; fix the file first"):
         insert("resources:\n  - [a\n", RESOURCES, ITEM, file="f.yaml")
 
 
@@ -115,7 +115,7 @@ def test_a_value_is_put_at_the_end_of_its_mapping_and_what_stands_there_stays(te
 
 @pytest.mark.parametrize("text", ["a: {b: 1}\n", "a: 1\n", "- a\n"])
 def test_a_value_that_has_no_place_is_to_be_put_by_hand(text: str) -> None:
-    with pytest.raises(ConfigError, match="f: cannot be extended; add this by hand"):
+    with pytest.raises(ConfigError, match="f: cannot edit the file; add this by hand"):
         put(text, ("a", "c", "d"), 2, file="f")
 
 

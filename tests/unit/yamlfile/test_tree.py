@@ -6,7 +6,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.watches.frozen import freeze, thaw
 from runner.yamlfile import tree
 
 JSON = st.recursive(
@@ -27,11 +26,6 @@ def test_any_json_comes_through_yaml_unchanged(value: Any) -> None:
     (root,) = tree.documents(source, problems)
     assert problems.errors == []
     assert tree.plain(root) == value
-
-
-@given(JSON)
-def test_what_is_frozen_thaws_to_what_it_was(value: Any) -> None:
-    assert thaw(freeze(value)) == value
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["A", "B"]), st.text()))

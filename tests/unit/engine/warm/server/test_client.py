@@ -135,7 +135,7 @@ async def test_the_end_of_a_run_is_seen_after_a_shortage_of_descriptors(monkeypa
 async def test_what_cannot_be_removed_now_is_removed_when_descriptors_are_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shortages, "_AGAIN_AFTER", 0)
+    monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     server = await Server.start(environment, tmp_path / "folder", Load())
     (scratch,) = (tmp_path / "folder").iterdir()
