@@ -7,7 +7,7 @@ Owns: `GVK`, `ObjectKey`, and the few readers everybody needs. Objects stay the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -58,6 +58,23 @@ class ObjectKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectRef:
+    """An object by its kind and key. The `uid`, where it is known, is not compared."""
+
+    gvk: GVK
+    key: ObjectKey
+    uid: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.gvk.kind} {self.key}"
+
+    @classmethod
+    def of(cls, gvk: GVK, obj: Mapping[str, Any]) -> ObjectRef:
+        """Return the reference to an object of a kind."""
+        return cls(gvk, key_of(obj), uid_of(obj))
 
 
 def metadata(obj: Mapping[str, Any]) -> dict[str, Any]:

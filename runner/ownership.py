@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
+from runner.objects import GVK, Object, ObjectRef, annotations_of, metadata
 
 PRIMARY_RESOURCE = "operator-sdk/primary-resource"
 """Annotation: `namespace/name` of the owner."""
@@ -23,15 +23,13 @@ PRIMARY_RESOURCE_TYPE = "operator-sdk/primary-resource-type"
 class Owner:
     """An object that a run is for."""
 
-    gvk: GVK
-    key: ObjectKey
-    uid: str
+    ref: ObjectRef
     namespaced: bool
     """Whether the kind lives in namespaces."""
 
     def may_own_in(self, namespace: str) -> bool:
         """Whether an owner reference to it is possible from `namespace` (empty: from a cluster-scoped object)."""
-        return not self.namespaced or (bool(namespace) and namespace == self.key.namespace)
+        return not self.namespaced or (bool(namespace) and namespace == self.ref.key.namespace)
 
     def reference(self) -> Object:
         """The owner reference to it.
@@ -40,17 +38,17 @@ class Owner:
         to the owner's finalizers that projects do not grant.
         """
         return {
-            "apiVersion": self.gvk.api_version,
-            "kind": self.gvk.kind,
-            "name": self.key.name,
-            "uid": self.uid,
+            "apiVersion": self.ref.gvk.api_version,
+            "kind": self.ref.gvk.kind,
+            "name": self.ref.key.name,
+            "uid": self.ref.uid,
         }
 
     def annotations(self) -> dict[str, str]:
         """The annotations that name it."""
         return {
-            PRIMARY_RESOURCE: f"{self.key.namespace}/{self.key.name}",
-            PRIMARY_RESOURCE_TYPE: type_name(self.gvk),
+            PRIMARY_RESOURCE: f"{self.ref.key.namespace}/{self.ref.key.name}",
+            PRIMARY_RESOURCE_TYPE: type_name(self.ref.gvk),
         }
 
 

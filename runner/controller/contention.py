@@ -9,10 +9,9 @@ from runner.controller.attempt import WatchScope
 from runner.controller.run_events import ObjectEvents
 from runner.dependents.loop_guard import Contention
 from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
-from runner.events.bodies import Reference
 from runner.events.recorder import Events
 from runner.kube.discovery import Discovery
-from runner.objects import ObjectKey
+from runner.objects import ObjectKey, ObjectRef
 from runner.status import report
 from runner.status.writer import StatusWriter
 
@@ -59,6 +58,5 @@ class ContentionReporter:
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("A condition is not written", error=str(error), **key._asdict())
         if contention is not None:
-            dependent = Reference(contention.kind, contention.key, contention.uid)
-            about = ObjectEvents(self._events, Reference.to(gvk, obj))
-            about.slowed_down(contention.reason, dependent, contention.sentence())
+            about = ObjectEvents(self._events, ObjectRef.of(gvk, obj))
+            about.slowed_down(contention.reason, contention.ref, contention.sentence())

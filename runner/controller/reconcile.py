@@ -34,11 +34,10 @@ from runner.errors import (
     NotFoundError,
     TerminalError,
 )
-from runner.events.bodies import Reference
 from runner.events.recorder import Events
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
-from runner.objects import Object, deleted_for, is_paused, uid_of
+from runner.objects import Object, ObjectRef, deleted_for, is_paused, uid_of
 from runner.replicas.lease_guard import Hold
 from runner.status import report
 from runner.status.report import Report
@@ -216,7 +215,7 @@ class Reconciler:
         await self._status.write(attempt.resource, attempt.obj, report.observed(attempt.obj, change), attempt.hold)
 
     def _events(self, attempt: Attempt) -> ObjectEvents:
-        return ObjectEvents(self._services.events, Reference.to(self._watch.gvk, attempt.obj))
+        return ObjectEvents(self._services.events, ObjectRef.of(self._watch.gvk, attempt.obj))
 
     def _latest(self, attempt: Attempt) -> Attempt:
         """Return the attempt with the object as the cache has it: the role may have changed it."""

@@ -15,7 +15,7 @@ from runner.dependents.watching import Dependents
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
 from runner.masking.forms import is_telling
-from runner.objects import GVK, Object, uid_of
+from runner.objects import GVK, Object, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.handlers.secrets import learn_object
 from runner.proxy.identity import Identities, RunIdentity, RunStats
@@ -90,7 +90,7 @@ class WriteObservers:
 
     def owned_now(self, owner: Owner) -> str:
         """Return the digest of what the object owns; empty if some of it is not known."""
-        return self._dependents.owned_now(owner.gvk, owner.key) or ""
+        return self._dependents.owned_now(owner.ref.gvk, owner.ref.key) or ""
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
         """Return whether `read` needs objects of this kind that the owner's run reads."""
@@ -142,7 +142,7 @@ class RunAccess:
         whenever the run cannot create an object because the namespace is being deleted.
         """
         resource = attempt.resource
-        owner = Owner(watch.gvk, attempt.key, uid_of(attempt.obj), namespaced=resource.namespaced)
+        owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
         run = RunIdentity(
             ident=attempt.ident,
             owner=owner,
@@ -155,7 +155,7 @@ class RunAccess:
             may_write=attempt.hold.is_valid,
             stats=RunStats(on_terminating=on_terminating),
             footprint=Footprint() if watch.skip_unchanged else None,
-            secrets=RunSecrets(spared=(*owner.key, watch.gvk.kind, watch.gvk.group)),
+            secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
         )
         token = self._identities.issue(run)
         run.secrets.know([token, *self._known()])

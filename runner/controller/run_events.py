@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runner.engine.job import Event, Job, Outcome, RunResult
-from runner.events.bodies import Kind, Occurrence, Reference
+from runner.events.bodies import Kind, Occurrence
 from runner.events.recorder import Events
-from runner.objects import PAUSED
+from runner.objects import PAUSED, ObjectRef
 from runner.status import report
 from runner.workqueue.queue import Reason, Request
 
@@ -28,7 +28,7 @@ class ObjectEvents:
     """Events about one object."""
 
     events: Events
-    about: Reference
+    about: ObjectRef
 
     def paused(self) -> None:
         """The object is left as it is."""
@@ -42,7 +42,7 @@ class ObjectEvents:
         """No further run takes place until something changes."""
         self._tell("Warning", "GivenUp", "Wait", why)
 
-    def slowed_down(self, reason: str, other: Reference, why: str) -> None:
+    def slowed_down(self, reason: str, other: ObjectRef, why: str) -> None:
         """What the object owns or names has put it into a circle."""
         self.events.tell(Occurrence(self.about, other, "Warning", reason, "SlowedDown", why))
 
@@ -53,7 +53,7 @@ class ObjectEvents:
 class RunEvents:
     """Events of one run."""
 
-    def __init__(self, events: Events, about: Reference, job: Job, *, finalizing: bool) -> None:
+    def __init__(self, events: Events, about: ObjectRef, job: Job, *, finalizing: bool) -> None:
         self._events = events
         self._about = about
         self._masked = job.secrets.masker.text

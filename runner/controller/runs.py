@@ -18,9 +18,8 @@ from runner.controller.run_events import RunEvents
 from runner.controller.run_log import Recorder
 from runner.engine import params, retention
 from runner.engine.job import Engine, Event, Job, RunResult, canceled
-from runner.events.bodies import Reference
 from runner.events.recorder import Events
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
 from runner.watches.watch import Watch
 from runner.workqueue.queue import Reason, Request
@@ -139,7 +138,7 @@ class Runs:
         """Run the job to its end, or until `supersede` cancels it."""
         record = self._recorder.start(job, attempt.request)
         finalizing = attempt.plan.finalizing
-        events = RunEvents(self._events, Reference.to(job.gvk, attempt.obj), job, finalizing=finalizing)
+        events = RunEvents(self._events, ObjectRef.of(job.gvk, attempt.obj), job, finalizing=finalizing)
         events.started(attempt.request)
 
         def receive(event: Event) -> None:

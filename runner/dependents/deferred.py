@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from runner.dependents.ledger import News, Write
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 
 T = TypeVar("T")
 
@@ -22,14 +21,14 @@ class Deferred(Generic[T]):
     """Notifications of type `T`, by owner."""
 
     def __init__(self) -> None:
-        self._runs: Counter[Target] = Counter()
-        self._items: dict[Target, list[T]] = {}
+        self._runs: Counter[ObjectRef] = Counter()
+        self._items: dict[ObjectRef, list[T]] = {}
 
-    def began(self, owner: Target) -> None:
+    def began(self, owner: ObjectRef) -> None:
         """Note the start of a run of this owner."""
         self._runs[owner] += 1
 
-    def ended(self, owner: Target) -> list[T]:
+    def ended(self, owner: ObjectRef) -> list[T]:
         """Note the end of a run; return the notifications that are due if it was the owner's only one."""
         self._runs[owner] -= 1
         if self._runs[owner] > 0:
@@ -37,7 +36,7 @@ class Deferred(Generic[T]):
         del self._runs[owner]
         return self._items.pop(owner, [])
 
-    def defer(self, owner: Target, item: T) -> bool:
+    def defer(self, owner: ObjectRef, item: T) -> bool:
         """Keep a notification if its owner runs; return False if it is due now."""
         if not self._runs[owner]:
             del self._runs[owner]
@@ -45,7 +44,7 @@ class Deferred(Generic[T]):
         self._items.setdefault(owner, []).append(item)
         return True
 
-    def discard(self, owner: Target, is_own: Callable[[T], bool]) -> list[T]:
+    def discard(self, owner: ObjectRef, is_own: Callable[[T], bool]) -> list[T]:
         """Remove and return the notifications that the owner's run has caused."""
         items = self._items.pop(owner, [])
         own = [item for item in items if is_own(item)]
@@ -68,7 +67,7 @@ class DeferredNews(Deferred[tuple[GVK, News]]):
             ),
         )
 
-    def deleted(self, kind: GVK, owner: Target, uid: str) -> bool:
+    def deleted(self, kind: GVK, owner: ObjectRef, uid: str) -> bool:
         """Discard the news of an object that a run deleted; return True if the object's end was among it."""
         ends = self.discard(
             owner,

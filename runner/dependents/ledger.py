@@ -18,9 +18,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.kube.object_state import State, Target, changed, difference, sentence
+from runner.kube.object_state import State, changed, difference, sentence
 from runner.kube.relist import Relist
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 
 _MOST_WRITES = 16
 _MOST_TOMBS = 256
@@ -32,7 +32,7 @@ _MOST_SUSPECTS = 256
 class News:
     """Something that an owner should look at."""
 
-    target: Target
+    target: ObjectRef
     key: ObjectKey
     uid: str
     what: str
@@ -47,7 +47,7 @@ class News:
 class Write:
     """What a run wrote. `state` is None where the answer told no more than the version."""
 
-    target: Target
+    target: ObjectRef
     uid: str
     version: str
     state: State | None
@@ -103,7 +103,7 @@ class _Entry:
 class Ledger:
     """Remembers the dependents of one kind."""
 
-    def __init__(self, with_status: Callable[[Target], bool], *, generation_tells: bool) -> None:
+    def __init__(self, with_status: Callable[[ObjectRef], bool], *, generation_tells: bool) -> None:
         """Make an empty one.
 
         `with_status` says whether an owner wants to hear of status; `generation_tells`: the kind's generation moves
@@ -114,9 +114,9 @@ class Ledger:
         self._entries: dict[ObjectKey, _Entry] = {}
         self._relist = Relist()
         self._tombs: OrderedDict[ObjectKey, State] = OrderedDict()
-        self._deletions: OrderedDict[tuple[str, Target], None] = OrderedDict()
+        self._deletions: OrderedDict[tuple[str, ObjectRef], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
-        self._by_owner: dict[Target, list[ObjectKey]] | None = None
+        self._by_owner: dict[ObjectRef, list[ObjectKey]] | None = None
         """Made when it is asked for, gone when an entry comes, goes, or changes owners."""
 
     def suspect(self, key: ObjectKey) -> None:
@@ -132,7 +132,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def owned_by(self, target: Target) -> list[tuple[ObjectKey, State]]:
+    def owned_by(self, target: ObjectRef) -> list[tuple[ObjectKey, State]]:
         """What an owner has, as it was last written or seen; what its runs have deleted is left out."""
         if self._by_owner is None:
             self._by_owner = {}
@@ -146,7 +146,7 @@ class Ledger:
             if state is not None and target in state.targets and (state.uid, target) not in self._deletions
         ]
 
-    def traits(self, state: State, target: Target) -> list[object] | None:
+    def traits(self, state: State, target: ObjectRef) -> list[object] | None:
         """What matters of an object to one of its owners, as JSON; None where something of that is not known."""
         return state.traits(with_status=self._with_status(target), generation_tells=self._generation_tells)
 
@@ -262,7 +262,7 @@ class Ledger:
         entry.writes = [*entry.writes[1 - _MOST_WRITES :], (self._relist.round(scope), write)]
         return ()
 
-    def deleted_by(self, target: Target, uid: str) -> None:
+    def deleted_by(self, target: ObjectRef, uid: str) -> None:
         """A run deleted an object."""
         self._deletions[uid, target] = None
         while len(self._deletions) > _MOST_DELETIONS:
@@ -318,7 +318,7 @@ class Ledger:
         news = self._news(key, entry, write.state, now) if write.state is not None else ()
         return tuple(each for each in news if each.target == write.target)
 
-    def _is_explained(self, entry: _Entry, target: Target, new: State, *, with_status: bool) -> bool:
+    def _is_explained(self, entry: _Entry, target: ObjectRef, new: State, *, with_status: bool) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:
             return True
         return any(w.target == target and w.explains(new, with_status=with_status) for _, w in entry.writes)
@@ -343,5 +343,5 @@ class Ledger:
         return tuple(News(target, key, last.uid, "was deleted", None) for target in targets if target not in mine)
 
 
-def _together(old: State | None, new: State) -> tuple[Target, ...]:
+def _together(old: State | None, new: State) -> tuple[ObjectRef, ...]:
     return tuple(dict.fromkeys((*(old.targets if old else ()), *new.targets)))

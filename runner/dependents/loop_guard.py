@@ -16,8 +16,7 @@ from functools import partial
 from runner import log
 from runner.dependents.ledger import News
 from runner.dependents.loops import Loops, Pair, Slowdown
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 
 Wake = Callable[[GVK, ObjectKey, str], None]
 """Asks for a run of an owner: its kind as it is watched, its key, and why."""
@@ -30,9 +29,7 @@ _log = log.get(__name__)
 class Contention:
     """A dependent or a reference that is changed again and again after an object's runs."""
 
-    kind: GVK
-    key: ObjectKey
-    uid: str
+    ref: ObjectRef
     what: str
     """What happened to it; for people."""
     fields: tuple[str, ...]
@@ -52,7 +49,7 @@ class Contention:
         by = f" (by {self.by})" if self.by else ""
         happens = f": {named} is changed" if named else f" {self.what}"
         return (
-            f"{self.kind.kind} {self.key}{happens} again and again{by} after this object's runs, which are slowed down "
+            f"{self.ref}{happens} again and again{by} after this object's runs, which are slowed down "
             "for it. Let either the role or the other writer leave it alone."
         )
 
@@ -77,7 +74,7 @@ class LoopGuard:
     contended: Contended
     _loops: Loops = field(default_factory=Loops)
     _held: dict[Pair, _Held] = field(default_factory=dict)
-    _contentions: dict[Target, dict[Pair, asyncio.TimerHandle]] = field(default_factory=dict)
+    _contentions: dict[ObjectRef, dict[Pair, asyncio.TimerHandle]] = field(default_factory=dict)
 
     def tell(self, kind: GVK, news: News) -> None:
         """Wake an owner because of its dependent, now or later."""
@@ -110,7 +107,7 @@ class LoopGuard:
         )
         self._held[pair] = _Held(due, loop.call_at(due, self._due, pair, why))
 
-    def forget(self, target: Target) -> None:
+    def forget(self, target: ObjectRef) -> None:
         """An owner is gone."""
         for timer in self._contentions.pop(target, {}).values():
             timer.cancel()
@@ -131,7 +128,7 @@ class LoopGuard:
         else:
             by = news.state.by if news.state is not None else ""
             fields = slowdown.fields if news.fields else ()
-            contention = Contention(pair.kind, pair.key, news.uid, news.what, fields, by, pair.is_reference)
+            contention = Contention(ObjectRef(pair.kind, pair.key, news.uid), news.what, fields, by, pair.is_reference)
             self.contended(pair.target.gvk, pair.target.key, contention)
         loop = asyncio.get_running_loop()
         timers[pair] = loop.call_later(slowdown.over_in, partial(self._quiet, pair))

@@ -13,8 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from runner.dependents.ledger import News
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 
 _AT_ONCE = 5
 """So many wakes of an owner for one field of one of its dependents go through unhindered."""
@@ -36,7 +35,7 @@ _MOST_FIELDS = 64
 class Pair:
     """An owner and one of its dependents, or an object and one that it names."""
 
-    target: Target
+    target: ObjectRef
     kind: GVK
     key: ObjectKey
     is_reference: bool = False

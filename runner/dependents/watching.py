@@ -29,10 +29,10 @@ from runner.dependents.store import Kinds, Store
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.object_state import State, Target
+from runner.kube.object_state import State
 from runner.kube.watch import watchers
 from runner.kube.watch_policy import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Claim, Owner, claims_of
 from runner.readcache.bodies import MOST_BYTES, Bodies
 from runner.readcache.refetch import Rereads
@@ -110,12 +110,12 @@ class Dependents:
     def began(self, owner: Owner) -> None:
         """A run of `owner` begins."""
         if not owner.namespaced:
-            self._cluster_scoped.add(owner.gvk)
-        self._deferred.began(Target(owner.gvk, owner.key))
+            self._cluster_scoped.add(owner.ref.gvk)
+        self._deferred.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
         """A run of `owner` is over, and all that it wrote was told. Says whether nobody has interfered meanwhile."""
-        left = self._deferred.ended(Target(owner.gvk, owner.key))
+        left = self._deferred.ended(owner.ref)
         for kind, news in left:
             self._tell(kind, news)
         return not left
@@ -133,7 +133,7 @@ class Dependents:
 
     def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
         """Digest what an object owns, as far as it has been seen; None when something of it is not known."""
-        target = Target(gvk, key)
+        target = ObjectRef(gvk, key)
         told: list[list[object]] = []
         for kind in self._kinds_of(gvk):
             if kind.problems():
@@ -150,7 +150,7 @@ class Dependents:
         name = ObjectKey(seen.namespace, seen.name)
         return any(
             (kind.resource.gvk.group, kind.resource.plural) == (seen.group, seen.plural)
-            and any(each == name for each, _ in kind.ledger.owned_by(Target(gvk, key)))
+            and any(each == name for each, _ in kind.ledger.owned_by(ObjectRef(gvk, key)))
             for kind in self._kinds_of(gvk)
         )
 
@@ -161,37 +161,37 @@ class Dependents:
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """An owner is gone."""
-        self.bodies.forget(Target(gvk, key))
-        self._guard.forget(Target(gvk, key))
+        self.bodies.forget(ObjectRef(gvk, key))
+        self._guard.forget(ObjectRef(gvk, key))
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
         """Whether runs of this owner may be answered from memory for such objects: they are dependents of its watch."""
         kind = (resource.gvk.group, resource.gvk.kind)
-        watch = self._watches.get(owner.gvk)
+        watch = self._watches.get(owner.ref.gvk)
         if watch is None or not self._may_watch(owner, resource):
             return False
         if any((listed.group, listed.kind) == kind for listed in watch.blacklist):
             return False
-        return any((known.group, known.kind) == kind for known in self._known.get(owner.gvk, ()))
+        return any((known.group, known.kind) == kind for known in self._known.get(owner.ref.gvk, ()))
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
         """Whether `read` would learn from an object of this kind; else reading its answer is a waste."""
-        return self._may_watch(owner, resource) and resource.gvk not in self._known.get(owner.gvk, ())
+        return self._may_watch(owner, resource) and resource.gvk not in self._known.get(owner.ref.gvk, ())
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run read an object: should it be its owner's, its kind is watched from now on."""
         if self.wants(owner, resource) and self._in_sight(resource, key_of(obj)) and self._owns(owner, obj):
-            self._vouch(owner.gvk, resource)
+            self._vouch(owner.ref.gvk, resource)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run's create, update or patch was answered with `obj`; that of a subresource too, whatever its kind."""
-        target, key = Target(owner.gvk, owner.key), key_of(obj)
+        target, key = owner.ref, key_of(obj)
         if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
             return
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         state = self._state(resource, obj, suspect=kind is not None and kind.ledger.suspects(key))
         if state is not None and target in state.targets:
-            kind = self._vouch(owner.gvk, resource)
+            kind = self._vouch(owner.ref.gvk, resource)
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
         write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
@@ -204,7 +204,7 @@ class Dependents:
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         if kind is None:
             return
-        target = Target(owner.gvk, owner.key)
+        target = owner.ref
         details = answer.get("details")
         uid = uid_of(answer) or (details.get("uid", "") if isinstance(details, dict) else "")
         if uid and not self._deferred.deleted(kind.gvk, target, uid):
@@ -212,7 +212,7 @@ class Dependents:
 
     def _may_watch(self, owner: Owner, resource: ApiResource) -> bool:
         """Whether this owner's watch has dependents of this kind."""
-        watch = self._watches.get(owner.gvk)
+        watch = self._watches.get(owner.ref.gvk)
         if watch is None or resource.gvk in watch.blacklist or resource.gvk.kind == "Event":
             return False
         if not {"list", "watch"} <= resource.verbs:
@@ -232,18 +232,18 @@ class Dependents:
 
     def _owns(self, owner: Owner, obj: Object) -> bool:
         return any(
-            (claim.group, claim.kind, claim.name) == (owner.gvk.group, owner.gvk.kind, owner.key.name)
-            and (not owner.namespaced or claim.namespace == owner.key.namespace)
+            (claim.group, claim.kind, claim.name) == (owner.ref.gvk.group, owner.ref.gvk.kind, owner.ref.key.name)
+            and (not owner.namespaced or claim.namespace == owner.ref.key.namespace)
             for claim in claims_of(obj)
         )
 
-    def _targets(self, resource: ApiResource, obj: Object) -> tuple[Target, ...]:
+    def _targets(self, resource: ApiResource, obj: Object) -> tuple[ObjectRef, ...]:
         """Find the owners of an object that want to hear of it."""
         claims = claims_of(obj)
         if not claims:
             return ()
         return tuple(
-            Target(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
+            ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
             for claim in claims
             for gvk, watch in self._watches.items()
             if (gvk.group, gvk.kind) == (claim.group, claim.kind) and self._hears(watch, claim, resource)
@@ -258,7 +258,7 @@ class Dependents:
             return False
         return resource.namespaced or watch.watch_cluster_scoped_resources
 
-    def _with_status(self, target: Target) -> bool:
+    def _with_status(self, target: ObjectRef) -> bool:
         watch = self._watches.get(target.gvk)
         return watch is not None and watch.watch_dependent_status
 
@@ -352,7 +352,7 @@ class Dependents:
         watched, resource = await self._discovery.find(gvk), await self._discovery.find(dependent)
         if not watched.namespaced:
             self._cluster_scoped.add(gvk)
-        if self._may_watch(Owner(gvk, ObjectKey("", ""), "", watched.namespaced), resource):
+        if self._may_watch(Owner(ObjectRef(gvk, ObjectKey("", "")), watched.namespaced), resource):
             for namespace in self._namespaces or ("",):
                 await self._client.list_page(resource, namespace, Selection(metadata_only=True), 1, "")
             self._ensure(gvk, resource)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.objects import ObjectRef
 
 Kind: TypeAlias = Literal["Normal", "Warning"]
 
@@ -22,36 +22,11 @@ _CUT = "…"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """An object that an event is about."""
-
-    gvk: GVK
-    key: ObjectKey
-    uid: str
-
-    @classmethod
-    def to(cls, gvk: GVK, obj: Object) -> Reference:
-        """Refer to an object of a kind."""
-        return cls(gvk, key_of(obj), uid_of(obj))
-
-    def written(self) -> dict[str, str]:
-        """As the API has it."""
-        fields = {
-            "apiVersion": self.gvk.api_version,
-            "kind": self.gvk.kind,
-            "name": self.key.name,
-            "namespace": self.key.namespace,
-            "uid": self.uid,
-        }
-        return {name: value for name, value in fields.items() if value}
-
-
-@dataclass(frozen=True, slots=True)
 class Occurrence:
     """What is to be told."""
 
-    regarding: Reference
-    related: Reference | None
+    regarding: ObjectRef
+    related: ObjectRef | None
     type: Kind
     reason: str
     """In CamelCase, for programs."""
@@ -90,9 +65,9 @@ def created(what: Occurrence, metadata: dict[str, str], instance: str, seen: See
         "type": what.type,
         "reason": what.reason,
         "action": what.action,
-        **({"related": what.related.written()} if what.related is not None else {}),
+        **({"related": _reference(what.related)} if what.related is not None else {}),
     }
-    note, about, by = _bounded(what.note), what.regarding.written(), instance[:_LONGEST_INSTANCE]
+    note, about, by = _bounded(what.note), _reference(what.regarding), instance[:_LONGEST_INSTANCE]
     if core:
         return {
             **common,
@@ -119,6 +94,18 @@ def created(what: Occurrence, metadata: dict[str, str], instance: str, seen: See
 def repeated(seen: Seen, *, core: bool) -> dict[str, Any]:
     """Return the merge patch that says how often an event has happened by now."""
     return {"count": seen.count, "lastTimestamp": _seconds(seen.last)} if core else _series(seen)
+
+
+def _reference(ref: ObjectRef) -> dict[str, str]:
+    """Return the core API's ObjectReference."""
+    fields = {
+        "apiVersion": ref.gvk.api_version,
+        "kind": ref.gvk.kind,
+        "name": ref.key.name,
+        "namespace": ref.key.namespace,
+        "uid": ref.uid,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _series(seen: Seen) -> dict[str, Any]:

@@ -12,25 +12,18 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from runner.kube.object_diff import differing, fingerprint
-from runner.objects import GVK, ObjectKey, annotations_of, finalizers_of, is_deleting, metadata, uid_of
+from runner.objects import ObjectRef, annotations_of, finalizers_of, is_deleting, metadata, uid_of
 from runner.ownership import references_of
 
 _DIGEST_SIZE = 8
 _GRACEFUL = {"foregroundDeletion", "orphan"}
 """Finalizers of the garbage collector: it takes them off by itself."""
 _MOST_TOLD = 5
-
-
-class Target(NamedTuple):
-    """An owner that is to be told: its kind as it is watched, and its key."""
-
-    gvk: GVK
-    key: ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +46,12 @@ class State:
     status: bytes | None
     by: str
     """The field manager that wrote last, status aside; empty where that is not known."""
-    targets: tuple[Target, ...]
+    targets: tuple[ObjectRef, ...]
     fields: Mapping[str, bytes] | None = None
     """A digest of each field, where they are to be told apart."""
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any], targets: tuple[Target, ...], *, whole: bool, suspect: bool = False) -> State:
+    def of(cls, obj: Mapping[str, Any], targets: tuple[ObjectRef, ...], *, whole: bool, suspect: bool = False) -> State:
         """Condense an object; `whole` when it is more than its metadata, `suspect` when its fields matter."""
         meta = metadata(obj)
         finalizers = sorted(set(finalizers_of(obj)))

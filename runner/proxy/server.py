@@ -62,7 +62,7 @@ class Proxy:
     def kubeconfig_for(self, token: str) -> str:
         """The kubeconfig of the run that `token` was issued to."""
         run = self._identities.find(token)
-        namespace = run.owner.key.namespace if run else ""
+        namespace = run.owner.ref.key.namespace if run else ""
         return kubeconfig.text(self.url, token, namespace or self._credentials.namespace)
 
     async def start(self, host: str, port: int) -> int:

@@ -27,8 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import Target
-from runner.objects import Object, ObjectKey
+from runner.objects import Object, ObjectKey, ObjectRef
 from runner.readcache.entries import FIRST_WAIT, Kept, Shelf, Version
 from runner.readcache.inflight import Attempt, InFlight, Place
 
@@ -72,7 +71,7 @@ class Bodies:
         self._paths: OrderedDict[str, tuple[Shelf, ObjectKey]] = OrderedDict()
         """Where content is; the longest unused first."""
         self._calls = InFlight()
-        self._owned: dict[Target, set[tuple[Shelf, ObjectKey]]] = {}
+        self._owned: dict[ObjectRef, set[tuple[Shelf, ObjectKey]]] = {}
 
     # Kinds.
 
@@ -80,7 +79,7 @@ class Bodies:
         self,
         resource: ApiResource,
         stretch: Callable[[str], int | None],
-        owners: Callable[[Object], tuple[Target, ...]],
+        owners: Callable[[Object], tuple[ObjectRef, ...]],
     ) -> Shelf:
         """Keep objects of a kind from now on; what was kept of it goes.
 
@@ -104,7 +103,7 @@ class Bodies:
         """Return the kind's, None where nothing of it is kept."""
         return self._shelves.get((group, plural))
 
-    def forget(self, owner: Target) -> None:
+    def forget(self, owner: ObjectRef) -> None:
         """Drop what is kept for an owner that is gone."""
         for shelf, key in list(self._owned.get(owner, ())):
             self.drop(shelf, key)
@@ -204,7 +203,7 @@ class Bodies:
 
     # Within.
 
-    def _keep(self, shelf: Shelf, key: ObjectKey, owners: tuple[Target, ...]) -> Kept:
+    def _keep(self, shelf: Shelf, key: ObjectKey, owners: tuple[ObjectRef, ...]) -> Kept:
         """Return what is kept of an object, perhaps nothing yet."""
         given_up = shelf.expect(key)
         if given_up is not None:

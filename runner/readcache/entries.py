@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import Target
 from runner.kube.relist import Relist
-from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
 from runner.readcache.inflight import Place
 
 FIRST_WAIT = 0.5
@@ -44,7 +43,7 @@ Mark: TypeAlias = tuple[int, int, int]
 class Kept:
     """What is kept of one object."""
 
-    owners: tuple[Target, ...]
+    owners: tuple[ObjectRef, ...]
     version: Version | None = None
     mark: Mark | None = None
     contents: dict[str, bytes] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class Shelf:
         self,
         resource: ApiResource,
         stretch: Callable[[str], int | None],
-        owners: Callable[[Object], tuple[Target, ...]],
+        owners: Callable[[Object], tuple[ObjectRef, ...]],
         moved: Callable[[Shelf, ObjectKey], None],
         ended: Callable[[Shelf, ObjectKey], None],
     ) -> None:

@@ -15,8 +15,8 @@ from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import watchers
 from runner.kube.watch_policy import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey
-from runner.references.state import Asked, Seen, difference
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.references.state import Seen, difference
 from runner.references.watch import ReferenceWatch
 
 
@@ -30,7 +30,7 @@ class Selected(NamedTuple):
     """Where they are; empty: wherever the operator watches."""
 
 
-News = Callable[[Selected, Asked, str, Seen], None]
+News = Callable[[Selected, ObjectRef, str, Seen], None]
 """Told of each change of a selected object: what happened, and how it is now, or how it was last if it is gone."""
 
 
@@ -75,11 +75,11 @@ class LabelledReferences:
         """What keeps it from being known; empty while nothing does."""
         return next((watch.trouble for watch in self._for(namespace) if watch.trouble), "")
 
-    def states(self, namespace: str) -> Iterator[tuple[Asked, Seen]]:
+    def states(self, namespace: str) -> Iterator[tuple[ObjectRef, Seen]]:
         """What there is for objects of a namespace."""
         for key, seen in self._states.items():
             if self.concerns(key, namespace):
-                yield Asked(self.selected.gvk, key), seen
+                yield ObjectRef(self.selected.gvk, key), seen
 
     def concerns(self, key: ObjectKey, namespace: str) -> bool:
         """Whether a selected object is of interest to the objects of a namespace (empty: those without one)."""
@@ -106,4 +106,4 @@ class LabelledReferences:
         what = difference(old, new)
         last = new or old
         if what and last is not None and self._watches[number].is_synced:
-            self._heard(self.selected, Asked(self.selected.gvk, key), what, last)
+            self._heard(self.selected, ObjectRef(self.selected.gvk, key), what, last)

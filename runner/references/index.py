@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
-from runner.references.state import Asked
+from runner.objects import GVK, ObjectKey, ObjectRef
 
-_NOBODY: frozenset[Target] = frozenset()
+_NOBODY: frozenset[ObjectRef] = frozenset()
 
 
 class ReferenceIndex:
     """Looked up from both sides."""
 
     def __init__(self) -> None:
-        self._asked: dict[Target, frozenset[Asked]] = {}
-        self._targets: dict[Asked, set[Target]] = {}
+        self._asked: dict[ObjectRef, frozenset[ObjectRef]] = {}
+        self._targets: dict[ObjectRef, set[ObjectRef]] = {}
         self._spaces: dict[tuple[GVK, str], set[ObjectKey]] = {}
 
-    def update(self, target: Target, asked: frozenset[Asked]) -> tuple[list[Asked], list[Asked]]:
+    def update(self, target: ObjectRef, asked: frozenset[ObjectRef]) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """Note what an object names now; returns what is named for the first time, and what by nobody any more."""
         before = self._asked.get(target, frozenset())
         self._asked[target] = asked
@@ -31,7 +29,7 @@ class ReferenceIndex:
         fresh = [each for each in asked - before if self._add(each, target)]
         return fresh, self._leave(before - asked, target)
 
-    def forget(self, target: Target) -> list[Asked]:
+    def forget(self, target: ObjectRef) -> list[ObjectRef]:
         """Drop an object; returns what nobody names any more."""
         space = (target.gvk, target.key.namespace)
         there = self._spaces.get(space, set())
@@ -40,25 +38,25 @@ class ReferenceIndex:
             self._spaces.pop(space, None)
         return self._leave(self._asked.pop(target, frozenset()), target)
 
-    def asked(self, target: Target) -> frozenset[Asked]:
+    def asked(self, target: ObjectRef) -> frozenset[ObjectRef]:
         """What an object names."""
         return self._asked.get(target, frozenset())
 
-    def targets(self, asked: Asked) -> frozenset[Target]:
+    def targets(self, asked: ObjectRef) -> frozenset[ObjectRef]:
         """Who names it."""
         return frozenset(self._targets.get(asked, _NOBODY))
 
-    def objects(self, watch: GVK, namespace: str) -> Iterator[Target]:
+    def objects(self, watch: GVK, namespace: str) -> Iterator[ObjectRef]:
         """The objects of a watch in a namespace, and those without one; empty: all."""
         spaces = {namespace, ""} if namespace else [space for gvk, space in self._spaces if gvk == watch]
-        return (Target(watch, key) for space in spaces for key in self._spaces.get((watch, space), ()))
+        return (ObjectRef(watch, key) for space in spaces for key in self._spaces.get((watch, space), ()))
 
-    def _add(self, asked: Asked, target: Target) -> bool:
+    def _add(self, asked: ObjectRef, target: ObjectRef) -> bool:
         targets = self._targets.setdefault(asked, set())
         targets.add(target)
         return len(targets) == 1
 
-    def _leave(self, left: Iterable[Asked], target: Target) -> list[Asked]:
+    def _leave(self, left: Iterable[ObjectRef], target: ObjectRef) -> list[ObjectRef]:
         unnamed = []
         for asked in left:
             targets = self._targets[asked]

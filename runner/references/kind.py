@@ -22,8 +22,8 @@ from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher
 from runner.kube.watch_policy import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey
-from runner.references.state import Asked, Seen, difference, has_to_be_read
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.references.state import Seen, difference, has_to_be_read
 from runner.references.watch import ReferenceWatch
 from runner.watches.policy import JitteredBackoff
 
@@ -34,9 +34,9 @@ _GATHER = 0.02
 
 _UNKNOWN = object()
 
-Heard = Callable[[Asked, str, Seen], None]
+Heard = Callable[[ObjectRef, str, Seen], None]
 """Told what happened to an object, and how it is now, or how it was last if it is gone."""
-Sighted = Callable[[Asked, Seen | None], None]
+Sighted = Callable[[ObjectRef, Seen | None], None]
 """Told when an object becomes known, and how it is; None: there is none."""
 
 
@@ -244,9 +244,9 @@ class ReferenceKind:
             self._want(key, new)
         last = new or old
         if is_first:
-            self._sighted(Asked(self._gvk, key), new)
+            self._sighted(ObjectRef(self._gvk, key), new)
         elif what and last is not None:
-            self._heard(Asked(self._gvk, key), what, last)
+            self._heard(ObjectRef(self._gvk, key), what, last)
 
     def _want(self, key: ObjectKey, known: Seen | None) -> None:
         if not self._cannot_read:
@@ -297,7 +297,7 @@ class ReferenceKind:
             self._states[key] = known
             what = difference(old, known)
             if what:
-                self._heard(Asked(self._gvk, key), what, known)
+                self._heard(ObjectRef(self._gvk, key), what, known)
         self._changed.set()
 
     def _generation_tells(self) -> bool:

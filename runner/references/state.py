@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.objects import Object, ObjectKey, key_of, metadata, uid_of
 from runner.watches.reference_fields import WatchReference
 
 _KEY = secrets.token_bytes(32)
@@ -23,17 +23,6 @@ _DIGEST_SIZE = 16
 GONE = "is gone"
 """What happened to an object that is there no more."""
 _NO_CONTENT = {"apiVersion", "kind", "metadata", "status"}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Asked:
-    """An object as others name it. Of a kind without namespaces the key may name one all the same."""
-
-    gvk: GVK
-    key: ObjectKey
-
-    def __str__(self) -> str:
-        return f"{self.gvk.kind} {self.key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,12 @@ from runner.dependents.ledger import News
 from runner.dependents.loop_guard import LoopGuard
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.object_state import Target
-from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, Selected
 from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
-from runner.references.state import GONE, Asked, Seen, names
+from runner.references.state import GONE, Seen, names
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 
@@ -47,8 +46,8 @@ _log = log.get(__name__)
 class ReferenceNews:
     """A change that an object has to be run for."""
 
-    target: Target
-    asked: Asked
+    target: ObjectRef
+    asked: ObjectRef
     what: str
     uid: str
     version: str
@@ -60,9 +59,9 @@ class DeferredReferences(Deferred[ReferenceNews]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._written: OrderedDict[tuple[Target, str, str], None] = OrderedDict()
+        self._written: OrderedDict[tuple[ObjectRef, str, str], None] = OrderedDict()
 
-    def wrote(self, target: Target, uid: str, version: str) -> None:
+    def wrote(self, target: ObjectRef, uid: str, version: str) -> None:
         """Note which version of an object a run wrote; an empty version if the run deleted the object."""
         self._written[target, uid, version] = None
         if len(self._written) > _MOST_WRITES:
@@ -72,7 +71,7 @@ class DeferredReferences(Deferred[ReferenceNews]):
         """Return False if the news is due now: its object does not run and did not cause it."""
         return self.defer(news.target, news) or self._is_own(news)
 
-    def ended(self, owner: Target) -> list[ReferenceNews]:
+    def ended(self, owner: ObjectRef) -> list[ReferenceNews]:
         """Note the end of a run; return the news that is due."""
         return [news for news in super().ended(owner) if not self._is_own(news)]
 
@@ -98,7 +97,7 @@ class References:
         self._is_ours = is_ours
         self._index = ReferenceIndex()
         self._deferred = DeferredReferences()
-        self._unproven: dict[Asked | Selected, set[Target]] = {}
+        self._unproven: dict[ObjectRef | Selected, set[ObjectRef]] = {}
         """What a run began without knowing: the first sight of it may be of a change."""
         self._logged = log.Once()
         every = [reference for watch in self._watches.values() for reference in watch.references]
@@ -127,10 +126,10 @@ class References:
         watch = self._watches.get(gvk)
         if watch is None:
             return
-        target, asked = Target(gvk, key_of(obj)), set[Asked]()
+        target, asked = ObjectRef(gvk, key_of(obj)), set[ObjectRef]()
         for reference in watch.references:
             try:
-                asked |= {Asked(reference.gvk, key) for key in names(reference, obj)}
+                asked |= {ObjectRef(reference.gvk, key) for key in names(reference, obj)}
             except ValueError as error:
                 self._tell(target, "A reference cannot be followed", str(error))
         fresh, left = self._index.update(target, frozenset(asked))
@@ -141,13 +140,13 @@ class References:
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """An object of a watch is gone."""
         if gvk in self._watches:
-            self._leave(self._index.forget(Target(gvk, key)))
+            self._leave(self._index.forget(ObjectRef(gvk, key)))
 
     async def ready(self, gvk: GVK, key: ObjectKey) -> None:
         """Wait until all that an object names is known, or turns out not to be knowable now."""
         if gvk not in self._watches:
             return
-        target, time = Target(gvk, key), asyncio.get_running_loop().time
+        target, time = ObjectRef(gvk, key), asyncio.get_running_loop().time
         until = time() + _PATIENCE
         while True:
             troubles = dict(self._unknown(target))
@@ -166,8 +165,8 @@ class References:
         watch = self._watches.get(gvk)
         if watch is None:
             return ""
-        target = Target(gvk, key)
-        states: set[tuple[Asked, str]] = set()
+        target = ObjectRef(gvk, key)
+        states: set[tuple[ObjectRef, str]] = set()
         for asked in self._index.asked(target):
             if not self._kinds[asked.gvk].is_known(asked.key):
                 return None
@@ -184,49 +183,49 @@ class References:
 
     def began(self, owner: Owner) -> None:
         """A run of `owner` begins."""
-        target = Target(owner.gvk, owner.key)
-        if owner.gvk not in self._watches:
+        target = owner.ref
+        if owner.ref.gvk not in self._watches:
             return
         self._deferred.began(target)
         for asked in self._index.asked(target):
             if not self._kinds[asked.gvk].is_known(asked.key):
                 self._unproven.setdefault(asked, set()).add(target)
         for labelled in self._labelled_of(target):
-            if not labelled.is_seen(owner.key.namespace):
+            if not labelled.is_seen(owner.ref.key.namespace):
                 self._unproven.setdefault(labelled.selected, set()).add(target)
 
     def ended(self, owner: Owner) -> None:
         """A run of `owner` is over, and all that it wrote was told."""
-        if owner.gvk in self._watches:
-            for news in self._deferred.ended(Target(owner.gvk, owner.key)):
+        if owner.ref.gvk in self._watches:
+            for news in self._deferred.ended(owner.ref):
                 self._say(news)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run's write was answered with `obj`."""
-        if owner.gvk in self._watches and self._concerns(resource):
+        if owner.ref.gvk in self._watches and self._concerns(resource):
             version = str(metadata(obj).get("resourceVersion") or "")
-            self._deferred.wrote(Target(owner.gvk, owner.key), uid_of(obj), version)
+            self._deferred.wrote(owner.ref, uid_of(obj), version)
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """A run's delete was answered with `answer`: the object as it was, or a `Status` about it."""
-        if owner.gvk in self._watches and self._concerns(resource):
+        if owner.ref.gvk in self._watches and self._concerns(resource):
             details = answer.get("details")
             uid = uid_of(answer) or (str(details.get("uid", "")) if isinstance(details, dict) else "")
-            self._deferred.wrote(Target(owner.gvk, owner.key), uid, "")
+            self._deferred.wrote(owner.ref, uid, "")
 
     # What watches say.
 
-    def _heard(self, asked: Asked, what: str, last: Seen) -> None:
+    def _heard(self, asked: ObjectRef, what: str, last: Seen) -> None:
         for target in sorted(self._index.targets(asked)):
             self._news(target, asked, what, last)
 
-    def _sighted(self, asked: Asked, seen: Seen | None) -> None:
+    def _sighted(self, asked: ObjectRef, seen: Seen | None) -> None:
         unproven = self._unproven.pop(asked, set()) & self._index.targets(asked)
         if seen is not None:
             for target in sorted(unproven):
                 self._news(target, asked, _UNPROVEN, seen)
 
-    def _heard_labelled(self, selected: Selected, asked: Asked, what: str, last: Seen) -> None:
+    def _heard_labelled(self, selected: Selected, asked: ObjectRef, what: str, last: Seen) -> None:
         labelled = self._labelled[selected]
         for watch in self._watches.values():
             if any(_selected(reference) == selected for reference in watch.references):
@@ -243,7 +242,7 @@ class References:
                 for asked, seen in list(labelled.states(target.key.namespace))[:1]:
                     self._news(target, asked, _UNPROVEN, seen)
 
-    def _news(self, target: Target, asked: Asked, what: str, last: Seen) -> None:
+    def _news(self, target: ObjectRef, asked: ObjectRef, what: str, last: Seen) -> None:
         news = ReferenceNews(target, asked, what, last.uid, "" if what == GONE else last.version)
         if not self._deferred.holds(news):
             self._say(news)
@@ -256,7 +255,7 @@ class References:
 
     # Within.
 
-    def _unknown(self, target: Target) -> Iterator[tuple[str, str]]:
+    def _unknown(self, target: ObjectRef) -> Iterator[tuple[str, str]]:
         """What an object names and is not known, with the trouble that it has; empty: none yet."""
         for asked in self._index.asked(target):
             if not self._kinds[asked.gvk].is_known(asked.key):
@@ -266,27 +265,27 @@ class References:
                 selected = labelled.selected
                 yield f"{selected.gvk.kind} with {selected.labels}", labelled.trouble(target.key.namespace)
 
-    def _labelled_of(self, target: Target) -> Iterator[LabelledReferences]:
+    def _labelled_of(self, target: ObjectRef) -> Iterator[LabelledReferences]:
         for reference in self._watches[target.gvk].references:
             if reference.selector:
                 yield self._labelled[_selected(reference)]
 
-    def _shown(self, asked: Asked) -> Asked:
+    def _shown(self, asked: ObjectRef) -> ObjectRef:
         """What is named, as people know it: what is found by its labels is known as it is."""
         kind = self._kinds.get(asked.gvk)
-        return asked if kind is None else Asked(asked.gvk, kind.shown(asked.key))
+        return asked if kind is None else ObjectRef(asked.gvk, kind.shown(asked.key))
 
     def _concerns(self, resource: ApiResource) -> bool:
         kinds = {(gvk.group, gvk.kind) for gvk in self._kinds}
         kinds |= {(selected.gvk.group, selected.gvk.kind) for selected in self._labelled}
         return (resource.gvk.group, resource.gvk.kind) in kinds
 
-    def _leave(self, left: Iterable[Asked]) -> None:
+    def _leave(self, left: Iterable[ObjectRef]) -> None:
         for each in left:
             self._kinds[each.gvk].drop(each.key)
             self._unproven.pop(each, None)
 
-    def _tell(self, target: Target, message: str, problem: str) -> None:
+    def _tell(self, target: ObjectRef, message: str, problem: str) -> None:
         """Say something once."""
         if self._logged.is_new((target.gvk, problem)):
             _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())

@@ -127,9 +127,9 @@ def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategi
     if how is How.ANNOTATION:
         gone = {**annotations_of(patch), **dict.fromkeys(_PRIMARY)}
         return Ownership(_with_metadata(patch, {"annotations": gone}), How.NONE, "given up")
-    references: list[Object] = [each for each in references_of(current) if each.get("uid") != owner.uid]
+    references: list[Object] = [each for each in references_of(current) if each.get("uid") != owner.ref.uid]
     if strategic:
-        references = [{"$patch": "delete", "uid": owner.uid}]
+        references = [{"$patch": "delete", "uid": owner.ref.uid}]
     return Ownership(_with_metadata(patch, {"ownerReferences": references}), How.NONE, "given up")
 
 
@@ -180,7 +180,7 @@ def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str)
 
 def _named(obj: Mapping[str, Any], owner: Owner) -> How:
     """By what an object names this owner."""
-    if any(reference.get("uid") == owner.uid for reference in references_of(obj)):
+    if any(reference.get("uid") == owner.ref.uid for reference in references_of(obj)):
         return How.REFERENCE
     return How.ANNOTATION if _is_annotated(obj, owner) else How.NONE
 
@@ -193,7 +193,7 @@ def _is_annotated(obj: Mapping[str, Any], owner: Owner) -> bool:
 def _another(obj: Mapping[str, Any], owner: Owner) -> str:
     """Say who else owns an object; empty when nobody does."""
     for reference in references_of(obj):
-        if reference.get("controller") is True and reference.get("uid") != owner.uid:
+        if reference.get("controller") is True and reference.get("uid") != owner.ref.uid:
             return f"{reference.get('kind')} {reference.get('name')} controls it"
     found = annotations_of(obj)
     if any(name in found for name in _PRIMARY) and not _is_annotated(obj, owner):

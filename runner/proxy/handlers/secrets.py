@@ -139,8 +139,8 @@ def _tell_if_exhausted(run: RunIdentity) -> None:
         _log.warning(
             "Output of the run is withheld: it read more Secrets than can be masked, or in an unreadable format",
             job=run.ident,
-            gvk=str(run.owner.gvk),
-            **run.owner.key._asdict(),
+            gvk=str(run.owner.ref.gvk),
+            **run.owner.ref.key._asdict(),
         )
 
 

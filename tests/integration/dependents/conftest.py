@@ -24,7 +24,7 @@ from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from runner.ownership import Owner
 from runner.proxy.handlers.owners import own
 from runner.watches.watch import Role, Watch
@@ -175,7 +175,7 @@ class Operator:
         # The watch tells in order, and reads are made in order: what comes after the mark's change is later.
         await self.hand.patch(gvk, name, {"metadata": {"labels": {"mark": "me"}}})
         await until(lambda: any(name in why for _, why in self.woken), f"the change of {name}")
-        self.woken[:] = [item for item in self.woken if item[0] != self.mark.key.name]
+        self.woken[:] = [item for item in self.woken if item[0] != self.mark.ref.key.name]
         assert self.woken == before
 
 
@@ -263,7 +263,7 @@ def make_owner(hand: Hand) -> MakeOwner:
     async def make(resource: ApiResource, name: str) -> Owner:
         obj = {"apiVersion": resource.gvk.api_version, "kind": resource.gvk.kind, "metadata": {"name": name}}
         made = await hand.create(obj)
-        return Owner(resource.gvk, key_of(made), uid_of(made), resource.namespaced)
+        return Owner(ObjectRef.of(resource.gvk, made), resource.namespaced)
 
     return make
 

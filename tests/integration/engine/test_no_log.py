@@ -16,7 +16,7 @@ from runner.engine.run_secrets import RunSecrets
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Surroundings
 from runner.masking.masker import MASK
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.handlers.secrets import Secrets
 from runner.proxy.identity import Identities, RunIdentity
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-OWNER = Owner(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("default", "sample"), "u", namespaced=True)
+OWNER = Owner(
+    ObjectRef(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("default", "sample"), "u"), namespaced=True
+)
 TASKS = """
 - name: An option that the module declares as no_log
   uri:

@@ -26,7 +26,7 @@ from runner.devcluster import DevCluster
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.handlers.catalog import Catalog
@@ -53,14 +53,14 @@ class Witness:
         return owner.namespaced and resource.plural == "configmaps"
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append(f"read {resource.plural} {obj['metadata']['name']} of {owner.key.name}")
+        self.told.append(f"read {resource.plural} {obj['metadata']['name']} of {owner.ref.key.name}")
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append(f"wrote {resource.plural} {obj['metadata'].get('name', '')} of {owner.key.name}")
+        self.told.append(f"wrote {resource.plural} {obj['metadata'].get('name', '')} of {owner.ref.key.name}")
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         name = (answer.get("details") or answer["metadata"]).get("name", "")
-        self.told.append(f"deleted {resource.plural} {name} of {owner.key.name}")
+        self.told.append(f"deleted {resource.plural} {name} of {owner.ref.key.name}")
 
 
 @dataclass
@@ -102,7 +102,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
     command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
     subprocess.run([*command, "create", "configmap", "owner"], check=True, capture_output=True)
     uid = subprocess.check_output([*command, "get", "configmap", "owner", "-o=jsonpath={.metadata.uid}"], text=True)
-    owner = Owner(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), uid, namespaced=True)
+    owner = Owner(ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), uid), namespaced=True)
     run = RunIdentity("job", owner, True, True, False, frozenset(), False, "")  # noqa: FBT003 - by the dataclass's order
     ready: list[Standing] = []
     started, stop = threading.Event(), asyncio.Event()
@@ -225,9 +225,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         discovery, identities, results = Discovery(client), Identities(), Counter[str]()
         body = {"metadata": {"name": "owner"}}
         made = await client.request("POST", f"/api/v1/namespaces/{namespace}/configmaps", body=body)
-        owner = Owner(
-            GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), made["metadata"]["uid"], namespaced=True
-        )
+        owner = Owner(ObjectRef.of(GVK("", "v1", "ConfigMap"), made), namespaced=True)
         guard = LoopGuard(lambda *_: None, lambda *_: None, lambda *_: None)
         dependents = Dependents(
             client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda *_: True

@@ -20,7 +20,7 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Surroundings
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.references.watching import References
 from runner.watches.reference_fields import WatchReference
@@ -118,7 +118,7 @@ class Referring:
         self.woken.clear()
 
     def run(self, name: str) -> Run:
-        return Run(self, Owner(THING, self.key(name), "uid", namespaced=True))
+        return Run(self, Owner(ObjectRef(THING, self.key(name), "uid"), namespaced=True))
 
 
 class Run:

@@ -9,8 +9,9 @@ import pytest
 
 from runner.controller.run_events import RunEvents
 from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
-from runner.events.bodies import Occurrence, Reference
+from runner.events.bodies import Occurrence
 from runner.events.recorder import Events
+from runner.objects import ObjectRef
 from runner.workqueue.queue import Reason, Request
 
 RECAP = Recap(ok=3, changed=1, skipped=2, failures=0, completion="")
@@ -23,7 +24,7 @@ class Told:
 
     def __init__(self, job: Job, *, finalizing: bool = False) -> None:
         self.all: list[Occurrence] = []
-        about = Reference(job.gvk, job.key, "uid")
+        about = ObjectRef(job.gvk, job.key, "uid")
         self.story = RunEvents(cast("Events", self), about, job, finalizing=finalizing)
 
     def tell(self, what: Occurrence) -> None:

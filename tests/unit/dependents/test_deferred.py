@@ -6,11 +6,11 @@ from typing import Any
 
 from runner.dependents.deferred import DeferredNews
 from runner.dependents.ledger import News, Write
-from runner.kube.object_state import State, Target
-from runner.objects import GVK, ObjectKey
+from runner.kube.object_state import State
+from runner.objects import GVK, ObjectKey, ObjectRef
 
 KIND = GVK("apps", "v1", "Deployment")
-OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 KEY = ObjectKey("ns", "child")
 
 

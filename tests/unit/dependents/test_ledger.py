@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from runner.dependents.ledger import Finding, Ledger, News, Write
-from runner.kube.object_state import State, Target
-from runner.objects import GVK, Object, ObjectKey
+from runner.kube.object_state import State
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
-OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
-OTHER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
-CURIOUS = Target(GVK("cache.example.com", "v1", "Curious"), ObjectKey("ns", "mc"))
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+OTHER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
+CURIOUS = ObjectRef(GVK("cache.example.com", "v1", "Curious"), ObjectKey("ns", "mc"))
 KEY = ObjectKey("ns", "child")
 
 
@@ -34,7 +34,7 @@ class Story:
         self.news: list[News] = []
         self.reads: list[ObjectKey] = []
 
-    def seen(self, obj: Object, *targets: Target) -> Story:
+    def seen(self, obj: Object, *targets: ObjectRef) -> Story:
         self._take(self.ledger.applied("", KEY, State.of(obj, targets or (OWNER,), whole=False)))
         return self
 
@@ -42,7 +42,7 @@ class Story:
         self._take(self.ledger.applied("", KEY, State.of(obj, (), whole=False)))
         return self
 
-    def read(self, obj: Object, *targets: Target) -> Story:
+    def read(self, obj: Object, *targets: ObjectRef) -> Story:
         assert self.reads
         self.reads.clear()
         self.ledger.reads(KEY)
@@ -55,13 +55,13 @@ class Story:
         self.news += self.ledger.absent(KEY)
         return self
 
-    def wrote(self, obj: Object, by: Target = OWNER, *targets: Target, whole: bool = True) -> Story:
+    def wrote(self, obj: Object, by: ObjectRef = OWNER, *targets: ObjectRef, whole: bool = True) -> Story:
         state = State.of(obj, targets or (by,), whole=True) if whole else None
         meta = obj["metadata"]
         self.news += self.ledger.wrote("", KEY, Write(by, meta["uid"], meta["resourceVersion"], state))
         return self
 
-    def gone(self, obj: Object, *targets: Target) -> Story:
+    def gone(self, obj: Object, *targets: ObjectRef) -> Story:
         self.news += self.ledger.deleted(KEY, State.of(obj, targets or (OWNER,), whole=False))
         return self
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from runner.dependents.ledger import Ledger, News, Write
-from runner.kube.object_state import State, Target
-from runner.objects import GVK, Object, ObjectKey
+from runner.kube.object_state import State
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
-OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
-OTHER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+OTHER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
 KEY = ObjectKey("ns", "child")
 
 
@@ -23,7 +23,7 @@ def config_map(version: int, value: str) -> Object:
 class Story:
     """A ConfigMap of version 1 whose value is \"old\"; told what happens to it."""
 
-    def __init__(self, *owners: Target) -> None:
+    def __init__(self, *owners: ObjectRef) -> None:
         self._owners = owners or (OWNER,)
         self._ledger = Ledger(lambda _: False, generation_tells=False)
         self.news: list[News] = []
@@ -49,7 +49,7 @@ class Story:
         return self
 
     @property
-    def told(self) -> list[tuple[Target, str]]:
+    def told(self) -> list[tuple[ObjectRef, str]]:
         return [(news.target, news.what) for news in self.news]
 
 

@@ -11,17 +11,16 @@ import pytest
 from runner.dependents.ledger import News
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.loops import Loops, Pair
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 KIND = GVK("apps", "v1", "Deployment")
-OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 
 
 def news(*fields: str, name: str = "web", owner: str = "mc") -> News:
-    target = Target(OWNER.gvk, ObjectKey("ns", owner))
+    target = ObjectRef(OWNER.gvk, ObjectKey("ns", owner))
     return News(target, ObjectKey("ns", name), "u", "changed", None, fields)
 
 

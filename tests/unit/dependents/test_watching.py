@@ -16,14 +16,14 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.watches.watch import Watch
 
 VERBS = frozenset({"get", "list", "watch", "create"})
 WATCHED = GVK("cache.example.com", "v1alpha1", "Memcached")
-OWNER = Owner(WATCHED, ObjectKey("ns", "mc"), "uid-mc", namespaced=True)
-FLEET = Owner(GVK("cache.example.com", "v1", "Fleet"), ObjectKey("", "all"), "uid-all", namespaced=False)
+OWNER = Owner(ObjectRef(WATCHED, ObjectKey("ns", "mc"), "uid-mc"), namespaced=True)
+FLEET = Owner(ObjectRef(GVK("cache.example.com", "v1", "Fleet"), ObjectKey("", "all"), "uid-all"), namespaced=False)
 
 Virtually = Callable[[Coroutine[object, object, Any]], Any]
 Make = Callable[..., "Harness"]
@@ -89,7 +89,7 @@ def make(tmp_path: Path, make_watch: Callable[..., Watch]) -> Make:
     client = Client(asyncio.run(auth.load(str(path), None)))
 
     def build(*, namespaces: tuple[str, ...] = (), **watch: Any) -> Harness:
-        fleet = make_watch(gvk=FLEET.gvk)
+        fleet = make_watch(gvk=FLEET.ref.gvk)
         return Harness(client, tmp_path, namespaces, (make_watch(gvk=WATCHED, **watch), fleet))
 
     return build
@@ -224,7 +224,7 @@ def test_a_cluster_scoped_owner_has_no_namespace(make: Make, virtually: Virtuall
         harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, ownerReferences=[FLEET.reference()]))
         harness.dependents.ended(FLEET)
         harness.tell(Deleted(child(2, ownerReferences=[FLEET.reference()])), "ns")
-        assert [(gvk, key) for _, gvk, key, _ in harness.woken] == [(FLEET.gvk, FLEET.key)]
+        assert [(gvk, key) for _, gvk, key, _ in harness.woken] == [(FLEET.ref.gvk, FLEET.ref.key)]
 
     virtually(story())
 

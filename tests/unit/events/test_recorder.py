@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.events.bodies import Occurrence, Reference
+from runner.events.bodies import Occurrence
 from runner.events.recorder import Events
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 Scenario = Callable[[Events], Awaitable[None]]
-THING = Reference(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc")
+THING = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc")
 OCCURRENCE = Occurrence(THING, None, "Warning", "RunFailed", "Run", "no such image")
 FORBIDDEN = ForbiddenError("events is forbidden", status=403)
 ABSENT = NotFoundError("no", status=404)

@@ -16,14 +16,16 @@ import pytest
 
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Surroundings
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 
 OPERATOR_TOKEN = "operators-own"
-OWNER = Owner(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "sample"), "uid-sample", namespaced=True)
+OWNER = Owner(
+    ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "sample"), "uid-sample"), namespaced=True
+)
 
 
 @dataclass

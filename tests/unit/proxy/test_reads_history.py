@@ -20,8 +20,7 @@ import pytest
 
 from runner.errors import ApiUnavailableError, NotFoundError
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import Target
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Whole
@@ -33,7 +32,7 @@ from runner.readcache.entries import Shelf, Version
 from runner.readcache.inflight import InFlight
 from runner.readcache.refetch import Rereads
 
-OWNER = Owner(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc", namespaced=True)
+OWNER = Owner(ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc"), namespaced=True)
 VERBS = frozenset({"get", "list", "watch"})
 CONFIG_MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
 COLLECTION = "/api/v1/namespaces/ns/configmaps"
@@ -169,7 +168,7 @@ class History:
         rereads = Rereads(self)
         self.bodies = Bodies(MOST_BYTES, rereads.ask)
         self.rereads = rereads
-        owner = Target(OWNER.gvk, OWNER.key)
+        owner = OWNER.ref
         shelf = self.bodies.follow(
             CONFIG_MAPS, lambda _: self.model.stretch, lambda obj: (owner,) if obj["metadata"].get("uid") else ()
         )

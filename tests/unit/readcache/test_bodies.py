@@ -9,13 +9,12 @@ import orjson
 import pytest
 
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import Target
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.readcache.bodies import LARGEST, Bodies, Read
 from runner.readcache.entries import Shelf, Version
 from runner.readcache.inflight import Place
 
-OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
 

@@ -12,14 +12,13 @@ import pytest
 
 from runner.errors import ApiUnavailableError, NotFoundError
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.readcache.bodies import Bodies, Read
 from runner.readcache.entries import Version
 from runner.readcache.inflight import Place
 from runner.readcache.refetch import Rereads
 
-OWNER = Target(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
 KEY = ObjectKey("ns", "a:b c")

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from runner.kube.object_state import Target
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.references import state as reference_states
 from runner.references.index import ReferenceIndex
-from runner.references.state import Asked, Seen, difference, has_to_be_read, names
+from runner.references.state import Seen, difference, has_to_be_read, names
 from runner.references.watching import DeferredReferences, ReferenceNews
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")
-ONE, TWO = Target(KIND, ObjectKey("shop", "one")), Target(KIND, ObjectKey("shop", "two"))
-PASSWORD = Asked(SECRET, ObjectKey("shop", "password"))
+ONE, TWO = ObjectRef(KIND, ObjectKey("shop", "one")), ObjectRef(KIND, ObjectKey("shop", "two"))
+PASSWORD = ObjectRef(SECRET, ObjectKey("shop", "password"))
 
 
 def secret(version: str = "1", value: str = "old", uid: str = "u", **meta: Any) -> dict[str, Any]:
@@ -111,8 +110,8 @@ class TestIndex:
         assert (index.asked(ONE), list(index.objects(KIND, ""))) == (frozenset(), [])
 
     def test_objects_are_found_by_namespace_with_those_that_have_none(self) -> None:
-        index, wide = ReferenceIndex(), Target(KIND, ObjectKey("", "wide"))
-        for target in (ONE, wide, Target(KIND, ObjectKey("vault", "far"))):
+        index, wide = ReferenceIndex(), ObjectRef(KIND, ObjectKey("", "wide"))
+        for target in (ONE, wide, ObjectRef(KIND, ObjectKey("vault", "far"))):
             index.update(target, frozenset())
         assert set(index.objects(KIND, "shop")) == {ONE, wide}
         assert len(list(index.objects(KIND, ""))) == 3
@@ -120,7 +119,7 @@ class TestIndex:
 
 
 class TestRuns:
-    def news(self, version: str, target: Target = ONE) -> ReferenceNews:
+    def news(self, version: str, target: ObjectRef = ONE) -> ReferenceNews:
         return ReferenceNews(target, PASSWORD, "changed", "u", version)
 
     def test_news_comes_at_once_unless_its_object_runs(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Claim, Owner, claims_of, references_of
 from runner.proxy.handlers.owners import (
     ADOPT,
@@ -24,9 +24,13 @@ from runner.proxy.handlers.owners import (
     wants_release,
 )
 
-CR = Owner(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("shop", "mc"), "uid-mc", namespaced=True)
-CLUSTER_CR = Owner(GVK("infra.example.com", "v1", "Fleet"), ObjectKey("", "fleet"), "uid-fleet", namespaced=False)
-CORE_CR = Owner(GVK("", "v1", "ConfigMap"), ObjectKey("shop", "settings"), "uid-settings", namespaced=True)
+CR = Owner(
+    ObjectRef(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("shop", "mc"), "uid-mc"), namespaced=True
+)
+CLUSTER_CR = Owner(
+    ObjectRef(GVK("infra.example.com", "v1", "Fleet"), ObjectKey("", "fleet"), "uid-fleet"), namespaced=False
+)
+CORE_CR = Owner(ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey("shop", "settings"), "uid-settings"), namespaced=True)
 VERBS = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
 
 
@@ -318,7 +322,7 @@ def test_what_is_read_back_is_what_was_said(
     current = None if standing is None else config_map(**standing)
     owned = own(config_map(**meta), owner, CONFIG_MAP, space, current=current, replaces=replaces)
     names = {(claim.kind, claim.name) for claim in claims_of({**owned.obj, "metadata": owned.obj["metadata"]})}
-    assert (owned.how is not How.NONE) <= ((owner.gvk.kind, owner.key.name) in names)
-    assert [reference.get("uid") for reference in references_of(owned.obj)].count(owner.uid) <= max(
-        1, [reference.get("uid") for reference in meta.get("ownerReferences", [])].count(owner.uid)
+    assert (owned.how is not How.NONE) <= ((owner.ref.gvk.kind, owner.ref.key.name) in names)
+    assert [reference.get("uid") for reference in references_of(owned.obj)].count(owner.ref.uid) <= max(
+        1, [reference.get("uid") for reference in meta.get("ownerReferences", [])].count(owner.ref.uid)
     )

@@ -14,8 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import Target
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.handlers.reads import Reads
 from runner.readcache.bodies import MOST_BYTES, Bodies
@@ -45,7 +44,7 @@ class Reading:
     stage: Stage = field(init=False)
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
-        return self.cached and owner.gvk.kind == "Memcached" and resource == WIDGETS
+        return self.cached and owner.ref.gvk.kind == "Memcached" and resource == WIDGETS
 
     def seen(self, version: int = 1, name: str = "a") -> None:
         shelf = self.bodies.shelf("example.com", "widgets")
@@ -82,7 +81,7 @@ async def reading(staged: Callable[..., AbstractAsyncContextManager[Stage]]) -> 
     bodies.follow(
         WIDGETS,
         lambda _: 1,
-        lambda obj: (Target(GVK("g", "v", "K"), ObjectKey("ns", "x")),) if "uid" in obj["metadata"] else (),
+        lambda obj: (ObjectRef(GVK("g", "v", "K"), ObjectKey("ns", "x")),) if "uid" in obj["metadata"] else (),
     )
     reading = Reading(bodies)
     async with staged(Reads(bodies, reading, lambda result: reading.results.update([result]))) as stage:

@@ -71,16 +71,16 @@ class Surroundings:
         return found
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
-        return self.interested and (owner.key.name, resource.plural) == ("sample", "configmaps")
+        return self.interested and (owner.ref.key.name, resource.plural) == ("sample", "configmaps")
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append((f"read {resource.plural} of {owner.key.name}", key_of(obj).name))
+        self.told.append((f"read {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append((f"wrote {resource.plural} of {owner.key.name}", key_of(obj).name))
+        self.told.append((f"wrote {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        self.told.append((f"deleted {resource.plural} of {owner.key.name}", key_of(answer).name))
+        self.told.append((f"deleted {resource.plural} of {owner.ref.key.name}", key_of(answer).name))
 
 
 @pytest.fixture
