@@ -29,8 +29,9 @@ from runner.objects import GVK, ObjectKey
 from runner.references.watching import References
 from runner.replicas.lease_guard import Alone
 from runner.watches.watch import Watch
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher
+from runner.workqueue.request import Reason, Request
 from tests.unit.conftest import VirtualTimeLoop
 from tests.watch_values import watch_value
 
@@ -157,7 +158,7 @@ def _controller(informer: _Objects, runs: _Runs) -> Controller:
         cast("ContentionReporter", runs),
         cast("References", _NoReferences()),
         _WORKERS,
-        Slots(Share.of(_WORKERS)),
+        Dispatcher(ConcurrencyLimit.of(_WORKERS)),
     )
 
 

@@ -15,8 +15,8 @@ from runner.objects import GVK, Object, ObjectKey
 from runner.ui.journal import Journal
 from runner.ui.views import Place, Views
 from runner.watches.watch import Watch
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
 from tests.watch_values import watch_value
 
 
@@ -82,7 +82,7 @@ class AKind:
         self.watch = watch or watch_value()
         self.workers = workers
         self.informer = Objects()
-        self.queue = WorkQueue(Share.of(workers), Slots(Share.of(workers)))
+        self.queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
         self.trouble: str | None = None
 
     @property

@@ -74,7 +74,8 @@ from runner.replicas.lease_guard import Holding
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import Executed
 from runner.watches.watch import LoadedWatches, Watch
-from runner.workqueue.concurrency import Share, Slots
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher
 
 _CONNECT_DELAY = 2.0
 """Seconds between two attempts to reach the API server at start."""
@@ -122,7 +123,7 @@ class _Shared:
     holding: Holding
     recorder: Recorder
     dependents: Dependents
-    slots: Slots
+    dispatcher: Dispatcher
     events: Events
 
 
@@ -181,7 +182,7 @@ class _Operator:
                 holding=holding,
                 recorder=self._recorder(writer),
                 dependents=dependents,
-                slots=Slots(Share.of(settings.most_runs(watch.gvk for watch in self._watches))),
+                dispatcher=Dispatcher(ConcurrencyLimit.of(settings.most_runs(watch.gvk for watch in self._watches))),
                 events=events,
             )
             await self._open_user_metrics(stack)
@@ -324,7 +325,7 @@ class _Operator:
         workers = settings.workers_for(watch.gvk)
         account, selector = watch.service_account or None, watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-        return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.slots)
+        return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
 
     def _skipping(self, watch: Watch, shared: _Shared) -> Skipping | None:
         if not watch.skip_unchanged:

@@ -12,7 +12,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectKey
 from runner.replicas.lease_guard import Hold, Holding
 from runner.watches.watch import Watch
-from runner.workqueue.queue import Request
+from runner.workqueue.request import Request
 
 
 class ForgetRegistry:

@@ -18,8 +18,9 @@ from runner.kube.cache import Change
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import Reason, Request, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.request import Reason, Request
 
 _RESULT_NAMES = {Done: "success", RequeueAfter: "requeue_after", Retry: "error", Terminal: "error"}
 
@@ -35,10 +36,10 @@ class Controller:
         contention: ContentionReporter,
         references: References,
         workers: int,
-        slots: Slots,
+        dispatcher: Dispatcher,
     ) -> None:
         self.watch = scope.watch
-        self.queue = WorkQueue(Share.of(workers), slots)
+        self.queue = WorkQueue(ConcurrencyLimit.of(workers), dispatcher)
         self.informer = scope.informer
         self.contention = contention
         self.workers = workers

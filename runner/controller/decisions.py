@@ -19,7 +19,7 @@ from runner.kube.cache import Change, Summary
 from runner.objects import JSONPatch, Object, finalizers_of, is_deleting
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
-from runner.workqueue.queue import Reason
+from runner.workqueue.request import Reason
 
 _DIGEST_SIZE = 8
 

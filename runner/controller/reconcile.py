@@ -43,7 +43,7 @@ from runner.status import report
 from runner.status.report import Report
 from runner.status.writer import StatusWriter
 from runner.watches.policy import Backoff
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 
 REQUEST_BACKOFF = Backoff(1.0)
 """Before the next attempt if a request to the API server failed, and not the run."""

@@ -14,7 +14,7 @@ from runner.events.bodies import Kind, Occurrence
 from runner.events.recorder import Events
 from runner.objects import PAUSED, ObjectRef
 from runner.status import report
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 
 _PHASE = "phase:"
 _MARKED = "runner_on_ok"

@@ -16,7 +16,7 @@ from runner.engine.blocks import BlockWriter, Level, block, recap_block
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.proxy.identity import RunStats
 from runner.watches.watch import content_name
-from runner.workqueue.queue import Request
+from runner.workqueue.request import Request
 
 
 class Record(Protocol):

@@ -22,7 +22,7 @@ from runner.events.recorder import Events
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
 from runner.watches.watch import Watch
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 
 _T = TypeVar("_T")
 

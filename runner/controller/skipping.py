@@ -31,7 +31,7 @@ from runner.unchanged.last_run import (
     digest_of,
     digest_of_answer,
 )
-from runner.workqueue.queue import Reason
+from runner.workqueue.request import Reason
 
 _SKIPPED = frozenset({Reason.PRESENT, Reason.RESYNC})
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"

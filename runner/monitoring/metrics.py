@@ -21,7 +21,8 @@ from runner.engine import executions
 from runner.engine.job import Outcome, RunResult
 from runner.monitoring.object_series import Created, ObjectSeries
 from runner.objects import GVK
-from runner.workqueue.queue import Reason, WorkQueue
+from runner.workqueue.queue import WorkQueue
+from runner.workqueue.request import Reason
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _CALLS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)

@@ -15,7 +15,7 @@ from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.timeline import Timeline
 from runner.watches.watch import content_name
-from runner.workqueue.queue import Request
+from runner.workqueue.request import Request
 
 MOST_WEIGHT = 20_000
 UNKNOWN = "given up"

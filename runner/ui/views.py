@@ -20,7 +20,7 @@ from runner.ui import past
 from runner.ui.journal import Journal, Run
 from runner.ui.survey import Kind, Row, Survey, Wish, health
 from runner.watches.watch import content_name
-from runner.workqueue.queue import Standing
+from runner.workqueue.request import QueueEntry
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -98,7 +98,7 @@ class Views:
     async def queue(self, kind: str, page: int) -> JSON:
         """A page of the queues: what runs, what waits and why, what comes later."""
         kinds = [self._find(kind)] if kind else list(self._kinds.values())
-        standing = [(each, at) for each in kinds for at in each.queue.standing()]
+        standing = [(each, at) for each in kinds for at in each.queue.entries()]
         # What people have to wait for comes first; a kind's own order stays.
         standing.sort(key=lambda item: _ORDER[item[1].stage])
         part, page, pages = _part(standing, page)
@@ -116,7 +116,7 @@ class Views:
         runs = await self._runs_of(of, key)
         if obj is None and not runs:
             raise NotThereError(f"there is no {of.watch.gvk.kind} {key}")
-        standing = next((at for at in of.queue.standing() if at.key == key), None)
+        standing = next((at for at in of.queue.entries() if at.key == key), None)
         return {
             **_names(of.watch.gvk, key),
             "content": content_name(of.watch.content),
@@ -151,7 +151,7 @@ class Views:
 
     def _settle(self) -> None:
         kinds = {kind.watch.gvk: kind for kind in self._kinds.values()}
-        self._journal.settle(lambda gvk, key: kinds[gvk].queue.holds(key))
+        self._journal.settle(lambda gvk, key: kinds[gvk].queue.is_running(key))
         self._journal.forget(lambda gvk, key: kinds[gvk].informer.summary(key) is not None)
 
     def _streak(self, gvk: GVK, key: ObjectKey) -> JSON:
@@ -191,7 +191,7 @@ class Views:
             "since": found.since,
             "message": _cut("\n".join(found.message.splitlines()[:_MOST_LINES]), _SHORT),
             **self._streak(kind.watch.gvk, row.key),
-            "running": kind.queue.holds(row.key),
+            "running": kind.queue.is_running(row.key),
         }
 
     def _run(self, run: Run) -> JSON:
@@ -256,7 +256,7 @@ def _whole(obj: Object) -> JSON:
     }
 
 
-def _standing(at: Standing) -> JSON:
+def _standing(at: QueueEntry) -> JSON:
     return {
         "stage": at.stage,
         "reason": at.reason.value,

@@ -21,7 +21,7 @@ from runner.ui.journal import Journal
 from runner.ui.server import Pace, Page
 from runner.watches.policy import Backoff
 from runner.watches.watch import Role
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 from tests.page_values import AKind, condition, ended, start, views_of
 
 OBJECTS = 5000

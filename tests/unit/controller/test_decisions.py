@@ -11,7 +11,7 @@ from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, Ret
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.watches import policy
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
-from runner.workqueue.queue import Reason
+from runner.workqueue.request import Reason
 
 BACKOFF = Backoff(3.0, 2.0, 60.0)
 TERMS = RetryTerms(RetryPolicy(BACKOFF, attempts=0), resync_after=100.0, finalizing=False, limit=None, deleted_for=0.0)

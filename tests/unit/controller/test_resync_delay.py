@@ -13,8 +13,9 @@ import pytest
 
 from runner.controller import decisions
 from runner.objects import ObjectKey
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import Reason, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.request import Reason
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -29,7 +30,7 @@ def uids(seed: int, number: int) -> list[str]:
 
 async def periodic_runs(names: list[str], epoch: float, seconds: float) -> list[tuple[str, float]]:
     """Run all at once, as they are when the operator starts, then periodically; return when each resync began."""
-    queue = WorkQueue(Share.of(4), Slots(Share.of(4)))
+    queue = WorkQueue(ConcurrencyLimit.of(4), Dispatcher(ConcurrencyLimit.of(4)))
     loop = asyncio.get_running_loop()
     began: list[tuple[str, float]] = []
 

@@ -12,7 +12,7 @@ from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
 from runner.events.bodies import Occurrence
 from runner.events.recorder import Events
 from runner.objects import ObjectRef
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 
 RECAP = Recap(ok=3, changed=1, skipped=2, failures=0, completion="")
 SUCCESS = RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 3.21)

@@ -16,7 +16,7 @@ from runner.engine.blocks import BlockWriter
 from runner.engine.job import Job, Outcome, RunResult
 from runner.kube.forbidden import MissingRight
 from runner.proxy.identity import RunStats
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from runner.controller import decisions
 from runner.kube.cache import Change, Summary
 from runner.objects import ObjectKey
 from runner.watches.watch import Finalizer, Watch
-from runner.workqueue.queue import Reason
+from runner.workqueue.request import Reason
 
 KEY = ObjectKey("ns", "a")
 NAME = "cache.example.com/finalizer"

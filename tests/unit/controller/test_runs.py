@@ -18,7 +18,7 @@ from runner.objects import Object, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.replicas.lease_guard import Hold
 from runner.watches import policy
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 from tests.watch_values import watch_value
 
 

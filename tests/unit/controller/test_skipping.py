@@ -20,7 +20,7 @@ from runner.replicas.lease_guard import Hold
 from runner.unchanged.content_digest import Executed
 from runner.unchanged.last_run import Footprint, Seen, digest_of_answer
 from runner.watches.watch import Role
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced

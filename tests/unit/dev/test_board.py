@@ -10,8 +10,9 @@ import pytest
 from runner.dev.board import Board, Sample, samples
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import Reason, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.request import Reason
 
 KIND = "cache.example.com/v1alpha1, Kind=Memcached"
 RUN = {"level": "info", "job": "1", "gvk": KIND, "namespace": "default", "name": "mc"}
@@ -83,7 +84,7 @@ def test_where_metrics_are_is_learned_from_the_log(board: Board) -> None:
 @pytest.mark.asyncio
 async def test_metrics_are_read_as_the_operator_writes_them() -> None:
     gvk = GVK("cache.example.com", "v1alpha1", "Memcached")
-    metrics, queue = Metrics(), WorkQueue(Share.of(1), Slots(Share.of(1)))
+    metrics, queue = Metrics(), WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
     queue.add(ObjectKey("default", "mc"), Reason.CREATED)
     metrics.add_kind(gvk, queue, 1)
     metrics.objects.labels(str(gvk)).set(4)

@@ -9,8 +9,9 @@ from runner.monitoring import object_series
 from runner.monitoring.metrics import Metrics
 from runner.monitoring.object_series import OTHERS, ObjectSeries
 from runner.objects import GVK, ObjectKey
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import Reason, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.request import Reason
 
 THING = GVK("example.com", "v1", "Thing")
 KIND = 'GVK="example.com/v1, Kind=Thing"'
@@ -45,7 +46,7 @@ async def test_kinds_of_dependents_show_whether_they_are_watched() -> None:
 
 async def test_every_series_of_a_kind_is_there_at_zero() -> None:
     metrics = Metrics()
-    metrics.add_kind(THING, WorkQueue(Share.of(2), Slots(Share.of(2))), 2)
+    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))), 2)
     waits = await lines(metrics, "ansible_operator_queue_wait_seconds_count")
     assert len(waits) == len(Reason)
     assert f'ansible_operator_queue_wait_seconds_count{{{KIND},reason="dependent changed"}} 0.0' in waits

@@ -10,7 +10,7 @@ from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.journal import UNKNOWN, Journal, RunNotes
 from runner.watches.watch import Role
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 from tests.page_values import ended, start
 
 KEY = ObjectKey("default", "sample")

@@ -23,7 +23,7 @@ from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, Pace, Page
 from runner.ui.views import PAGE
 from runner.watches.watch import Role
-from runner.workqueue.queue import Reason, Request
+from runner.workqueue.request import Reason, Request
 from tests.page_values import AKind, condition, ended, start, views_of
 
 QUICK = Pace(interval=0.001)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from runner.objects import ObjectKey
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import HANDICAP, Reason, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.request import HANDICAP, Reason
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -21,8 +22,8 @@ RUN = 10.0
 class Kind:
     """A kind's queue and its workers, each of which holds what it gets for RUN seconds."""
 
-    def __init__(self, workers: int, slots: Slots) -> None:
-        self.queue = WorkQueue(Share.of(workers), slots)
+    def __init__(self, workers: int, dispatcher: Dispatcher) -> None:
+        self.queue = WorkQueue(ConcurrencyLimit.of(workers), dispatcher)
         self.workers = workers
         self.began: dict[str, float] = {}
         self.most = 0
@@ -65,7 +66,7 @@ def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
     virtually: Virtually, moment: float, reason: Reason
 ) -> None:
     async def scenario() -> None:
-        kind = Kind(2, Slots(Share.of(4)))
+        kind = Kind(2, Dispatcher(ConcurrencyLimit.of(4)))
         kind.present()
         assert await began_after([kind], kind, moment, reason) == 0
 
@@ -77,7 +78,7 @@ def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
 )
 def test_no_reason_of_the_background_takes_what_is_kept(virtually: Virtually, reason: Reason) -> None:
     async def scenario() -> None:
-        kind = Kind(4, Slots(Share.of(8)))
+        kind = Kind(4, Dispatcher(ConcurrencyLimit.of(8)))
         for number in range(100):
             kind.add(str(number), reason)
         await asyncio.sleep(2 * HANDICAP[Reason.RESYNC])
@@ -89,8 +90,8 @@ def test_no_reason_of_the_background_takes_what_is_kept(virtually: Virtually, re
 
 def test_background_work_of_other_kinds_does_not_keep_a_change_waiting(virtually: Virtually) -> None:
     async def scenario() -> None:
-        slots = Slots(Share.of(4))
-        kinds = [Kind(2, slots) for _ in range(6)]
+        dispatcher = Dispatcher(ConcurrencyLimit.of(4))
+        kinds = [Kind(2, dispatcher) for _ in range(6)]
         for kind in kinds[:5]:
             kind.present()
         assert await began_after(kinds, kinds[5], 500.0) == 0
@@ -100,7 +101,7 @@ def test_background_work_of_other_kinds_does_not_keep_a_change_waiting(virtually
 
 def test_with_one_worker_a_change_waits_for_the_run_that_goes_on_and_for_no_other(virtually: Virtually) -> None:
     async def scenario() -> None:
-        kind = Kind(1, Slots(Share.of(2)))
+        kind = Kind(1, Dispatcher(ConcurrencyLimit.of(2)))
         kind.present()
         assert await began_after([kind], kind, 1001.0) == pytest.approx(9.0)
 
@@ -109,7 +110,7 @@ def test_with_one_worker_a_change_waits_for_the_run_that_goes_on_and_for_no_othe
 
 def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap(virtually: Virtually) -> None:
     async def scenario() -> None:
-        kind = Kind(1, Slots(Share.of(1)))
+        kind = Kind(1, Dispatcher(ConcurrencyLimit.of(1)))
         kind.add("resync", Reason.RESYNC)
         async with asyncio.TaskGroup() as group:
             group.create_task(kind.work())
@@ -124,8 +125,8 @@ def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_h
 
 def test_all_kinds_together_keep_to_their_limit_and_each_has_one_run_at_least(virtually: Virtually) -> None:
     async def scenario() -> None:
-        slots = Slots(Share.of(4))
-        busy, others = Kind(10, slots), [Kind(10, slots) for _ in range(3)]
+        dispatcher = Dispatcher(ConcurrencyLimit.of(4))
+        busy, others = Kind(10, dispatcher), [Kind(10, dispatcher) for _ in range(3)]
         for number in range(50):
             busy.add(str(number), Reason.CREATED)
         async with asyncio.TaskGroup() as group:
@@ -146,8 +147,8 @@ def test_all_kinds_together_keep_to_their_limit_and_each_has_one_run_at_least(vi
 
 def test_of_two_kinds_that_want_a_slot_the_more_urgent_request_has_it(virtually: Virtually) -> None:
     async def scenario() -> None:
-        slots = Slots(Share(most=3, background=3))
-        first, second = Kind(3, slots), Kind(3, slots)
+        dispatcher = Dispatcher(ConcurrencyLimit(most=3, background=3))
+        first, second = Kind(3, dispatcher), Kind(3, dispatcher)
         async with asyncio.TaskGroup() as group:
             for kind in (first, second):
                 for _ in range(kind.workers):
@@ -168,4 +169,4 @@ def test_of_two_kinds_that_want_a_slot_the_more_urgent_request_has_it(virtually:
 
 @pytest.mark.parametrize(("workers", "background"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (64, 48)])
 def test_a_quarter_is_kept_and_at_least_one_of_two(workers: int, background: int) -> None:
-    assert Share.of(workers).background == background
+    assert ConcurrencyLimit.of(workers).background == background

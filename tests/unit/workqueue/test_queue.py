@@ -11,8 +11,9 @@ import pytest
 
 from runner.objects import ObjectKey
 from runner.watches.policy import MAX_BACKOFF, Backoff
-from runner.workqueue.concurrency import Share, Slots
-from runner.workqueue.queue import HANDICAP, Reason, Request, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.request import HANDICAP, Reason, Request
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -21,7 +22,7 @@ A, B, C = (ObjectKey("ns", name) for name in "abc")
 
 def a_queue(workers: int = 8) -> WorkQueue:
     """The queue of a kind that is alone."""
-    return WorkQueue(Share.of(workers), Slots(Share.of(workers)))
+    return WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
 
 
 async def _take(queue: WorkQueue) -> Request:
@@ -274,13 +275,13 @@ def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtual
         queue.add(C, Reason.DEPENDENT, ("Deployment c was deleted",))
         queue.add(ObjectKey("ns", "d"), Reason.CREATED)
         await asyncio.sleep(10)
-        assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.standing()] == [
+        assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.entries()] == [
             ("b", "running", Reason.RESYNC, (), 10.0),
             ("d", "waiting", Reason.CREATED, (), 10.0),
             ("c", "waiting", Reason.DEPENDENT, ("Deployment c was deleted",), 10.0),
             ("a", "delayed", Reason.RETRY, (), 50.0),
         ]
-        assert (queue.holds(A), queue.holds(B)) == (False, True)
+        assert (queue.is_running(A), queue.is_running(B)) == (False, True)
 
     virtually(scenario())
 

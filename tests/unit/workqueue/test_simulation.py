@@ -27,8 +27,9 @@ import pytest
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue import queue as workqueue
-from runner.workqueue.concurrency import Offer, Share, Slots
-from runner.workqueue.queue import HANDICAP, Reason, Request, WorkQueue
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
+from runner.workqueue.request import HANDICAP, Cause, Reason, Request
 
 Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
@@ -53,8 +54,8 @@ def kept(workers: int) -> int:
 class WatchedQueue(WorkQueue):
     """A queue that says what it hands out at that very moment."""
 
-    def __init__(self, share: Share, slots: Slots) -> None:
-        super().__init__(share, slots)
+    def __init__(self, limit: ConcurrencyLimit, dispatcher: Dispatcher) -> None:
+        super().__init__(limit, dispatcher)
         self.began: Callable[[Request], None] = lambda _: None
 
     def hand_out(self, offer: Offer) -> None:
@@ -101,11 +102,11 @@ class Simulation:
     def __init__(self, seed: int, objects: int = 250, steps: int = 1200) -> None:
         self.rng = random.Random(seed)
         self.limit = self.rng.choice((1, 3, 6, 12))
-        self.slots = Slots(Share.of(self.limit))
+        self.dispatcher = Dispatcher(ConcurrencyLimit.of(self.limit))
         self.kinds: list[Kind] = []
         for _ in range(self.rng.choice((1, 3, 5))):
             workers = self.rng.choice((1, 2, 3, 8))
-            kind = Kind(workers, WatchedQueue(Share.of(workers), self.slots))
+            kind = Kind(workers, WatchedQueue(ConcurrencyLimit.of(workers), self.dispatcher))
             kind.queue.began = partial(self.began, kind)
             self.kinds.append(kind)
         self.objects, self.steps = objects, steps
@@ -273,8 +274,8 @@ class Simulation:
             await self.people()
             await self.settle()
             watching.cancel()
-        if self.slots.share.active or any(kind.queue.active for kind in self.kinds):
-            raise WrongError("slots are taken though nothing runs")
+        if self.dispatcher.limit.active or any(kind.queue.active for kind in self.kinds):
+            raise WrongError("the limit counts requests though nothing runs")
         return self.starts
 
 
@@ -295,23 +296,23 @@ def test_no_key_twice_at_once_none_lost_and_every_wait_bounded(virtually: Virtua
     assert min(starts.values()) > 250 * len(seeds), starts
 
 
-def _admits_all(self: Share, *, background: bool, somebody_waits: bool) -> bool:
+def _admits_all(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
     return True
 
 
-def _keeps_nothing(self: Share, *, background: bool, somebody_waits: bool) -> bool:
-    return self.active < self.most and not (background and somebody_waits and self._after_background)
+def _keeps_nothing(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
+    return self.active < self.most and not (background and change_waits and self._after_background)
 
 
-def _never_takes_turns(self: Share, *, background: bool, somebody_waits: bool) -> bool:
+def _never_takes_turns(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
     return self.active < self.most and not (background and self.active_background >= self.background)
 
 
-def _strictly_by_class(self: Share, *, background: bool, somebody_waits: bool) -> bool:
-    return _never_takes_turns(self, background=background, somebody_waits=False) and not (background and somebody_waits)
+def _strictly_by_class(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
+    return _never_takes_turns(self, background=background, change_waits=False) and not (background and change_waits)
 
 
-def _lines_up_what_is_held(self: WorkQueue, key: ObjectKey, cause: workqueue._Cause) -> None:
+def _lines_up_what_is_held(self: WorkQueue, key: ObjectKey, cause: Cause) -> None:
     self._line_up(key, cause)
 
 
@@ -321,7 +322,7 @@ def _last_in_first_out(self: WorkQueue, key: ObjectKey, entry: workqueue._Waitin
 
 
 def _ends_without_another(self: WorkQueue, key: ObjectKey) -> None:
-    self._give_back(key)
+    self._release(key)
 
 
 def _retries_whatever_came(self: WorkQueue, key: ObjectKey, backoff: Backoff, *, ran: bool) -> float:
@@ -329,30 +330,30 @@ def _retries_whatever_came(self: WorkQueue, key: ObjectKey, backoff: Backoff, *,
     return _RETRY(self, key, backoff, ran=ran)
 
 
-def _least_urgent_kind_first(self: Slots) -> Offer | None:
-    offers = [offer for line in self._lines for offer in line.offers()]
+def _least_urgent_kind_first(self: Dispatcher) -> Offer | None:
+    offers = [offer for queue in self._queues for offer in queue.offers()]
     free = (
         offer
         for offer in offers
-        if not offer.line.active
-        or _ADMITS(self.share, background=offer.background, somebody_waits=any(not each.background for each in offers))
+        if not offer.queue.active
+        or _ADMITS(self.limit, background=offer.background, change_waits=any(not each.background for each in offers))
     )
     return max(free, key=lambda offer: offer.rank, default=None)
 
 
-_PUSH, _RETRY, _ADMITS = WorkQueue._push, WorkQueue.retry, Share.admits
+_PUSH, _RETRY, _ADMITS = WorkQueue._push, WorkQueue.retry, ConcurrencyLimit.admits
 
 
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [
-        (Share, "admits", _admits_all),
-        (Share, "admits", _keeps_nothing),
-        (Share, "admits", _never_takes_turns),
-        (Share, "admits", _strictly_by_class),
-        (Slots, "gave_back", lambda *_, **__: None),
-        (Slots, "_next", _least_urgent_kind_first),
-        (workqueue._Cause, "merged", lambda self, _: self),
+        (ConcurrencyLimit, "admits", _admits_all),
+        (ConcurrencyLimit, "admits", _keeps_nothing),
+        (ConcurrencyLimit, "admits", _never_takes_turns),
+        (ConcurrencyLimit, "admits", _strictly_by_class),
+        (Dispatcher, "release", lambda *_, **__: None),
+        (Dispatcher, "_next", _least_urgent_kind_first),
+        (Cause, "merged", lambda self, _: self),
         (WorkQueue, "_add", _lines_up_what_is_held),
         (WorkQueue, "_push", _last_in_first_out),
         (WorkQueue, "done", _ends_without_another),
