@@ -1,50 +1,72 @@
-"""What a run costs: the warm engine against ansible-runner's own command line. `python -m bench.engine`.
+"""What a run costs: the warm engine against `exec` on a corpus of roles. `python -m bench.engine`.
 
-Both sides run the same roles (`bench/engine_cases`, and the sample) on the same objects, in the same folders, without
-facts, through the same proxy, and take turns. Each figure is a ratio, cold by warm, of the medians of wall time and of
-the means of CPU (how both are measured: `bench.engine_sides`). Each case runs once on each side before it is measured,
-and so does what it needs in the cluster. One case runs several at once, on two cores.
+Both sides run the same roles (`bench/roles`) on the same objects, in the same folders, without facts, through the same
+proxy. The role of a new object gets a new object for each run; all others run again on an object that has nothing left
+to change. Before it is measured, each role runs on the warm engine until its fork server has loaded what runs need, and
+once on `exec`.
 
-Memory is the proportional set size of all processes of the runs and of the fork servers, above what the idle fork
-servers had. The distance to the limit is the time of a run by that of a client which makes the same API calls, in the
-same order on one connection, and nothing else: they were recorded on their way to the proxy.
+1. Wall time (medians) and CPU (means) of both, and their ratio (how both are measured: `bench.engine_sides`).
+2. The time of a run by that of a client which makes the same API calls, in the same order on one connection, and
+   nothing else: they were recorded on their way to the proxy.
+3. Medians of what a task takes, by its module (see `bench.task_times`).
+4. Memory that each of several runs at once adds, and of an idle fork server (PSS).
 
-`BENCH_CASES` (names, with commas), `BENCH_REPEATS` and `BENCH_AT_ONCE` make it smaller.
+`CORE` names an ansible-core (`2.18` to `2.21`, or `all`); left out, it is that of this environment. `BENCH_CASES`
+(names, with commas), `BENCH_REPEATS`, `BENCH_EXEC_REPEATS` (0: the warm engine only) and `BENCH_AT_ONCE` make it
+smaller; `BENCH_WITHOUT` names shortcuts that are switched off.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench import objects
-from bench.engine_bed import CASES, NAMESPACE, TOGETHER, Bed, Case, through
-from bench.engine_sides import Cold, Cost, Side, Warm, added_memory, memory
+from bench import objects, task_times
+from bench.corpus import CASES, QUEUE, Case
+from bench.engine_bed import NAMESPACE, Bed, Way, service
+from bench.engine_sides import Cost, Runs, memory
 from bench.operator_process import Project
-from bench.recorder import recording, replay
+from bench.recorder import Call, recording, replay
 from bench.results import Result, show, tell
 from bench.standing import standing, tasks
 from runner import devcluster, log
-from runner.engine.job import Job
+from runner.config.settings import EngineName
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 
+CORES = ("2.18", "2.19", "2.20", "2.21")
 _CASE = "engine"
-_CORES = 2
+_PROCESSORS = 2
 _STANDING = "bench-engine-proxy"
-_REPLAYS = 5
-_IDENTS = itertools.count(1)
+_WARM_UP = 2
+"""Runs after which a fork server has what this role's runs need."""
+_REPLAYS = 3
+_GOALS: dict[tuple[str, bool], float] = {
+    ("set_fact", False): 8,
+    ("set_fact", True): 2,
+    ("fail", True): 2,
+    ("include_tasks", False): 5,
+    ("debug", False): 3,
+    ("k8s_status", False): 25,
+}
+"""Milliseconds that a task may take, by its module and whether it is skipped."""
+_SMALL_OBJECT = 40.0
+"""Milliseconds that a `k8s` task with one small object may take."""
+_TIMES_FASTER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,125 +75,152 @@ class Size:
 
     cases: frozenset[str]
     repeats: int
+    exec_repeats: int
     at_once: int
+    without: frozenset[str]
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Size:
         """Read it from the environment."""
-        names = ",".join([*(case.name for case in CASES), TOGETHER.name])
+        names = ",".join(case.name for case in CASES)
         return cls(
             cases=frozenset(environ.get("BENCH_CASES", names).split(",")),
             repeats=int(environ.get("BENCH_REPEATS", "5")),
+            exec_repeats=int(environ.get("BENCH_EXEC_REPEATS", "2")),
             at_once=int(environ.get("BENCH_AT_ONCE", "8")),
+            without=frozenset(filter(None, environ.get("BENCH_WITHOUT", "").split(","))),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
+class _Bench:
+    core: str
     bed: Bed
-    cold: Cold
-    warm: Warm
+    runs: Runs
+    size: Size
 
-    async def once(self, side: Side, case: Case, numbers: Sequence[int], kubeconfig: str = "") -> Cost:
-        """Run a case for some objects, with what it finds undone undone."""
-        if case.before:
-            await case.before(self.bed)
-        return await side.run(self.jobs(case, numbers, kubeconfig))
+    def result(self, what: str, value: float, unit: str, goal: float | None = None, *, higher: bool = False) -> Result:
+        return Result(_CASE, f"core {self.core}, {what}", value, unit, goal, "higher" if higher else "lower")
 
-    def jobs(self, case: Case, numbers: Sequence[int], kubeconfig: str = "") -> list[Job]:
-        way = kubeconfig or self.bed.kubeconfig
-        return [self.bed.job(f"run-{next(_IDENTS)}", case.role, number, way) for number in numbers]
+    async def once(self, case: Case, engine: EngineName, way: Way | None = None) -> Cost:
+        return await self.runs.run([await self.bed.job(case, engine, way)])
 
-    async def in_turns(self, case: Case, numbers: Sequence[int], repeats: int) -> tuple[list[Cost], list[Cost]]:
-        """Run a case on both sides, again and again; what they did must be the same."""
-        cold: list[Cost] = []
-        warm: list[Cost] = []
-        for number in range(1 + repeats):
-            both = await self.once(self.cold, case, numbers), await self.once(self.warm, case, numbers)
-            if number == 0:
-                await self.warm.engine.settle()  # what it showed is loaded ahead now, and its costs are no later run's
-                continue
-            if both[0].did != both[1].did:
-                raise RuntimeError(f"{case.name}: cold did {both[0].did}, warm did {both[1].did}")
-            cold.append(both[0])
-            warm.append(both[1])
-        return cold, warm
+    async def warm_up(self, case: Case) -> None:
+        await self.bed.install(case)
+        self.runs.engine.expect([case.watch.content], self.bed.environment())
+        for _ in range(_WARM_UP):
+            await self.runs.engine.settle()
+            await self.once(case, "warm")
+        await self.runs.engine.settle()
 
 
 def main() -> None:
-    """Measure on a control plane that goes afterwards."""
+    """Measure on one core in this environment, or on each named core in one of its own."""
+    own = ".".join(version("ansible-core").split(".")[:2])
+    wanted = os.environ.get("CORE") or own
+    if wanted != own:
+        for core in CORES if wanted == "all" else (wanted,):
+            _on(core)
+        return
     log.configure(level=logging.WARNING, encoder="console")  # on standard error
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
-    with (
-        devcluster.start(name="bench", progress=sys.stderr) as cluster,
-        tempfile.TemporaryDirectory(prefix="ansible-operator-bench-") as folder,
-    ):
-        asyncio.run(_measure(cluster.kubeconfig, Path(folder), Size.of(os.environ)))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_PROCESSORS])
+    with ExitStack() as stack:
+        cluster = stack.enter_context(devcluster.start(name="bench", progress=sys.stderr))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ansible-operator-bench-"))
+        url = stack.enter_context(service())
+        asyncio.run(_measure(own, cluster.kubeconfig, Path(folder), url))
 
 
-async def _measure(kubeconfig: Path, folder: Path, size: Size) -> None:
+def _on(core: str) -> None:
+    """Measure on a core in the environment that `hack/make-venv` makes for it."""
+    venv = Path(".venvs", f"core-{core}")
+    subprocess.run([str(Path("hack/make-venv").absolute()), str(venv), core], check=True, stdout=sys.stderr)
+    environment = {**os.environ, "CORE": core}
+    subprocess.run([str(venv / "bin/python"), "-m", "bench.engine"], check=True, env=environment)
+
+
+async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
+    size = Size.of(os.environ)
     project = Project.make(folder / "proxy", kubeconfig, tasks(folder / "proxy"))
     async with Client(await auth.load(str(kubeconfig), None)) as client:
         await objects.install(client, (_STANDING, NAMESPACE))
         async with standing(client, project, _STANDING):
-            way = (project.folder / f"{_STANDING}.kubeconfig").read_text(encoding="utf-8")
-            bed = Bed(client, folder, way)
-            await bed.make_objects(size.at_once)
-            sides = _Sides(bed, Cold(folder / "runs"), Warm(folder / "runs"))
+            handed = project.folder / _STANDING
+            way = Way(*(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url")))
+            bench = _Bench(core, Bed(client, folder / "runs", way, url), Runs(folder / "runs", size.without), size)
             try:
-                async for result in _results(sides, size):
+                async for result in _results(bench):
                     show(result)
             finally:
-                await sides.warm.engine.close(0)
+                await bench.runs.engine.close(0)
 
 
-async def _results(sides: _Sides, size: Size) -> AsyncIterator[Result]:
+async def _results(bench: _Bench) -> AsyncIterator[Result]:
     for case in CASES:
-        if case.name in size.cases:
-            _tell(case.title)
-            async for result in _alone(sides, case, size):
-                yield result
-    if TOGETHER.name in size.cases:
-        _tell(TOGETHER.title.format(size.at_once))
-        async for result in _together(sides, size):
+        if case.name not in bench.size.cases:
+            continue
+        tell("core {}, {}; load average {:.1f}, {:.1f}, {:.1f}".format(bench.core, case.name, *os.getloadavg()))
+        await bench.warm_up(case)
+        async for result in _of_role(bench, case):
             yield result
-    idle = memory(sides.warm.engine.servers)
-    yield Result(_CASE, "idle fork server, PSS", idle, "MiB", 80)
+    if QUEUE.name in bench.size.cases:
+        async for result in _memory(bench):
+            yield result
 
 
-def _tell(title: str) -> None:
-    tell("{}; load average {:.1f}, {:.1f}, {:.1f}".format(title, *os.getloadavg()))
-
-
-async def _alone(sides: _Sides, case: Case, size: Size) -> AsyncIterator[Result]:
-    cold, warm = await sides.in_turns(case, [0], size.repeats)
-    for result in _ratios(case, case.title, cold, warm):
+async def _of_role(bench: _Bench, case: Case) -> AsyncIterator[Result]:
+    warm = [await bench.once(case, "warm") for _ in range(bench.size.repeats)]
+    for result in _of_side(bench, case, "warm", warm):
         yield result
-    calls, bare = await _bare(sides, case)
-    yield Result(_CASE, f"{case.title}: API calls", calls, "calls")
-    yield Result(_CASE, f"{case.title}: the same API calls alone", bare, "s")
-    yield Result(_CASE, f"{case.title}: warm, in times of its API calls", _median(warm) / bare, "ratio")
-
-
-async def _together(sides: _Sides, size: Size) -> AsyncIterator[Result]:
-    numbers = range(size.at_once)
-    title = TOGETHER.title.format(size.at_once)
-    cold, warm = await sides.in_turns(TOGETHER, numbers, size.repeats)
-    for result in _ratios(TOGETHER, title, cold, warm):
+    if bench.size.exec_repeats:
+        cold = [await bench.once(case, "exec") for _ in range(1 + bench.size.exec_repeats)][1:]
+        for result in _of_side(bench, case, "exec", cold):
+            yield result
+        for result in _ratios(bench, case, cold, warm):
+            yield result
+    calls, bare = await _bare(bench, case)
+    yield bench.result(f"{case.name}: API calls", calls, "calls")
+    yield bench.result(f"{case.name}: the same API calls alone", bare, "s")
+    yield bench.result(f"{case.name}: warm, in times of its API calls", _median(warm) / bare, "ratio")
+    for result in _of_tasks(bench, case, warm):
         yield result
-    for name, side, goal in (("cold", sides.cold, None), ("warm", sides.warm, 45)):
-        added = await added_memory(side, sides.jobs(TOGETHER, numbers)) / size.at_once
-        yield Result(_CASE, f"{title}: memory added for each, {name}, peak PSS", added, "MiB", goal)
 
 
-def _ratios(case: Case, title: str, cold: Sequence[Cost], warm: Sequence[Cost]) -> Iterable[Result]:
-    walls = _median(cold), _median(warm)
-    cpus = _mean(cold), _mean(warm)
-    for name, (first, second) in (("wall", walls), ("CPU", cpus)):
-        yield Result(_CASE, f"{title}: cold by warm, {name}", first / second, "ratio", case.goal, "higher")
-    for name, (first, second) in (("wall", walls), ("CPU", cpus)):
-        yield Result(_CASE, f"{title}: cold, {name}", first, "s")
-        yield Result(_CASE, f"{title}: warm, {name}", second, "s")
+def _of_side(bench: _Bench, case: Case, side: str, costs: Sequence[Cost]) -> Iterator[Result]:
+    goal = 2.5 if (case.name, side) == ("portal", "warm") else None
+    yield bench.result(f"{case.name}: {side}, wall", _median(costs), "s", goal)
+    yield bench.result(f"{case.name}: {side}, CPU", _mean(costs), "s")
+
+
+def _ratios(bench: _Bench, case: Case, cold: Sequence[Cost], warm: Sequence[Cost]) -> Iterator[Result]:
+    did = {cost.recaps for cost in (*cold, *warm)}
+    if len(did) != 1:
+        raise RuntimeError(f"runs of {case.name} did different things (ok, changed, skipped, failed): {did}")
+    for name, ratio in (("wall", _median(cold) / _median(warm)), ("CPU", _mean(cold) / _mean(warm))):
+        yield bench.result(f"{case.name}: exec by warm, {name}", ratio, "ratio", _TIMES_FASTER, higher=True)
+
+
+def _of_tasks(bench: _Bench, case: Case, costs: Iterable[Cost]) -> Iterator[Result]:
+    """Return the median of each module's tasks, over all runs."""
+    found: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for cost in costs:
+        for events in cost.events:
+            for task in task_times.times(events):
+                found[task.action, task.skipped].append(task.seconds * 1000)
+    goals = _GOALS | ({("k8s", False): _SMALL_OBJECT} if case.small_objects else {})
+    for (action, skipped), milliseconds in sorted(found.items()):
+        how = "skipped" if skipped else "executed"
+        count = len(milliseconds) // bench.size.repeats
+        what = f"{case.name}: {how} {action}, median of {count}"
+        yield bench.result(what, statistics.median(milliseconds), "ms", goals.get((action, skipped)))
+
+
+async def _memory(bench: _Bench) -> AsyncIterator[Result]:
+    jobs = [await bench.bed.job(QUEUE, "warm") for _ in range(bench.size.at_once)]
+    added = await bench.runs.added_memory(jobs) / len(jobs)
+    yield bench.result(f"{QUEUE.name}: memory added by each of {len(jobs)} at once, peak PSS", added, "MiB", 45)
+    await bench.runs.engine.settle()
+    yield bench.result("idle fork server, PSS", memory(bench.runs.engine.servers), "MiB", 80)
 
 
 def _median(costs: Sequence[Cost]) -> float:
@@ -182,21 +231,29 @@ def _mean(costs: Sequence[Cost]) -> float:
     return statistics.mean(cost.cpu for cost in costs)
 
 
-async def _bare(sides: _Sides, case: Case) -> tuple[int, float]:
+async def _bare(bench: _Bench, case: Case) -> tuple[int, float]:
     """Return how many API calls a run makes, and the seconds that they take a client that does nothing else."""
-    server = urlsplit(json.loads(sides.bed.kubeconfig)["clusters"][0]["cluster"]["server"])
+    server = urlsplit(json.loads(bench.bed.way.kubeconfig)["clusters"][0]["cluster"]["server"])
     host, port = server.hostname or "", server.port or 0
     async with recording(host, port) as relay:
-        await sides.once(sides.warm, case, [0], through(sides.bed.kubeconfig, relay.port))
+        await bench.once(case, "warm", bench.bed.way.through(relay.port))
     seconds = []
     for _ in range(_REPLAYS):
-        if case.before:
-            await case.before(sides.bed)
-        began = time.perf_counter()
+        for path in _created(relay.calls):
+            await bench.bed.delete(path)
         seconds.append(await asyncio.to_thread(replay, host, port, relay.calls))
-        tell(f"{case.name}: {len(relay.calls)} calls in {time.perf_counter() - began:.3f} s")
     return len(relay.calls), statistics.median(seconds)
 
 
+def _created(calls: Iterable[Call]) -> Iterator[str]:
+    """Name the objects that calls created."""
+    for call in calls:
+        name = json.loads(call.body).get("metadata", {}).get("name") if call.method == "POST" else None
+        if name:
+            yield f"{call.target.partition('?')[0]}/{name}"
+
+
 if __name__ == "__main__":
+    started = time.monotonic()
     main()
+    tell(f"took {time.monotonic() - started:.0f} s")

@@ -1,149 +1,153 @@
-"""What both engines are given: the same project, the same objects, the same way to the API server.
+"""Content of the control plane for the engine's benchmark: kinds and objects of the corpus, and the jobs of their runs.
 
-Owns the control plane's content, and the jobs. The proxy is that of the installed command, in an operator's process of
-its own (see `bench.standing`), whose costs are in no figure.
+Runs reach the API server through the proxy of the installed command, in an operator's process of its own (see
+`bench.standing`), whose costs are in no figure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.server
 import itertools
 import json
 import re
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from bench.corpus import Case
+from runner.config import paths
+from runner.config.settings import EngineName
+from runner.engine import params
 from runner.engine.job import Job
 from runner.errors import ApiError
 from runner.kube.client import Client, PatchType
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Role
+from runner.monitoring.role_metrics import ADDRESS_VARIABLE
+from runner.objects import key_of
 
 NAMESPACE = "bench-engine"
-_ROOT = Path(__file__).resolve().parents[1]
-_CASES = Path(__file__).with_name("engine_cases")
-_MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
-_CRD = _ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml"
-_CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
-_DIRECTORY = "default"
-_SIZE = 2
 _VERBOSITY = 2
+_KEPT_RUNS = 20
 _WITHIN = 120.0
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How runs reach the operator's proxy and its metrics."""
+
+    kubeconfig: str
+    metrics: str
+
+    def through(self, port: int) -> Way:
+        """Return the way that leads to another port of this machine instead of the proxy's."""
+        content = json.loads(self.kubeconfig)
+        cluster = content["clusters"][0]["cluster"]
+        cluster["server"] = re.sub(r":\d+$", f":{port}", cluster["server"])
+        return Way(json.dumps(content), self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """What every measurement needs."""
+    """Where runs take place."""
 
     client: Client
-    folder: Path
-    kubeconfig: str
-    """The way through the proxy."""
+    runs: Path
+    way: Way
+    service: str
+    """URL of the external service that roles call."""
 
-    def job(self, ident: str, role: Role, number: int, kubeconfig: str) -> Job:
-        """Describe a run of a role for one object, as the operator would; without facts."""
-        name = object_name(number)
+    async def install(self, case: Case) -> None:
+        """Create a case's kind, and wait until the API server serves it."""
+        crd = case.crd
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+        apply = PatchType.APPLY.value
+        await self.client.request("PATCH", path, params={"fieldManager": "bench"}, body=crd, content_type=apply)
+        async with asyncio.timeout(_WITHIN):
+            for _ in itertools.count():
+                with contextlib.suppress(ApiError):
+                    await self.client.request("GET", case.path(NAMESPACE))
+                    return
+                await asyncio.sleep(0.1)
+
+    async def job(self, case: Case, engine: EngineName, way: Way | None = None) -> Job:
+        """Describe the next run of a case, as the operator does; its object is created if there is none."""
+        number, way = next(_NUMBERS), way or self.way
+        obj = await self._object(case, f"new-{number}" if case.creates else "sample")
+        watch = case.watch
+        made = params.build(obj, watch, cause={"reason": "Period", "details": [], "failures": 0}, finalizing=False)
         return Job(
-            ident=ident,
-            gvk=_MEMCACHED,
-            key=ObjectKey(NAMESPACE, name),
-            content=role,
-            run_dir=self.folder / "runs" / name,
-            extra_vars={
-                "size": _SIZE,
-                "ansible_operator_meta": {"name": name, "namespace": NAMESPACE},
-                "work": str(self.folder),
-            },
-            unsafe_keys=frozenset(),
+            ident=f"run-{number}",
+            gvk=watch.gvk,
+            key=key_of(obj),
+            content=watch.content,
+            run_dir=paths.run_dir(self.runs, watch.gvk, key_of(obj)),
+            extra_vars=made.extra_vars,
+            unsafe_keys=made.unsafe_keys,
             verbosity=_VERBOSITY,
             ansible_args="",
-            max_artifacts=20,
-            environment={"ANSIBLE_GATHERING": "explicit"},
-            kubeconfig=kubeconfig,
+            max_artifacts=_KEPT_RUNS,
+            environment=self.environment(way),
+            kubeconfig=way.kubeconfig,
             deadline=None,
+            engine=engine,
         )
 
-    async def forget(self, suffix: str) -> None:
-        """Remove the ConfigMap that a case makes."""
-        await self._delete(_CONFIG_MAPS.format(NAMESPACE), f"{object_name(0)}-{suffix}")
+    def environment(self, way: Way | None = None) -> dict[str, str]:
+        """Return what the operator adds to the environment of runs."""
+        return {"ANSIBLE_GATHERING": "explicit", ADDRESS_VARIABLE: (way or self.way).metrics}
 
-    async def forget_entry(self) -> None:
-        """Remove what the sample role wrote last: the object's entry in the directory."""
-        await self._delete(_CONFIG_MAPS.format(_DIRECTORY), f"memcached.{NAMESPACE}.{object_name(0)}")
+    async def _object(self, case: Case, name: str) -> dict[str, Any]:
+        body = case.sample(name)
+        if "service" in body["spec"]:
+            body["spec"]["service"] = self.service
+        path = case.path(NAMESPACE, name)
+        apply = PatchType.APPLY.value
+        return await self.client.request("PATCH", path, params={"fieldManager": "bench"}, body=body, content_type=apply)
 
-    async def _delete(self, collection: str, name: str) -> None:
+    async def delete(self, path: str) -> None:
+        """Delete an object that may be gone."""
         try:
-            await self.client.request("DELETE", f"{collection}/{name}")
+            await self.client.request("DELETE", path)
         except ApiError as error:
-            if error.status != 404:
+            if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
 
-    async def make_objects(self, count: int) -> None:
-        """Make the sample's kind and as many resources of it."""
-        crd = yaml.safe_load(_CRD.read_text(encoding="utf-8"))
-        await self._apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
-        path = f"/apis/{_MEMCACHED.group}/{_MEMCACHED.version}/namespaces/{NAMESPACE}/memcacheds"
-        async with asyncio.timeout(_WITHIN):
-            await self._until_served(path)
-        for number in range(count):
-            name = object_name(number)
-            body = {"apiVersion": _MEMCACHED.api_version, "kind": _MEMCACHED.kind, "metadata": {"name": name}}
-            await self._apply(f"{path}/{name}", {**body, "spec": {"size": _SIZE}})
 
-    async def _apply(self, path: str, body: dict[str, Any]) -> None:
-        params = {"fieldManager": "bench"}
-        await self.client.request("PATCH", path, params=params, body=body, content_type=PatchType.APPLY.value)
+class _Service(http.server.BaseHTTPRequestHandler):
+    """An external service that has nothing and accepts everything."""
 
-    async def _until_served(self, path: str) -> None:
-        for _ in itertools.count():
-            try:
-                await self.client.request("GET", path)
-            except ApiError:
-                await asyncio.sleep(0.1)
-            else:
-                return
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(http.HTTPStatus.OK, b"[]")
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(http.HTTPStatus.CREATED, b"{}")
+
+    def _answer(self, status: http.HTTPStatus, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Standard error is the benchmark's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Something to run."""
-
-    name: str
-    title: str
-    role: Role
-    goal: float
-    """How many times cheaper and faster warm is to be."""
-    before: Callable[[Bed], Coroutine[Any, Any, None]] | None = None
-    """What each run finds undone; None where it finds nothing to do."""
-
-
-def object_name(number: int) -> str:
-    """Name an object."""
-    return f"load-{number}"
-
-
-def _role(name: str) -> Role:
-    return Role(name, _CASES / name)
-
-
-_SAMPLE = Role("memcached", _ROOT / "roles" / "memcached")
-CASES = (
-    Case("one", "one k8s task", _role("one"), 6, lambda bed: bed.forget("one")),
-    Case("sample", "the sample role, entering the directory", _SAMPLE, 10, Bed.forget_entry),
-    Case("ten", "ten tasks of mixed modules", _role("ten"), 6, lambda bed: bed.forget("ten")),
-    Case("large", "150 tasks", _role("large"), 10),
-    Case("unchanged", "the sample role with nothing to do", _SAMPLE, 6),
-)
-TOGETHER = Case("together", "the sample role for {} objects at once", _SAMPLE, 6)
-
-
-def through(kubeconfig: str, port: int) -> str:
-    """Let a kubeconfig lead to another port of this machine."""
-    content = json.loads(kubeconfig)
-    cluster = content["clusters"][0]["cluster"]
-    cluster["server"] = re.sub(r":\d+$", f":{port}", cluster["server"])
-    return json.dumps(content)
+@contextlib.contextmanager
+def service() -> Iterator[str]:
+    """Serve the external service on the loopback interface; return its URL."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Service) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -21,6 +21,7 @@ from bench import lean, objects, process_stats
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from runner.kube.client import Client
 from runner.kube.credentials.auth import Credentials
+from runner.monitoring.role_metrics import ADDRESS_VARIABLE
 
 _OWNER = "standing"
 _LOOK = 0.1
@@ -37,6 +38,14 @@ def tasks(folder: Path) -> list[dict[str, Any]]:
             "ansible.builtin.copy": {
                 "src": "{{ lookup('ansible.builtin.env', 'KUBECONFIG') }}",
                 "dest": f"{name}.kubeconfig",
+                "mode": "0600",
+            },
+        },
+        {
+            "name": "Hand out where metrics are posted to",
+            "ansible.builtin.copy": {
+                "content": f"{{{{ lookup('ansible.builtin.env', '{ADDRESS_VARIABLE}') }}}}",
+                "dest": f"{name}.url",
                 "mode": "0600",
             },
         },
@@ -92,17 +101,17 @@ class Standing:
 @asynccontextmanager
 async def standing(client: Client, project: Project, namespace: str) -> AsyncIterator[Standing]:
     """Run the operator on a namespace, with a run in it that goes on as long as the block."""
-    handed, done = (project.folder / f"{namespace}.{what}" for what in ("kubeconfig", "done"))
+    *handed, done = (project.folder / f"{namespace}.{what}" for what in ("kubeconfig", "url", "done"))
     async with running(project, namespace, "--log-level=info") as operator:
         await operator.await_ready()
         await client.request("POST", objects.path(namespace), body=objects.body(_OWNER))
         await operator.await_line("Run started", name=_OWNER)
         async with asyncio.timeout(DEADLINE):
             for _ in itertools.count():
-                if handed.exists():
+                if all(file.exists() for file in handed):
                     break
                 await asyncio.sleep(_LOOK)
-        made = Standing(operator, _through(handed), namespace)
+        made = Standing(operator, _through(handed[0]), namespace)
         await made.calm()
         try:
             yield made

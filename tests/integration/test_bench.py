@@ -21,7 +21,8 @@ SMALL = {
     "BENCH_WATCHES": "3",
     "BENCH_LIST_MIB": "2",
     "BENCH_SECRETS": "5",
-    "BENCH_CASES": "one",
+    "BENCH_CASES": "queue",
+    "BENCH_EXEC_REPEATS": "1",
     "BENCH_AT_ONCE": "2",
     "BENCH_PRESENT": "12",
     "BENCH_BURST": "3",
@@ -48,7 +49,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
     ("case", "goals"),
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
-        pytest.param("engine", [6, 6, 80], marks=pytest.mark.full),
+        pytest.param("engine", [2, 2, 8, 10, 10, 25, 40, 45, 80], marks=pytest.mark.full),
         pytest.param("scale", [0, 1.1, 2, 3, 3, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64], marks=pytest.mark.nightly),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
     ],
