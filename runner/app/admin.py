@@ -18,11 +18,11 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.reviews import Reviews
 from runner.monitoring import endpoints, metrics_endpoint
-from runner.monitoring.certificates import Certificates, Files
+from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
-from runner.monitoring.health import Health, Question
+from runner.monitoring.health import CheckFunction, HealthChecks
 from runner.monitoring.metrics_endpoint import Text
-from runner.monitoring.probe_server import ProbeServer
+from runner.monitoring.probe_server import ProbeServer, ProbeTimeouts
 from runner.objects import GVK
 from runner.proxy.self_test import SelfTest
 from runner.ui import server
@@ -42,7 +42,7 @@ class Oversight:
         self._settings = settings
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
-        self.health = Health()
+        self.health = HealthChecks(time.monotonic)
         usual = "0" if auth.pod_namespace(auth.Surroundings.of_process()) else _FREE
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
         """None: there is no page."""
@@ -58,7 +58,7 @@ class Oversight:
         self._proxy = proxy
         self.health.add("proxy", lambda: proxy.problem, live=True)
 
-    def watch(self, controllers: Iterable[Controller], engine: Question) -> None:
+    def watch(self, controllers: Iterable[Controller], engine: CheckFunction) -> None:
         """Have the kinds' watches looked at, and whether runs get the engine that was asked for."""
         self.health.add("engine", engine, grace=0.0)
         for controller in controllers:
@@ -80,7 +80,7 @@ class Oversight:
         address = Address.parse(self._settings.health_probe_bind_address, _PROBES)
         if address is None:
             return
-        server = ProbeServer(self.health)
+        server = ProbeServer(self.health, ProbeTimeouts())
         port = await server.start(address)
         stack.push_async_callback(server.close)
         _log.info("Serving", paths=["/healthz", "/readyz"], port=port)
@@ -91,15 +91,15 @@ class Oversight:
         address = Address.parse(settings.metrics_bind_address, _METRICS)
         if address is None:
             return
-        handlers = metrics_endpoint.open_to_all(text)
+        handlers = metrics_endpoint.unrestricted(text)
         if settings.metrics_require_rbac:
             reviews = Reviews(client, asyncio.get_running_loop().time)
-            handlers = metrics_endpoint.for_readers(text, reviews)
+            handlers = metrics_endpoint.authorized(text, reviews)
         context = None
         if settings.metrics_secure:
             folder = settings.metrics_cert_path
             named = settings.metrics_cert_name, settings.metrics_cert_key
-            files = Files(folder / named[0], folder / named[1]) if folder else None
+            files = CertificateFiles(folder / named[0], folder / named[1]) if folder else None
             self._certificates = await asyncio.to_thread(Certificates, files)
             context = self._certificates.context
         server, port = await endpoints.serve(address, handlers, _METRICS, context)
@@ -114,7 +114,7 @@ class Oversight:
         page = Page(Views(place, list(controllers), self._journal))
         url = await page.start(self._page_at)
         stack.push_async_callback(page.close)
-        _log.info("Page to look at", url=url)
+        _log.info("Serving the status page", url=url)
 
 
 def check_name(gvk: GVK) -> str:

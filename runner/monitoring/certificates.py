@@ -1,8 +1,7 @@
-"""The certificate that metrics are served with: given as files, or made at start.
+"""TLS certificate of the metrics endpoint: from files, or self-signed at start.
 
-Owns: reading given files again when they change, so that a renewed certificate comes into use without a restart; new
-connections get it, those that are open go on. A pair that cannot be used while it is being replaced leaves the last
-one in use. A made one is self-signed, of this process alone, and never written where somebody could take it.
+Changed files are reloaded without a restart: new connections use the new certificate. An invalid pair of files, as
+during a renewal, leaves the last one in use. The key of a self-signed certificate is never left on disk.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from cryptography.x509.oid import NameOID
 from runner import log
 from runner.errors import ConfigError
 
-_LOOK_INTERVAL = 2.0
+_POLL_INTERVAL = 2.0
 _VALID = dt.timedelta(days=3650)
-"""Longer than any pod lives: nobody checks who signed it, so its end would protect from nothing."""
+"""Longer than the life of a pod: clients do not verify the certificate, so expiry has no benefit."""
 _BACKDATED = dt.timedelta(minutes=5)
 _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """A certificate (with those that lead to its authority) and its key, both PEM."""
+class CertificateFiles:
+    """Files of a certificate chain and its key, both PEM."""
 
     certificate: Path
     key: Path
 
     def read(self) -> tuple[bytes, bytes]:
-        """Return both. A ConfigError names the one that cannot be read."""
+        """Return the contents. Raises ConfigError."""
         return _read(self.certificate), _read(self.key)
 
 
@@ -48,53 +47,53 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"--metrics-cert-path: {path}: {error.strerror}; name a folder that holds certificate and key, or leave "
-            "the flag out to have one made"
+            f"--metrics-cert-path: {path}: {error.strerror}; use a folder with certificate and key, or remove the "
+            "flag for a self-signed certificate"
         ) from error
 
 
 class Certificates:
-    """What a server shows to its clients."""
+    """TLS context of a server."""
 
-    def __init__(self, files: Files | None) -> None:
-        """`files`: None has a certificate made. A ConfigError says why those that are given cannot be used."""
+    def __init__(self, files: CertificateFiles | None) -> None:
+        """`files`: None means self-signed. Raises ConfigError if the files are invalid."""
         self._files = files
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        """What a server is started with; it changes when the files do."""
+        """Context for the server; it changes with the files."""
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._loaded = files.read() if files else _made(socket.gethostname())
+        self._loaded = files.read() if files else _self_signed(socket.gethostname())
         try:
             _load(self.context, *self._loaded)
         except (ssl.SSLError, ValueError) as error:
-            where = f"{files.certificate} and {files.key}" if files else "the certificate that was made"
-            raise ConfigError(f"--metrics-cert-path: {where}: no certificate with its key, in PEM: {error}") from error
+            where = f"{files.certificate} and {files.key}" if files else "self-signed certificate"
+            raise ConfigError(f"--metrics-cert-path: {where}: not a PEM certificate with its key: {error}") from error
 
     async def follow(self) -> None:
-        """Look for changes for ever."""
+        """Reload changed files until canceled."""
         while self._files is not None:
-            await asyncio.sleep(_LOOK_INTERVAL)
-            found = await asyncio.to_thread(self._changed)
-            if found is not None:
-                # Here, not in the thread: connections are being made with it in the event loop.
-                _load(self.context, *found)
-                self._loaded = found
-                _log.info("Metrics are served with a renewed certificate")
+            await asyncio.sleep(_POLL_INTERVAL)
+            pair = await asyncio.to_thread(self._changed)
+            if pair is not None:
+                # Not in the thread: the event loop accepts connections with this context.
+                _load(self.context, *pair)
+                self._loaded = pair
+                _log.info("Reloaded the certificate of metrics")
 
     def _changed(self) -> tuple[bytes, bytes] | None:
-        """Return what the files hold when it is something else that can be used."""
+        """Return the contents of the files if they changed and are valid."""
         try:
             found = self._files.read() if self._files else self._loaded
             if found == self._loaded:
                 return None
             _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *found)
         except (ConfigError, ssl.SSLError, ValueError) as error:
-            _log.debug("The certificate for metrics cannot be used as it is now; the last one is", error=str(error))
+            _log.debug("Cannot load the certificate of metrics, using the previous one", error=str(error))
             return None
         return found
 
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair. The module takes files only, so it stands in one that nobody else may open, and only meanwhile."""
+    """Load a pair. The ssl module reads files only, so it is in a private temporary file meanwhile."""
     handle, name = tempfile.mkstemp()
     try:
         with os.fdopen(handle, "wb") as file:
@@ -104,7 +103,7 @@ def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         Path(name).unlink()
 
 
-def _made(host: str) -> tuple[bytes, bytes]:
+def _self_signed(host: str) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
     now = dt.datetime.now(dt.UTC)

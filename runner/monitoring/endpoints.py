@@ -1,4 +1,4 @@
-"""Listening over HTTP, or HTTPS, for those who look after the operator."""
+"""HTTP(S) servers of probes, metrics and the status page."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. An empty host means every interface; port 0 picks a free one."""
+    """Address to listen on. An empty host means all interfaces, port 0 a free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str, flag: str) -> Address | None:
-        """Read `host:port` or `:port`; `0` (or nothing) means: do not listen. Anything else is a ConfigError."""
+        """Parse `host:port` or `:port`; None for `0` and empty text. Raises ConfigError."""
         if text in {"", "0"}:
             return None
         host, colon, port = text.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest TCP port
-            raise ConfigError(f"--{flag}: {text!r} is no address; write host:port, :port, or 0 to turn it off")
+            raise ConfigError(f"--{flag}: invalid address {text!r}: use host:port, :port, or 0 to disable")
         return cls(host.strip("[]"), int(port))
 
 
 async def serve(
     address: Address, handlers: Mapping[str, Handler], flag: str, tls: ssl.SSLContext | None = None
 ) -> tuple[web.AppRunner, int]:
-    """Listen; return the running server (call `cleanup`) and its port. A place that is taken is a ConfigError."""
+    """Listen; return the server (call `cleanup`) and its port. Raises ConfigError if the address is in use."""
     app = web.Application()
     for path, handler in handlers.items():
         app.router.add_get(path, handler)
@@ -48,7 +48,7 @@ async def serve(
         await runner.cleanup()
         raise ConfigError(
             f"--{flag}: cannot listen on {address.host or '*'}:{address.port}: {error.strerror or error}; "
-            "choose another address, or 0 to turn it off"
+            "use another address, or 0 to disable"
         ) from error
     port: int = runner.addresses[0][1]
     return runner, port

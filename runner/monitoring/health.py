@@ -1,52 +1,49 @@
-"""Whether the operator does what it is there for: named checks, each with a grace time, and what is said of them.
+"""Health checks with a grace time, and the responses of probes.
 
-`/healthz` has the checks that a restart may mend, `/readyz` all of them. The answers are those of the Kubernetes
-components' own probes (https://kubernetes.io/docs/reference/using-api/health-checks/): `?verbose` lists each check,
-`?exclude=NAME` leaves one out, and a path below the probe asks for one alone.
+`/healthz` contains the checks that a restart can fix, `/readyz` all of them. The responses are those of the Kubernetes
+components (https://kubernetes.io/docs/reference/using-api/health-checks/): `?verbose` lists each check,
+`?exclude=NAME` excludes one, and a path below the probe selects one.
 
-Owns: since when each check fails. A check that has passed once may fail for its grace time before it counts; until it
-has passed for the first time it counts at once. Must not import: anything that asks the network; answers are given by
-`probe_server`, which works when the event loop does not.
+A failing check counts after its grace time, or at once if it has never passed. No I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Question: TypeAlias = Callable[[], str | None]
-"""Returns what is wrong, or None."""
+CheckFunction: TypeAlias = Callable[[], str | None]
+"""Returns a problem or None."""
 
 GRACE = 15.0
-"""Seconds for which something may be wrong: a new connection, or a rolling update of the API server, takes as long."""
-LOOK_INTERVAL = 1.0
-"""Seconds between two looks at all checks."""
+"""Seconds. A new connection, or a rolling update of the API server, takes that long."""
+CHECK_INTERVAL = 1.0
+"""Seconds."""
 PING, LOOP = "ping", "event-loop"
-"""Names of the checks that need no question: that somebody answers, and that the event loop does its work."""
+"""Names of built-in checks: the server responds; the event loop is not blocked."""
 
 
 @dataclass(slots=True)
 class _Check:
-    ask: Question
+    function: CheckFunction
     grace: float
     live: bool
-    """Whether a restart may help, so that it belongs to `/healthz`."""
+    """Whether a restart can fix it, so that `/healthz` contains it."""
     has_passed: bool = False
     failing_since: float = 0.0
     reason: str = ""
-    """What is wrong; empty while nothing is."""
+    """The problem; empty while the check passes."""
 
-    def look(self, now: float) -> None:
-        found = self.ask()
-        if found is None:
+    def run(self, now: float) -> None:
+        problem = self.function()
+        if problem is None:
             self.has_passed, self.reason = True, ""
             return
         if not self.reason:
             self.failing_since = now
-        self.reason = found
+        self.reason = problem
 
     def problem(self, now: float) -> str | None:
         counts = not self.has_passed or now - self.failing_since >= self.grace
@@ -54,78 +51,80 @@ class _Check:
 
 
 Problems: TypeAlias = Mapping[str, str | None]
-"""What is wrong, by the name of the check; None where nothing is."""
+"""Problem by name of the check; None if it passes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was found at a look."""
+class HealthReport:
+    """Results of the checks for each probe."""
 
     live: Problems
     ready: Problems
-    """Those of `live` among them."""
+    """Contains those of `live`."""
 
 
-class Health:
-    """All checks. Its methods belong to the event loop; `report` and `last_look` may be read from everywhere."""
+class HealthChecks:
+    """All checks. The event loop calls the methods; other threads can read `report` and `last_run`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._checks: dict[str, _Check] = {}
-        self.last_look = clock()
-        """When the event loop last did its work, by `clock`."""
-        self.report = Report({}, {})
+        self.last_run = clock()
+        """Time of the last run of the checks, by `clock`."""
+        self.report = HealthReport({}, {})
 
-    def add(self, name: str, ask: Question, *, grace: float = GRACE, live: bool = False) -> None:
-        """Have something looked at from now on; the name stands in paths."""
-        self._checks[name] = _Check(ask, grace, live)
+    def add(self, name: str, function: CheckFunction, *, grace: float = GRACE, live: bool = False) -> None:
+        """Add a check; its name is part of paths."""
+        self._checks[name] = _Check(function, grace, live)
 
-    def look(self) -> Report:
-        """Ask everything now."""
+    def run(self) -> HealthReport:
+        """Run all checks."""
         now = self._clock()
         for check in self._checks.values():
-            check.look(now)
+            check.run(now)
         found = {name: check.problem(now) for name, check in self._checks.items()}
-        self.report = Report({name: found[name] for name, check in self._checks.items() if check.live}, found)
-        self.last_look = now
+        self.report = HealthReport({name: found[name] for name, check in self._checks.items() if check.live}, found)
+        self.last_run = now
         return self.report
 
     def silence(self) -> float:
-        """Seconds for which the event loop has not looked."""
-        return self._clock() - self.last_look
+        """Return the seconds since the event loop last ran the checks."""
+        return self._clock() - self.last_run
 
     async def follow(self) -> None:
-        """Look for ever."""
+        """Run the checks repeatedly until canceled."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_INTERVAL)
+            self.run()
+            await asyncio.sleep(CHECK_INTERVAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a probe is told."""
+class ProbeResponse:
+    """Response to a probe."""
 
     status: int
     text: str
 
 
-def answer(probe: str, problems: Problems, *, only: str = "", exclude: Collection[str] = (), verbose: bool) -> Answer:
-    """Write what the probe (`healthz`, `readyz`) is told. `only` names the one check that was asked for."""
+def respond(
+    probe: str, problems: Problems, *, only: str = "", exclude: Collection[str] = (), verbose: bool
+) -> ProbeResponse:
+    """Return the response of a probe (`healthz`, `readyz`). `only` selects one check."""
     found = {PING: None, **problems}
     if only:
         if only not in found:
-            return Answer(404, f"there is no check {only}; known are {', '.join(sorted(found))}\n")
+            return ProbeResponse(404, f"unknown check {only}; known checks: {', '.join(sorted(found))}\n")
         found = {only: found[only]}
     kept = {name: problem for name, problem in found.items() if name not in exclude}
     broken = any(problem is not None for problem in kept.values())
     if not broken and not verbose:
-        return Answer(200, "ok")
+        return ProbeResponse(200, "ok")
     lines = [_line(name, problem, excluded=name in exclude) for name, problem in found.items()]
     unknown = sorted(set(exclude) - found.keys())
     if unknown:
         lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")
     lines.append(f"{probe} check {'failed' if broken else 'passed'}")
-    return Answer(500 if broken else 200, "\n".join(lines) + "\n")
+    return ProbeResponse(500 if broken else 200, "\n".join(lines) + "\n")
 
 
 def _line(name: str, problem: str | None, *, excluded: bool) -> str:

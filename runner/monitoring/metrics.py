@@ -1,7 +1,7 @@
-"""What the operator counts and measures, in the Prometheus text format.
+"""Metrics of the operator in the Prometheus text format.
 
-Names and labels are those that dashboards for this kind of operator and for controller-runtime expect: `GVK` is
-`group/version, Kind=K`, `controller` and `name` are `<kind>-<version>-controller` in lower case. Every series of a
+Names and labels match those of controller-runtime and of the Go operator, so that their dashboards work: `GVK` is
+`group/version, Kind=K`; `controller` and `name` are `<kind>-<version>-controller` in lower case. Every series of a
 watched kind exists at zero from the start.
 """
 
@@ -34,91 +34,91 @@ _RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
 def controller_name(gvk: GVK) -> str:
-    """The name that a kind's series carry."""
+    """Return the value of the labels `controller` and `name` for a kind."""
     return f"{gvk.kind}-{gvk.version}-controller".lower()
 
 
 class Metrics:
-    """The operator's own registry. One per process; nothing is global."""
+    """Metrics of one process, with a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._of_objects = ObjectSeries()
-        build = Info("ansible_operator_build", "Versions of the operator and what it runs", registry=self.registry)
+        self._object_series = ObjectSeries()
+        self._queues: dict[str, WorkQueue] = {}
+        self._ages: dict[GVK, Callable[[], float | None]] = {}
+        self._add_run_metrics()
+        self._add_reconcile_metrics()
+        self._add_process_metrics()
+        self._on_scrape(self._queue_families)
+        self._on_scrape(self._age_families)
+
+    def _add_run_metrics(self) -> None:
+        self.run_seconds = self._histogram("ansible_operator_reconciles", "Duration of runs in seconds", ["GVK"])
+        self.run_results = self._gauge("ansible_operator_reconcile_result", "Runs by result", ["GVK", "result"])
+        self.waits = self._histogram(
+            "ansible_operator_queue_wait_seconds", "Time of requests in the queue by reason", ["GVK", "reason"]
+        )
+        self.outcomes = self._histogram(
+            "ansible_operator_run_seconds", "Duration of runs in seconds by result", ["GVK", "result"]
+        )
+        self.api_calls = self._histogram("ansible_operator_run_api_calls", "API calls per run", ["GVK"], _CALLS)
+        self.tasks = self._counter(
+            "ansible_operator_tasks",
+            "Tasks of forked runs, by the way of execution and the reason for no faster one",
+            ["way", "reason"],
+        )
+        self.tasks.labels(executions.Way.INTERPRETER.value, executions.Reason.DEFECT.value)
+        self.skipped = self._counter(
+            "ansible_operator_skipped_runs", "Runs skipped because nothing changed", ["GVK", "reason"]
+        )
+
+    def _add_reconcile_metrics(self) -> None:
+        self.reconcile_seconds = self._histogram(
+            "controller_runtime_reconcile_time_seconds", "Duration of reconciles in seconds", ["controller"]
+        )
+        self.reconciles = self._counter(
+            "controller_runtime_reconcile", "Reconciles by result", ["controller", "result"]
+        )
+        self.queue_seconds = self._histogram(
+            "workqueue_queue_duration_seconds", "Time of requests in the queue", ["name", "controller"]
+        )
+        self.work_seconds = self._histogram(
+            "workqueue_work_duration_seconds", "Time that workers process a request", ["name", "controller"]
+        )
+        self.workers = self._gauge("controller_runtime_max_concurrent_reconciles", "Number of workers", ["controller"])
+        self.objects = self._gauge("ansible_operator_objects", "Watched objects in the cache", ["GVK"])
+
+    def _add_process_metrics(self) -> None:
+        build = Info("ansible_operator_build", "Versions of operator, ansible-core and Python", registry=self.registry)
         build.info(
             {"version": __version__, "ansible_core": version("ansible-core"), "python": platform.python_version()}
         )
-        self.run_seconds = self._histogram("ansible_operator_reconciles", "Seconds a run took", ["GVK"])
-        self.run_results = Gauge(
-            "ansible_operator_reconcile_result", "Runs by result", ["GVK", "result"], registry=self.registry
+        self.loop_lag = self._histogram(
+            "ansible_operator_loop_lag_seconds", "Lag of the event loop in seconds", [], _LAG_SECONDS
         )
-        self.waits = self._histogram(
-            "ansible_operator_queue_wait_seconds", "Seconds a request waited, by why it was made", ["GVK", "reason"]
-        )
-        self.outcomes = self._histogram("ansible_operator_run_seconds", "Seconds a run took", ["GVK", "result"])
-        self.api_calls = Histogram(
-            "ansible_operator_run_api_calls",
-            "Calls of the API that a run made",
-            ["GVK"],
-            buckets=_CALLS,
-            registry=self.registry,
-        )
-        self.reconcile_seconds = self._histogram(
-            "controller_runtime_reconcile_time_seconds", "Seconds a reconcile took", ["controller"]
-        )
-        self.reconciles = Counter(
-            "controller_runtime_reconcile", "Reconciles by result", ["controller", "result"], registry=self.registry
-        )
-        self.queue_seconds = self._histogram(
-            "workqueue_queue_duration_seconds", "Seconds a request waited for a worker", ["name", "controller"]
-        )
-        self.work_seconds = self._histogram(
-            "workqueue_work_duration_seconds", "Seconds a worker held a request", ["name", "controller"]
-        )
-        self.workers = Gauge(
-            "controller_runtime_max_concurrent_reconciles", "Workers", ["controller"], registry=self.registry
-        )
-        self.objects = Gauge(
-            "ansible_operator_objects", "Objects that are watched, held in memory", ["GVK"], registry=self.registry
-        )
-        self.skipped = Counter(
-            "ansible_operator_skipped_runs",
-            "Runs that were left out, since nothing had changed",
-            ["GVK", "reason"],
-            registry=self.registry,
-        )
-        self.loop_lag = Histogram(
-            "ansible_operator_loop_lag_seconds",
-            "Seconds the event loop was late",
-            buckets=_LAG_SECONDS,
-            registry=self.registry,
-        )
-        self.proxy_reads = Counter(
+        self.proxy_reads = self._counter(
             "ansible_operator_proxy_reads",
-            "GETs of owned objects by runs: answered from memory (hit) or by the API server (miss)",
+            "GET requests of runs for owned objects, answered by the cache (hit) or the API server (miss)",
             ["result"],
-            registry=self.registry,
         )
-        self.tasks = Counter(
-            "ansible_operator_tasks",
-            "Tasks of forked runs, by the way in which they were executed and why not in a faster one",
-            ["way", "reason"],
-            registry=self.registry,
-        )
-        self.tasks.labels(executions.Way.INTERPRETER.value, executions.Reason.DEFECT.value)
         for result in ("hit", "miss"):
             self.proxy_reads.labels(result)
-        self._queues = _Queues()
-        self.registry.register(self._queues)
-        self._ages = _Ages()
-        self.registry.register(self._ages)
 
-    def _histogram(self, name: str, text: str, labels: list[str]) -> Histogram:
-        return Histogram(name, text, labels, buckets=_SECONDS, registry=self.registry)
+    def _histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float] = _SECONDS) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _on_scrape(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self.registry.register(_ScrapeCollector(families))
 
     def add_kind(self, gvk: GVK, queue: WorkQueue, workers: int) -> None:
-        """Make every series of a kind exist, at zero."""
+        """Create all series of a kind with the value 0."""
         name = controller_name(gvk)
         self.run_seconds.labels(str(gvk))
         for result in ("succeeded", "failed"):
@@ -134,41 +134,80 @@ class Metrics:
         for ending in Outcome:
             self.outcomes.labels(str(gvk), ending.value)
         self.api_calls.labels(str(gvk))
-        self._queues.add(name, queue)
+        self._queues[name] = queue
 
     def add_objects(self, gvk: GVK, created: Created, age: Callable[[], float | None]) -> None:
-        """Tell of a kind's objects, and of when its watch last heard of the API server."""
-        self._of_objects.add_kind(gvk, created)
-        self._ages.add(gvk, age)
+        """Add the objects of a kind, and the age of its watch: seconds since the last data from the API server."""
+        self._object_series.add_kind(gvk, created)
+        self._ages[gvk] = age
 
     def add_dependents(self, live: Callable[[], Mapping[GVK, bool]], kept_bytes: Callable[[], int]) -> None:
-        """Show which kinds of dependents are watched as they should be, and what is kept of dependents in memory."""
-        self.registry.register(_Dependents(live, kept_bytes))
+        """Add the watches of dependents, and the size of the read cache."""
+        self._on_scrape(
+            lambda: [
+                _gauges(
+                    "ansible_operator_dependents_watched",
+                    "Whether the watch of a kind of dependents works (1) or fails (0)",
+                    ["GVK"],
+                    (((str(gvk),), is_live) for gvk, is_live in live().items()),
+                ),
+                GaugeMetricFamily(
+                    "ansible_operator_dependents_kept_bytes", "Size of the cache of dependents", kept_bytes()
+                ),
+            ]
+        )
 
     def add_engine(self, problem: Callable[[], str | None], begun: Callable[[], Mapping[str, int]]) -> None:
-        """Show whether runs that could be forked start new interpreters, and how many were begun in which way."""
-        self.registry.register(_Begun(begun))
+        """Add the number of runs by engine, and whether runs of the warm engine fall back to new interpreters."""
+        self._on_scrape(
+            lambda: [
+                _counters(
+                    "ansible_operator_runs_begun",
+                    "Started runs, forked from a fork server (warm) or in a new interpreter (exec)",
+                    ["engine"],
+                    (((engine,), count) for engine, count in begun().items()),
+                )
+            ]
+        )
         gauge = Gauge(
             "ansible_operator_warm_engine_problem",
-            "1 while runs that the warm engine should start go the slow way; the log says why",
+            "1 while runs of the warm engine fall back to new interpreters; the log contains the reason",
             registry=self.registry,
         )
         gauge.set_function(lambda: float(problem() is not None))
 
     def add_events(self, dropped: Callable[[], Mapping[str, int]]) -> None:
-        """Show how many Events nobody will read, by why."""
-        self.registry.register(_DroppedEvents(dropped))
+        """Add the number of dropped Events by reason."""
+        self._on_scrape(
+            lambda: [
+                _counters(
+                    "ansible_operator_events_dropped",
+                    "Events that were not written",
+                    ["reason"],
+                    (((reason,), count) for reason, count in dropped().items()),
+                )
+            ]
+        )
 
     def add_leases(self, names: Sequence[str], held: Callable[[], Collection[int]]) -> None:
-        """Show of each Lease that stands for work whether it is this replica's."""
-        self.registry.register(_Leases(names, held))
+        """Add the Leases under the metric name of controller-runtime. `held` returns indexes of `names`."""
+        self._on_scrape(
+            lambda: [
+                _gauges(
+                    "leader_election_master_status",
+                    "Whether this replica holds the Lease (1) or not (0)",
+                    ["name"],
+                    (((name,), number in held()) for number, name in enumerate(names)),
+                )
+            ]
+        )
 
     def read_through_proxy(self, result: str) -> None:
-        """Count a run's GET of an owned object, a `hit` or a `miss`."""
+        """Count a GET of an owned object by a run: `hit` or `miss`."""
         self.proxy_reads.labels(result).inc()
 
     def run_ended(self, gvk: GVK, namespace: str, result: RunResult, calls: int) -> None:
-        """Count a run of Ansible, how long it took, how it ended, and how many calls of the API it made."""
+        """Count a run with its duration, result and number of API calls."""
         name, outcome = str(gvk), result.outcome
         self.run_seconds.labels(name).observe(result.duration)
         self.run_results.labels(name, "succeeded" if outcome is Outcome.SUCCEEDED else "failed").inc()
@@ -176,134 +215,64 @@ class Metrics:
         for each in result.executions.each:
             self.tasks.labels(each.way.value, each.reason.value).inc(each.count)
         self.api_calls.labels(name).observe(calls)
-        self._of_objects.ran(gvk, namespace, result.duration)
+        self._object_series.ran(gvk, namespace, result.duration)
 
     async def text(self) -> bytes:
-        """Everything, in the exposition format."""
-        return generate_latest(self.registry) + await self._of_objects.text()
+        """Return all metrics in the text format."""
+        return generate_latest(self.registry) + await self._object_series.text()
 
     async def measure_lag(self) -> None:
-        """Measure for ever how late the event loop is."""
+        """Measure the lag of the event loop until canceled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_INTERVAL
             await asyncio.sleep(LAG_INTERVAL)
             self.loop_lag.observe(max(loop.time() - due, 0.0))
 
+    def _age_families(self) -> Iterable[Metric]:
+        ages = [((str(gvk),), seconds) for gvk, age in self._ages.items() if (seconds := age()) is not None]
+        text = "Seconds since a watch received data from the API server, which sends a bookmark about once a minute"
+        return [_gauges("ansible_operator_watch_age_seconds", text, ["GVK"], ages)]
 
-class _Dependents(Collector):
-    """Reads what is watched and kept when asked."""
-
-    def __init__(self, live: Callable[[], Mapping[GVK, bool]], kept_bytes: Callable[[], int]) -> None:
-        self._live = live
-        self._kept_bytes = kept_bytes
-
-    def collect(self) -> Iterable[Metric]:
-        watched = GaugeMetricFamily(
-            "ansible_operator_dependents_watched",
-            "Whether a kind of dependents is watched (1), or its watch fails (0)",
-            labels=["GVK"],
-        )
-        for gvk, is_live in self._live().items():
-            watched.add_metric([str(gvk)], is_live)
-        kept = GaugeMetricFamily(
-            "ansible_operator_dependents_kept_bytes", "Memory that answers about dependents take", self._kept_bytes()
-        )
-        return [watched, kept]
+    def _queue_families(self) -> Iterable[Metric]:
+        queues, labels = self._queues.items(), ["name", "controller"]
+        return [
+            _gauges("workqueue_depth", "Waiting requests", labels, (((name, name), len(q)) for name, q in queues)),
+            _counters("workqueue_adds", "Added requests", labels, (((name, name), q.adds) for name, q in queues)),
+            _counters(
+                "workqueue_retries", "Retries after failures", labels, (((name, name), q.retries) for name, q in queues)
+            ),
+            _gauges(
+                "controller_runtime_active_workers",
+                "Workers that process a request",
+                ["controller"],
+                (((name,), q.active) for name, q in queues),
+            ),
+        ]
 
 
-class _Ages(Collector):
-    """Reads when watches last heard of the API server, when asked."""
+class _ScrapeCollector(Collector):
+    """Collector that computes its families at each scrape."""
 
-    def __init__(self) -> None:
-        self._ages: dict[GVK, Callable[[], float | None]] = {}
-
-    def add(self, gvk: GVK, age: Callable[[], float | None]) -> None:
-        self._ages[gvk] = age
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        ages = GaugeMetricFamily(
-            "ansible_operator_watch_age_seconds",
-            "Seconds since a kind's watch last heard of the API server, which speaks about once a minute",
-            labels=["GVK"],
-        )
-        for gvk, age in self._ages.items():
-            seconds = age()
-            if seconds is not None:
-                ages.add_metric([str(gvk)], seconds)
-        return [ages]
+        return self._families()
 
 
-class _Begun(Collector):
-    """Reads how runs were begun, when asked."""
-
-    def __init__(self, begun: Callable[[], Mapping[str, int]]) -> None:
-        self._begun = begun
-
-    def collect(self) -> Iterable[Metric]:
-        begun = CounterMetricFamily(
-            "ansible_operator_runs_begun",
-            "Runs that were forked from a server (warm), and that started a new interpreter (exec)",
-            labels=["engine"],
-        )
-        for engine, count in self._begun().items():
-            begun.add_metric([engine], count)
-        return [begun]
+_Samples = Iterable[tuple[Sequence[str], float]]
 
 
-class _DroppedEvents(Collector):
-    """Reads how many were dropped, when asked."""
-
-    def __init__(self, dropped: Callable[[], Mapping[str, int]]) -> None:
-        self._dropped = dropped
-
-    def collect(self) -> Iterable[Metric]:
-        dropped = CounterMetricFamily(
-            "ansible_operator_events_dropped",
-            "Events on objects that were not written",
-            labels=["reason"],
-        )
-        for reason, count in self._dropped().items():
-            dropped.add_metric([reason], count)
-        return [dropped]
+def _gauges(name: str, text: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
-class _Leases(Collector):
-    """Reads what is held when asked. The name is the one that controller-runtime's series has."""
-
-    def __init__(self, names: Sequence[str], held: Callable[[], Collection[int]]) -> None:
-        self._names = names
-        self._held = held
-
-    def collect(self) -> Iterable[Metric]:
-        leads = GaugeMetricFamily(
-            "leader_election_master_status", "Whether this replica holds the Lease (1) or not (0)", labels=["name"]
-        )
-        held = self._held()
-        for number, name in enumerate(self._names):
-            leads.add_metric([name], number in held)
-        return [leads]
-
-
-class _Queues(Collector):
-    """Reads the queues when asked, so that they need not know of metrics."""
-
-    def __init__(self) -> None:
-        self._queues: dict[str, WorkQueue] = {}
-
-    def add(self, name: str, queue: WorkQueue) -> None:
-        self._queues[name] = queue
-
-    def collect(self) -> Iterable[Metric]:
-        depth = GaugeMetricFamily("workqueue_depth", "Requests that wait", labels=["name", "controller"])
-        adds = CounterMetricFamily("workqueue_adds", "Requests added", labels=["name", "controller"])
-        retries = CounterMetricFamily("workqueue_retries", "Retries after failures", labels=["name", "controller"])
-        active = GaugeMetricFamily(
-            "controller_runtime_active_workers", "Workers that hold a request", labels=["controller"]
-        )
-        for name, queue in self._queues.items():
-            depth.add_metric([name, name], len(queue))
-            adds.add_metric([name, name], queue.adds)
-            retries.add_metric([name, name], queue.retries)
-            active.add_metric([name], queue.active)
-        return [depth, adds, retries, active]
+def _counters(name: str, text: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

@@ -1,8 +1,4 @@
-"""Shows metrics over HTTP, to everybody or to those alone whom the API server lets read them.
-
-Owns: the questions and answers of HTTP, and what is said when the API server cannot be asked. What is shown is
-rendered elsewhere.
-"""
+"""HTTP endpoint of metrics, unrestricted or for clients that the API server authorizes."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ _RULES = (
 _log = log.get(__name__)
 
 
-def open_to_all(text: Text) -> dict[str, Handler]:
-    """Handler of `/metrics`."""
+def unrestricted(text: Text) -> dict[str, Handler]:
+    """Return the handler of `/metrics` for all clients."""
 
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=await text(), headers={"Content-Type": _TYPE})
@@ -35,24 +31,28 @@ def open_to_all(text: Text) -> dict[str, Handler]:
     return {PATH: show}
 
 
-def for_readers(text: Text, reviews: Reviews) -> dict[str, Handler]:
-    """Handler of `/metrics` for those who show a token of somebody who may get this path."""
-    show = open_to_all(text)[PATH]
+def authorized(text: Text, reviews: Reviews) -> dict[str, Handler]:
+    """Return the handler of `/metrics` for clients with a bearer token whose user may get this path."""
+    show = unrestricted(text)[PATH]
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return _refusal(401, "a bearer token is needed")
+            return _refusal(401, "bearer token required")
         try:
             ruling = await reviews.judge(token.strip(), "get", PATH)
         except ForbiddenError as error:
-            _log.warning("Nobody can read metrics, as the operator may not ask who may", error=str(error), rules=_RULES)
-            return _refusal(500, "the operator may not ask the API server who you are")
+            _log.warning(
+                "Cannot authorize clients of metrics: the operator may not create token and access reviews",
+                error=str(error),
+                rules=_RULES,
+            )
+            return _refusal(500, "the operator may not review tokens; see its log")
         except (ApiError, ApiUnavailableError) as error:
-            _log.warning("Metrics were not shown: the API server cannot be asked who may read them", error=str(error))
-            return _refusal(503, "the API server cannot be asked who you are")
+            _log.warning("Cannot authorize a client of metrics: the API server is unavailable", error=str(error))
+            return _refusal(503, "cannot review the token: the API server is unavailable")
         if ruling.verdict is Verdict.STRANGER:
-            return _refusal(401, "the API server does not know this token")
+            return _refusal(401, "invalid token")
         if ruling.verdict is Verdict.REFUSED:
             rule = "{nonResourceURLs: [/metrics], verbs: [get]}"
             return _refusal(403, f"{ruling.user} may not get {PATH}; add to its ClusterRole: {rule}")
@@ -62,5 +62,5 @@ def for_readers(text: Text, reviews: Reviews) -> dict[str, Handler]:
 
 
 def _refusal(status: int, why: str) -> web.Response:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004 - the status that asks for it
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004 - the status that requires it
     return web.Response(status=status, text=f"{why}\n", headers=headers)

@@ -1,7 +1,7 @@
-"""Series about single objects and namespaces: when each object was created, how many there are, how long they ran.
+"""Metrics of single objects and namespaces: creation times, number of objects, time of runs.
 
-Owns: what is counted per namespace, bounded, so that namespaces that come and go for ever cost bounded memory. There
-are as many of these series as there are objects, so they are written as plain text, in a thread beside the event loop.
+The number of namespaces is bounded. There is a sample for every object, so a thread renders the text without
+`prometheus_client`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterable, Mapping
 from runner.objects import GVK, ObjectKey
 
 MOST_NAMESPACES = 5000
-"""Pairs of kind and namespace that run seconds are told apart for; those of later ones are told together."""
+"""Maximum number of pairs of kind and namespace with their own sample; `OTHERS` is the sum of further ones."""
 OTHERS = "(others)"
 
 Created = Callable[[], list[tuple[ObjectKey, float]]]
-"""The objects of a kind, and when each was created, in seconds since the epoch."""
+"""Returns the objects of a kind with their creation times in seconds since the epoch."""
 
 
 class ObjectSeries:
-    """What is known of objects and namespaces."""
+    """Samples of objects and namespaces."""
 
     def __init__(self) -> None:
         self._kinds: dict[GVK, Created] = {}
         self._seconds: dict[tuple[GVK, str], float] = {}
 
     def add_kind(self, gvk: GVK, created: Created) -> None:
-        """Tell of the objects of a kind."""
+        """Add the objects of a kind."""
         self._kinds[gvk] = created
 
     def ran(self, gvk: GVK, namespace: str, seconds: float) -> None:
@@ -39,7 +39,7 @@ class ObjectSeries:
         self._seconds[key] = self._seconds.get(key, 0.0) + seconds
 
     async def text(self) -> bytes:
-        """Everything, in the exposition format."""
+        """Return all samples in the text format."""
         objects = {gvk: created() for gvk, created in self._kinds.items()}
         return await asyncio.to_thread(_render, objects, dict(self._seconds))
 
@@ -49,7 +49,7 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
         _family(
             "resource_created_at_seconds",
             "gauge",
-            "When the object was created, in seconds since the epoch",
+            "Creation time of the object in seconds since the epoch",
             (
                 f'{{group="{gvk.group}",version="{gvk.version}",kind="{gvk.kind}",namespace="{key.namespace}",'
                 f'name="{key.name}"}} {created!r}'
@@ -60,7 +60,7 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
         _family(
             "ansible_operator_namespace_objects",
             "gauge",
-            "Objects that are watched, by kind and namespace",
+            "Watched objects by kind and namespace",
             (
                 f'{{GVK="{gvk}",namespace="{namespace}"}} {count}'
                 for gvk, found in objects.items()
@@ -70,7 +70,7 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
         _family(
             "ansible_operator_namespace_run_seconds_total",
             "counter",
-            "Seconds that runs took, by kind and namespace",
+            "Total duration of runs in seconds by kind and namespace",
             (f'{{GVK="{gvk}",namespace="{namespace}"}} {total!r}' for (gvk, namespace), total in seconds.items()),
         ),
     ]

@@ -1,8 +1,8 @@
-"""Answers probes from a thread of its own, so that an event loop that is stuck is told of rather than waited for.
+"""Server of probes in a thread of its own, so that it can report a blocked event loop.
 
-Flow: a probe has the operator's event loop look at everything. Where that does not answer in time, what it found
-last is told, and once it has been silent for too long, that it is stuck. What else a stuck process needs to answer (its
-open files, the interpreter's lock) is needed here as well: a probe that gets no answer at all has failed too.
+A probe makes the operator's event loop run the checks. If the event loop does not respond in time, the response has
+the last results, and after `ProbeTimeouts.stuck` a failure. A process without free file descriptors, or whose
+interpreter lock is held, does not respond at all, which is a failure too.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from aiohttp import web
 
 from runner.monitoring import endpoints, health
 from runner.monitoring.endpoints import Address
-from runner.monitoring.health import Health, Problems
+from runner.monitoring.health import HealthChecks, Problems
 
 _PROBES = ("healthz", "readyz")
 _FLAG = "health-probe-bind-address"
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds."""
+class ProbeTimeouts:
+    """Timeouts in seconds."""
 
-    answer: float = 0.7
-    """How long a look may take: a kubelet waits for a second."""
-    silence: float = 10.0
-    """After so long without a look the event loop is stuck."""
+    response: float = 0.7
+    """For the checks; the kubelet waits for one second."""
+    stuck: float = 10.0
+    """Time without a run of the checks after which the event loop counts as blocked."""
 
 
 class ProbeServer:
-    """The thread. Make it in the event loop that is watched."""
+    """Server of `/healthz` and `/readyz`. Create it in the event loop that it watches."""
 
-    def __init__(self, found: Health, patience: Patience | None = None) -> None:
-        self._health = found
-        self._patience = patience or Patience()
+    def __init__(self, checks: HealthChecks, timeouts: ProbeTimeouts) -> None:
+        self._checks = checks
+        self._timeouts = timeouts
         self._watched = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
         self._own: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
 
     async def start(self, address: Address) -> int:
-        """Listen; return the port. A place that is taken is a ConfigError."""
+        """Listen; return the port. Raises ConfigError if the address is in use."""
         listening: Future[int] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(address, listening)), name="probes", daemon=True
@@ -53,7 +53,7 @@ class ProbeServer:
         return await asyncio.wrap_future(listening)
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         if self._own is not None and self._stop is not None:
             self._own.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:
@@ -66,7 +66,7 @@ class ProbeServer:
             handlers[f"/{probe}"] = handlers[f"/{probe}/{{name:.+}}"] = self._handler(probe)
         try:
             runner, port = await endpoints.serve(address, handlers, _FLAG)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the start is told, whatever it is
+        except BaseException as error:  # noqa: BLE001 - `start` raises it
             self._own = None
             listening.set_exception(error)
             return
@@ -77,39 +77,39 @@ class ProbeServer:
 
     def _handler(self, probe: str) -> endpoints.Handler:
         async def handle(request: web.Request) -> web.Response:
-            told = health.answer(
+            response = health.respond(
                 probe,
                 await self._problems(probe),
                 only=request.match_info.get("name", ""),
                 exclude=request.query.getall("exclude", ()),
                 verbose="verbose" in request.query,
             )
-            return web.Response(text=told.text, status=told.status)
+            return web.Response(text=response.text, status=response.status)
 
         return handle
 
     async def _problems(self, probe: str) -> Problems:
-        stuck = await self._ask()
-        report = self._health.report
+        stuck = await self._run_checks()
+        report = self._checks.report
         return {health.LOOP: stuck, **(report.live if probe == "healthz" else report.ready)}
 
-    async def _ask(self) -> str | None:
-        """Have the event loop look; return why it is held to be stuck, where it is."""
-        looked: Future[None] = Future()
+    async def _run_checks(self) -> str | None:
+        """Run the checks in the event loop; return a problem if it is blocked."""
+        done: Future[None] = Future()
 
-        def look() -> None:
+        def run() -> None:
             try:
-                self._health.look()
+                self._checks.run()
             finally:
-                looked.set_result(None)
+                done.set_result(None)
 
         try:
-            self._watched.call_soon_threadsafe(look)
-            await asyncio.wait_for(asyncio.wrap_future(looked), self._patience.answer)
+            self._watched.call_soon_threadsafe(run)
+            await asyncio.wait_for(asyncio.wrap_future(done), self._timeouts.response)
         except TimeoutError:
-            silence = self._health.silence()
-            if silence >= self._patience.silence:
-                return f"has done nothing for {silence:.0f} s"
+            silence = self._checks.silence()
+            if silence >= self._timeouts.stuck:
+                return f"blocked for {silence:.0f} s"
         except RuntimeError:
-            return "has ended"
+            return "stopped"
         return None

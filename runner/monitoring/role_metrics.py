@@ -1,11 +1,8 @@
-"""Metrics of the roles' own: what `osdk_metric` tells, kept until the operator ends, and shown beside our own.
+"""Metrics of roles: the server that receives them from the module `osdk_metric`, and their text for Prometheus.
 
-Owns: the document that the module posts (its documentation says what each field means; null is the same as absent),
-the port on loopback that takes it, and the text that Prometheus reads.
-
-Promises: a name is shown as the role wrote it, without a suffix added; it keeps the type and description that it
-was made with; what cannot be used changes nothing and is answered with why. Names of the operator's own series are
-not to be had, and there is an end to the number of names, so that a role that makes them up costs bounded memory.
+Metrics exist until the operator ends. A name has no suffix added, and keeps its first type and description. An invalid
+document changes nothing; the response contains the reason. Names of the operator's own metrics are reserved, and the
+number of names is bounded.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from runner import log
 from runner.errors import ConfigError
 
 ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
-"""Where `osdk_metric` reads the address that it posts to."""
-USUAL_PORT = 5050
-"""Where `osdk_metric` posts to when it is not told; roles may have it written out."""
+"""Variable with the address for `osdk_metric`."""
+DEFAULT_PORT = 5050
+"""Default port of `osdk_metric`; roles can contain it as a literal."""
 OWN_NAMES = (
     *(
         "ansible_operator_",
@@ -39,47 +36,47 @@ OWN_NAMES = (
     *("process_cpu_seconds", "process_resident_memory_", "process_virtual_memory_", "process_start_time_"),
     *("process_open_fds", "process_max_fds"),
 )
-"""How the operator's own series begin."""
+"""Prefixes of the operator's own metrics."""
 
 _PATH = "/metrics"
 _MOST_METRICS = 1000
 _LARGEST = 64 << 10
-"""Bytes of a document."""
+"""Maximum size of a document in bytes."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
-"""The usual ones of Prometheus' clients."""
+"""Default buckets of Prometheus' clients."""
 _log = log.get(__name__)
 
 
 class BadMetricError(ValueError):
-    """What a role posted cannot be used; the message says why."""
+    """Invalid document of a role; the message contains the reason."""
 
 
 class _Metric(ABC):
     """One metric and its values."""
 
     suffixes: tuple[str, ...] = ("",)
-    """Of the names under which it is shown."""
+    """Suffixes of the names of its samples."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._value = 0.0
-        """The value, or the sum of what was observed."""
+        """The value, or the sum of all observations."""
 
     @abstractmethod
     def update(self, given: Mapping[str, Any]) -> None:
-        """Take what was posted. BadMetricError, and nothing is changed, when it cannot be used."""
+        """Apply posted values. Raises BadMetricError, without a change, if they are invalid."""
 
     @abstractmethod
     def samples(self) -> list[tuple[str, float]]:
-        """What follows the name, and a value."""
+        """Return suffixes with labels, and values."""
 
 
 class _Counter(_Metric):
     def update(self, given: Mapping[str, Any]) -> None:
         added = 1.0 if _switch(given, "increment") else _number(given, "add") or 0.0
         if added < 0:
-            raise BadMetricError(f"add is {added:g}, but a counter only rises: use a gauge")
+            raise BadMetricError(f"add is {added:g}: a counter cannot decrease, use a gauge")
         self._value += added
 
     def samples(self) -> list[tuple[str, float]]:
@@ -151,26 +148,26 @@ _TYPES: Mapping[str, type[_Metric]] = {
 
 
 class UserMetrics:
-    """All metrics that roles made. `clock` is in seconds since the epoch."""
+    """All metrics of roles. `clock` returns seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._metrics: dict[str, tuple[str, str, _Metric]] = {}
         """Type, description and values by name."""
         self._taken: dict[str, str] = {}
-        """Which metric shows a name."""
+        """Metric by name of its samples."""
 
     def take(self, document: bytes) -> None:
-        """Make or update the metric that a document tells of. BadMetricError when it cannot be used."""
+        """Create or update the metric of a document. Raises BadMetricError."""
         try:
             found = orjson.loads(document)
         except orjson.JSONDecodeError as error:
-            raise BadMetricError(f"the document is no JSON: {error}") from None
+            raise BadMetricError(f"invalid JSON: {error}") from None
         if not isinstance(found, dict):
-            raise BadMetricError("the document is no JSON object with name, description and a type")
+            raise BadMetricError("the document must be a JSON object with name, description and a type")
         name, description = found.get("name"), found.get("description")
         if not isinstance(name, str) or not isinstance(description, str):
-            raise BadMetricError("name and description must be given, as text")
+            raise BadMetricError("name and description are required and must be text")
         kind, given = _type(found)
         metric = self._existing(name, kind) or self._new(name, kind)
         metric.update(given)
@@ -179,7 +176,7 @@ class UserMetrics:
             self._taken |= dict.fromkeys((name + suffix for suffix in metric.suffixes), name)
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+        """Return all metrics in the text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
         lines: list[str] = []
         for name, (kind, description, metric) in self._metrics.items():
             shown = description.replace("\\", r"\\").replace("\n", r"\n")
@@ -192,28 +189,28 @@ class UserMetrics:
         if known is None:
             return None
         if known[0] != kind:
-            raise BadMetricError(f"{name} is a {known[0]} already, so it cannot become a {kind}: use another name")
+            raise BadMetricError(f"{name} is already a {known[0]}, not a {kind}: use another name")
         return known[2]
 
     def _new(self, name: str, kind: str) -> _Metric:
         if not _NAME.fullmatch(name) or name.startswith("__"):
-            raise BadMetricError(f"{name!r} is no name of a metric: write letters, digits and underscores")
+            raise BadMetricError(f"invalid metric name {name!r}: use letters, digits and underscores")
         if name.startswith(OWN_NAMES):
-            raise BadMetricError(f"{name} would be one of the operator's own metrics: use another name")
+            raise BadMetricError(f"{name} is reserved for metrics of the operator: use another name")
         metric = _TYPES[kind](self._clock)
         other = next((self._taken[shown] for each in metric.suffixes if (shown := name + each) in self._taken), None)
         if other is not None:
-            raise BadMetricError(f"{name} would be shown under a name that {other} is shown under: use another one")
+            raise BadMetricError(f"samples of {name} would have the same name as samples of {other}: use another name")
         if len(self._metrics) >= _MOST_METRICS:
-            raise BadMetricError(f"there are {_MOST_METRICS} metrics of roles already: make fewer names")
+            raise BadMetricError(f"maximum of {_MOST_METRICS} metrics of roles reached: use fewer names")
         return metric
 
 
 async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.AppRunner, int]:
-    """Take documents; return the running server (call `cleanup`) and its port. 0 picks one.
+    """Start the server; return it (call `cleanup`) and its port. Port 0 means a free port.
 
-    None is the usual one, or where that is taken a free one: another operator on this machine is no reason not to
-    run. A port that was asked for and is taken is a ConfigError.
+    None means the default port, or a free one if another process, such as a second operator, uses it. Raises
+    ConfigError if an explicit port is in use.
     """
 
     async def post(request: web.Request) -> web.Response:
@@ -235,26 +232,25 @@ async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.
 
 
 def address(host: str, port: int) -> str:
-    """Where a role posts to."""
+    """Return the URL for roles."""
     return f"http://{host}:{port}{_PATH}"
 
 
 async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) -> int:
-    wanted = USUAL_PORT if port is None else port
+    requested = DEFAULT_PORT if port is None else port
     try:
-        return await _listen(runner, host, wanted)
+        return await _listen(runner, host, requested)
     except OSError as error:
         why = error.strerror or str(error)
         if port is not None:
             raise ConfigError(
-                f"--user-metrics-port: cannot listen on {host}:{port}: {why}; choose another port, or 0 to let one be "
-                "picked"
+                f"--user-metrics-port: cannot listen on {host}:{port}: {why}; use another port, or 0 for a free one"
             ) from error
     bound = await _listen(runner, host, 0)
     _log.warning(
-        f"The usual port for metrics of roles cannot be had: those that do not ask {ADDRESS_VARIABLE} for the address "
-        "miss it; end what has the port, or say --user-metrics-port=0",
-        usual=wanted,
+        "Default port for metrics of roles is in use, listening on another: roles that do not read the address from "
+        f"{ADDRESS_VARIABLE} cannot reach it. Free the port, or set --user-metrics-port=0",
+        default=requested,
         port=bound,
         error=why,
     )
@@ -270,10 +266,10 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
 def _type(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     given = [(kind, found[kind]) for kind in _TYPES if found.get(kind) is not None]
     if len(given) != 1:
-        raise BadMetricError(f"exactly one of {', '.join(_TYPES)} must be given")
+        raise BadMetricError(f"exactly one of {', '.join(_TYPES)} is required")
     kind, values = given[0]
     if not isinstance(values, dict):
-        raise BadMetricError(f"{kind} must be a JSON object, which may be empty")
+        raise BadMetricError(f"{kind} must be a JSON object; it can be empty")
     return kind, values
 
 

@@ -128,7 +128,7 @@ def test_probes_turn_red_for_what_is_broken_and_green_when_it_is_mended(
     for number in range(5):
         things.create(f"thing-{number}")
     eventually(lambda: probes.broken("/healthz"), "the event loop to be stuck")
-    assert probes.broken("/healthz")[0].startswith("[-]event-loop failed: has done nothing for ")
+    assert probes.broken("/healthz")[0].startswith("[-]event-loop failed: blocked for ")
     os.kill(reader, signal.SIGCONT)
     eventually(lambda: probes.ask("/healthz")[0] == 200, "the event loop to work again")
     things.await_success("thing-0")

@@ -98,14 +98,17 @@ def test_metrics_are_for_those_who_may_read_them_over_tls_with_the_present_certi
     # The operator may not ask yet, and says which rules it needs.
     assert scraper.get(reader) == (500, "the operator may not ask the API server who you are\n")
     assert (
-        "tokenreviews" in operator.await_line("Nobody can read metrics, as the operator may not ask who may")["rules"]
+        "tokenreviews"
+        in operator.await_line(
+            "Cannot authorize clients of metrics: the operator may not create token and access reviews"
+        )["rules"]
     )
     granted(api, "metrics_auth_role.yaml", space, "operator")
     granted(api, "metrics_reader_role.yaml", space, "reader")
     eventually(lambda: scraper.get(reader)[0] == 200, "the rights to count")
 
-    assert scraper.get() == (401, "a bearer token is needed\n")
-    assert scraper.get("made-up") == (401, "the API server does not know this token\n")
+    assert scraper.get() == (401, "bearer token required\n")
+    assert scraper.get("made-up") == (401, "invalid token\n")
     refused = f"system:serviceaccount:{space}:nobody may not get /metrics; add to its ClusterRole: "
     assert scraper.get(nobody) == (403, refused + "{nonResourceURLs: [/metrics], verbs: [get]}\n")
 

@@ -36,9 +36,7 @@ def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its
     things.create("bad", {"spoil": True})
     things.await_success("one")
     failure = things.await_condition("bad", "Failure")["message"]
-    assert failure.splitlines()[0].endswith(
-        "things_made is a counter already, so it cannot become a gauge: use another name"
-    )
+    assert failure.splitlines()[0].endswith("things_made is already a counter, not a gauge: use another name")
     (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
     text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
     (count,) = [line.split()[1] for line in text.splitlines() if line.startswith("things_made ")]

@@ -172,7 +172,7 @@ def test_a_failing_role_is_diagnosed_by_get_describe_logs_and_the_page_alone(
     first, *_, last = _by_logs(kubectl_logs(), project, place)
     assert int(first) <= _seconds(since) <= last, "since when, in conditions and log alike"
     given_up = conditions["Stalled"]["lastTransitionTime"]
-    moments = _by_the_page(reader, operator.await_line("Page to look at")["url"], place, given_up)
+    moments = _by_the_page(reader, operator.await_line("Serving the status page")["url"], place, given_up)
     started = _seconds(operator.lines(msg="Run started", name="sample")[0]["ts"])
     assert int(started) in {int(moment) + late for moment in moments for late in (-1, 0, 1)}, "and on the page"
 
@@ -196,7 +196,7 @@ def test_a_run_is_seen_while_it_goes_on_and_after_the_operator_has_gone(
     project.watch("thing")
     gate = tmp_path / "gate"
     operator = project.start()
-    url = operator.await_line("Page to look at")["url"]
+    url = operator.await_line("Serving the status page")["url"]
     assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+/", url)
     things.create("one", {"password": PASSWORD, "gate": str(gate)})
     reader.open(url)
@@ -216,7 +216,7 @@ def test_a_run_is_seen_while_it_goes_on_and_after_the_operator_has_gone(
 
     things.merge("one", {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/paused": "true"}}})
     later = project.start("--ui-bind-address=localhost:0")
-    url = later.await_line("Page to look at")["url"]
+    url = later.await_line("Serving the status page")["url"]
     reader.open(f"{url}#/object/{whose['kind']}/{things.namespace}/one")
     reader.await_text("paused", "succeeded")
     reader.script("document.querySelector('a[href*=\"#/run/\"]').click()")

@@ -14,13 +14,13 @@ from cryptography import x509
 from runner.devcluster.pki import Authority
 from runner.errors import ConfigError
 from runner.monitoring import certificates as serving_certificates
-from runner.monitoring.certificates import Certificates, Files
+from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address, serve
 
 
-def write(folder: Path, name: str) -> Files:
+def write(folder: Path, name: str) -> CertificateFiles:
     pair = Authority.create(name).pair
-    files = Files(folder / "tls.crt", folder / "tls.key")
+    files = CertificateFiles(folder / "tls.crt", folder / "tls.key")
     files.certificate.write_bytes(pair.certificate)
     files.key.write_bytes(pair.key)
     return files
@@ -56,7 +56,7 @@ async def until_shown(port: int, name: str) -> None:
 async def test_a_renewed_certificate_comes_into_use_and_one_that_cannot_be_used_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_certificates, "_LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(serving_certificates, "_POLL_INTERVAL", 0.01)
     certificates = Certificates(write(tmp_path, "first"))
     async with served(certificates) as port:
         assert await shown(port) == "first"
@@ -79,8 +79,10 @@ async def test_without_files_one_is_made_for_this_process_alone() -> None:
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     files = write(tmp_path, "first")
     files.key.write_text("no key")
-    with pytest.raises(ConfigError, match=r"--metrics-cert-path: .*tls.crt and .*tls.key: no certificate with its key"):
+    with pytest.raises(
+        ConfigError, match=r"--metrics-cert-path: .*tls.crt and .*tls.key: not a PEM certificate with its key"
+    ):
         Certificates(files)
     files.key.unlink()
-    with pytest.raises(ConfigError, match=r"--metrics-cert-path: .*tls.key: No such file or directory; name a folder"):
+    with pytest.raises(ConfigError, match=r"--metrics-cert-path: .*tls.key: No such file or directory; use a folder"):
         Certificates(files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -13,10 +14,10 @@ import urllib3
 from runner.errors import ConfigError
 from runner.monitoring import health
 from runner.monitoring.endpoints import Address
-from runner.monitoring.health import GRACE, Health
-from runner.monitoring.probe_server import Patience, ProbeServer
+from runner.monitoring.health import GRACE, HealthChecks
+from runner.monitoring.probe_server import ProbeServer, ProbeTimeouts
 
-IMPATIENT = Patience(answer=0.05, silence=0.0)
+PATIENT, IMPATIENT = ProbeTimeouts(), ProbeTimeouts(response=0.05, stuck=0.0)
 ANYWHERE = Address("127.0.0.1", 0)
 
 
@@ -26,15 +27,15 @@ class Thing:
 
     now: float = 100.0
     problem: str | None = None
-    found: Health = field(init=False)
+    found: HealthChecks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = Health(lambda: self.now)
+        self.found = HealthChecks(lambda: self.now)
         self.found.add("thing", lambda: self.problem)
 
     def at(self, now: float) -> str | None:
         self.now = now
-        return self.found.look().ready["thing"]
+        return self.found.run().ready["thing"]
 
 
 def test_what_has_never_been_right_counts_at_once() -> None:
@@ -67,7 +68,7 @@ def test_the_reason_is_the_newest_and_the_grace_time_begins_anew_when_all_was_ri
 def test_only_what_a_restart_may_mend_is_for_the_liveness_probe() -> None:
     thing = Thing(problem="away")
     thing.found.add("proxy", lambda: "dead", live=True)
-    report = thing.found.look()
+    report = thing.found.run()
     assert report.live == {"proxy": "dead"}
     assert report.ready == {"thing": "away", "proxy": "dead"}
 
@@ -76,20 +77,20 @@ PROBLEMS = {"proxy": None, "watch/a": "failing: no\n answer"}
 
 
 def test_a_probe_is_told_as_the_api_servers_own_are() -> None:
-    assert health.answer("readyz", {"proxy": None}, verbose=False) == health.Answer(200, "ok")
+    assert health.respond("readyz", {"proxy": None}, verbose=False) == health.ProbeResponse(200, "ok")
     assert (
-        health.answer("readyz", {"proxy": None}, verbose=True).text == "[+]ping ok\n[+]proxy ok\nreadyz check passed\n"
+        health.respond("readyz", {"proxy": None}, verbose=True).text == "[+]ping ok\n[+]proxy ok\nreadyz check passed\n"
     )
     expected = "[+]ping ok\n[+]proxy ok\n[-]watch/a failed: failing: no answer\nreadyz check failed\n"
-    assert health.answer("readyz", PROBLEMS, verbose=False) == health.Answer(500, expected)
+    assert health.respond("readyz", PROBLEMS, verbose=False) == health.ProbeResponse(500, expected)
 
 
 def test_one_check_can_be_asked_for_and_one_can_be_left_out() -> None:
-    assert health.answer("readyz", PROBLEMS, only="proxy", verbose=False) == health.Answer(200, "ok")
-    assert health.answer("readyz", PROBLEMS, only="watch/a", verbose=False).status == 500
-    unknown = health.answer("readyz", PROBLEMS, only="other", verbose=False)
-    assert (unknown.status, unknown.text) == (404, "there is no check other; known are ping, proxy, watch/a\n")
-    left_out = health.answer("readyz", PROBLEMS, exclude=["watch/a", "other"], verbose=True)
+    assert health.respond("readyz", PROBLEMS, only="proxy", verbose=False) == health.ProbeResponse(200, "ok")
+    assert health.respond("readyz", PROBLEMS, only="watch/a", verbose=False).status == 500
+    unknown = health.respond("readyz", PROBLEMS, only="other", verbose=False)
+    assert (unknown.status, unknown.text) == (404, "unknown check other; known checks: ping, proxy, watch/a\n")
+    left_out = health.respond("readyz", PROBLEMS, exclude=["watch/a", "other"], verbose=True)
     assert left_out.status == 200
     assert left_out.text.splitlines()[-3:] == [
         "[+]watch/a excluded: ok",
@@ -103,8 +104,8 @@ def ask(port: int, path: str) -> tuple[int, str]:
     return answer.status, answer.data.decode()
 
 
-async def serving(stack: AsyncExitStack, found: Health, patience: Patience | None = None) -> int:
-    server = ProbeServer(found, patience)
+async def serving(stack: AsyncExitStack, found: HealthChecks, timeouts: ProbeTimeouts = PATIENT) -> int:
+    server = ProbeServer(found, timeouts)
     stack.push_async_callback(server.close)
     return await server.start(ANYWHERE)
 
@@ -112,7 +113,7 @@ async def serving(stack: AsyncExitStack, found: Health, patience: Patience | Non
 async def test_a_probe_sees_what_is_so_now_not_what_was_at_the_last_look() -> None:
     thing = Thing()
     async with AsyncExitStack() as stack:
-        port = await serving(stack, thing.found, Patience(answer=30))
+        port = await serving(stack, thing.found, ProbeTimeouts(response=30))
         assert await asyncio.to_thread(ask, port, "/readyz/thing") == (200, "ok")
         thing.problem, thing.now = "gone", 200.0
         assert await asyncio.to_thread(ask, port, "/readyz/thing") == (200, "ok")
@@ -122,7 +123,7 @@ async def test_a_probe_sees_what_is_so_now_not_what_was_at_the_last_look() -> No
 
 
 async def test_an_event_loop_that_is_stuck_is_told_of_while_it_is() -> None:
-    found = Health()
+    found = HealthChecks(time.monotonic)
     told: list[tuple[int, str]] = []
     async with AsyncExitStack() as stack:
         port = await serving(stack, found, IMPATIENT)
@@ -135,16 +136,16 @@ async def test_an_event_loop_that_is_stuck_is_told_of_while_it_is() -> None:
         thread.join()  # what stands in the event loop's way is this wait
         (blocked,) = told
         assert blocked[0] == 500
-        assert blocked[1].splitlines()[1].startswith("[-]event-loop failed: has done nothing for ")
-        patient = await serving(stack, found, Patience(answer=30))
+        assert blocked[1].splitlines()[1].startswith("[-]event-loop failed: blocked for ")
+        patient = await serving(stack, found, ProbeTimeouts(response=30))
         assert await asyncio.to_thread(ask, patient, "/healthz") == (200, "ok")
 
 
 async def test_a_busy_event_loop_is_not_stuck_and_what_was_found_last_is_told() -> None:
     thing = Thing(problem="away")
-    thing.found.look()
+    thing.found.run()
     async with AsyncExitStack() as stack:
-        port = await serving(stack, thing.found, Patience(answer=0.05, silence=3600))
+        port = await serving(stack, thing.found, ProbeTimeouts(response=0.05, stuck=3600))
         told: list[tuple[int, str]] = []
         thread = threading.Thread(target=lambda: told.append(ask(port, "/readyz?verbose")))
         thread.start()
@@ -154,8 +155,8 @@ async def test_a_busy_event_loop_is_not_stuck_and_what_was_found_last_is_told() 
 
 async def test_a_place_that_is_taken_is_named() -> None:
     async with AsyncExitStack() as stack:
-        port = await serving(stack, Health())
-        server = ProbeServer(Health())
+        port = await serving(stack, HealthChecks(time.monotonic))
+        server = ProbeServer(HealthChecks(time.monotonic), ProbeTimeouts())
         with pytest.raises(ConfigError, match=f"--health-probe-bind-address: cannot listen on 127.0.0.1:{port}"):
             await server.start(Address("127.0.0.1", port))
         await server.close()

@@ -73,24 +73,24 @@ def test_a_metric_is_shown_as_the_role_wrote_it(metrics: UserMetrics) -> None:
 @pytest.mark.parametrize(
     ("document", "why"),
     [
-        (b"{", "no JSON"),
-        (b"[]", "no JSON object"),
+        (b"{", "invalid JSON"),
+        (b"[]", "must be a JSON object"),
         (b'{"description": "d", "counter": {}}', "name and description"),
         (b'{"name": "n", "description": 1, "counter": {}}', "name and description"),
         (b'{"name": "n", "description": "d"}', "exactly one of counter"),
         (b'{"name": "n", "description": "d", "counter": {}, "gauge": {}}', "exactly one of counter"),
         (b'{"name": "n", "description": "d", "counter": 1}', "counter must be a JSON object"),
-        (b'{"name": "n", "description": "d", "counter": {"add": -1}}', "a counter only rises"),
+        (b'{"name": "n", "description": "d", "counter": {"add": -1}}', "a counter cannot decrease"),
         (b'{"name": "n", "description": "d", "counter": {"add": "1"}}', "add must be a number"),
         (b'{"name": "n", "description": "d", "gauge": {"set": true}}', "set must be a number"),
         (b'{"name": "n", "description": "d", "gauge": {"increment": 1}}', "increment must be true or false"),
-        (b'{"name": "n", "description": "d", "gauge": {"set": NaN}}', "no JSON"),
-        (b'{"name": "a-b", "description": "d", "counter": {}}', "no name of a metric"),
-        (b'{"name": "a\\nb", "description": "d", "counter": {}}', "no name of a metric"),
-        (b'{"name": "__a", "description": "d", "counter": {}}', "no name of a metric"),
-        (b'{"name": "workqueue_depth", "description": "d", "gauge": {}}', "the operator's own"),
-        (b'{"name": "taken", "description": "d", "gauge": {}}', "taken is a histogram already"),
-        (b'{"name": "taken_count", "description": "d", "gauge": {}}', "that taken is shown under"),
+        (b'{"name": "n", "description": "d", "gauge": {"set": NaN}}', "invalid JSON"),
+        (b'{"name": "a-b", "description": "d", "counter": {}}', "invalid metric name"),
+        (b'{"name": "a\\nb", "description": "d", "counter": {}}', "invalid metric name"),
+        (b'{"name": "__a", "description": "d", "counter": {}}', "invalid metric name"),
+        (b'{"name": "workqueue_depth", "description": "d", "gauge": {}}', "reserved for metrics of the operator"),
+        (b'{"name": "taken", "description": "d", "gauge": {}}', "taken is already a histogram"),
+        (b'{"name": "taken_count", "description": "d", "gauge": {}}', "as samples of taken"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_why_and_changes_nothing(
@@ -126,7 +126,7 @@ async def test_a_document_is_posted_and_a_bad_one_answered_with_why(metrics: Use
         async with session.post(url, json=good) as answer:
             assert answer.status == 200
         async with session.post(url, json={**good, "counter": {"add": -1}}) as answer:
-            assert (answer.status, await answer.text()) == (400, "add is -1, but a counter only rises: use a gauge\n")
+            assert (answer.status, await answer.text()) == (400, "add is -1: a counter cannot decrease, use a gauge\n")
         async with session.post(url, data=b"x" * 70_000) as answer:
             assert answer.status == 413
         async with session.get(url) as answer:
@@ -138,7 +138,7 @@ async def test_a_document_is_posted_and_a_bad_one_answered_with_why(metrics: Use
 async def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_says_what_to_do(metrics: UserMetrics) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"--user-metrics-port: cannot listen on 127.0.0.1:{port}: .*; choose"):
+        with pytest.raises(ConfigError, match=f"--user-metrics-port: cannot listen on 127.0.0.1:{port}: .*; use"):
             await role_metrics.serve(metrics, "127.0.0.1", port)
 
 
@@ -147,7 +147,7 @@ async def test_the_usual_port_gives_way_when_another_operator_has_it(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         usual = taken.getsockname()[1]
-        monkeypatch.setattr(role_metrics, "USUAL_PORT", usual)
+        monkeypatch.setattr(role_metrics, "DEFAULT_PORT", usual)
         server, port = await role_metrics.serve(metrics, "127.0.0.1", None)
         assert port not in {0, usual}
         await server.cleanup()
