@@ -27,7 +27,7 @@ class World:
     def change(self) -> None:
         self.obj["metadata"]["generation"] += 1
 
-    def write(self, report: status.Report, *, health: bool = True) -> str:
+    def write(self, report: status.StatusReport, *, health: bool = True) -> str:
         """Write, and return what kstatus makes of it."""
         report = status.observed(self.obj, report)
         report = report if health else status.without_health(self.obj, report)
@@ -48,7 +48,7 @@ class World:
         return self.write(status.begun(self.obj))
 
     def end(self, result: RunResult, *, final: bool = False) -> str:
-        return self.write(status.ended(result, status.Failed(final=final)))
+        return self.write(status.ended(result, status.FailureDetails(final=final)))
 
     @property
     def health(self) -> dict[str, tuple[str, str]]:

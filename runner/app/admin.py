@@ -35,7 +35,7 @@ _FREE = "127.0.0.1:0"
 _log = log.get(__name__)
 
 
-class Oversight:
+class AdminServers:
     """Probes, metrics and page of one operator."""
 
     def __init__(self, settings: Settings) -> None:

@@ -24,10 +24,10 @@ from typing import Any
 
 from runner import __version__, log
 from runner.app import former_kinds
-from runner.app.admin import Oversight
-from runner.app.edits import Sources
+from runner.app.admin import AdminServers
+from runner.app.edits import ProjectSources
 from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals
-from runner.app.reload import Edits, check_engines
+from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import run_access
@@ -36,9 +36,9 @@ from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.reconcile import Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
-from runner.controller.run_log import Recorder, Recorders, RunLog
+from runner.controller.run_log import RunLog, RunRecorder, RunRecorders
 from runner.controller.runs import RunDefaults, Runs
-from runner.controller.skipping import Skipping
+from runner.controller.skipping import RunSkipper
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.store import ConfigMapStore, FileStore, JointStore, Store
 from runner.dependents.watching import Dependents
@@ -47,7 +47,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
-from runner.events.recorder import Events
+from runner.events.recorder import EventRecorder
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
@@ -67,12 +67,12 @@ from runner.proxy.handlers.writes import Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
-from runner.rbac.privileges import Privileges
+from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
 from runner.replicas import setup
 from runner.replicas.lease_guard import Holding
 from runner.status.writer import StatusWriter
-from runner.unchanged.content_digest import Executed
+from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
@@ -91,7 +91,7 @@ _GIVE_BACK_GRACE = 5.0
 _log = log.get(__name__)
 
 
-def run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> int:
+def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> int:
     """Run the operator until it is told to stop; return 0. What keeps it from running is an OperatorError."""
     try:
         asyncio.run(_run(settings, loaded, sources))
@@ -100,7 +100,7 @@ def run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> int:
     return 0
 
 
-async def _run(settings: Settings, loaded: LoadedWatches, sources: Sources) -> None:
+async def _run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> None:
     """Run an operator, and after it one with other watches, as often as these are edited."""
     signals = StopSignals(settings.graceful_shutdown_timeout)
     signals.catch()
@@ -121,20 +121,22 @@ class _Shared:
     access: RunAccess
     references: References
     holding: Holding
-    recorder: Recorder
+    recorder: RunRecorder
     dependents: Dependents
     dispatcher: Dispatcher
-    events: Events
+    events: EventRecorder
 
 
 class _Operator:
     """Holds what start and stop have in common."""
 
-    def __init__(self, settings: Settings, loaded: LoadedWatches, signals: StopSignals, sources: Sources) -> None:
+    def __init__(
+        self, settings: Settings, loaded: LoadedWatches, signals: StopSignals, sources: ProjectSources
+    ) -> None:
         self._settings = settings
         self._watches = loaded.watches
         self._signals = signals
-        self._edits = Edits(sources)
+        self._edits = Reloader(sources)
         self._metrics = Metrics()
         self._user_metrics = UserMetrics(time.time)
         self._places = paths.search_path(
@@ -144,8 +146,8 @@ class _Operator:
             environ=os.environ,
         )
         self._environment = {**paths.ansible_environment(self._places), **run_access.environment(os.environ)}
-        self._oversight = Oversight(settings)
-        self._privileges = Privileges(settings, loaded.watches)
+        self._oversight = AdminServers(settings)
+        self._privileges = OperatorRights(settings, loaded.watches)
         self._controllers: dict[GVK, Controller] = {}
 
     async def run(self) -> LoadedWatches | None:
@@ -170,7 +172,7 @@ class _Operator:
             references = References(client, discovery, settings.namespaces, self._watches, guard, holding.owns)
             self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
-            events = Events(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
+            events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
             self._metrics.add_events(lambda: events.dropped)
             stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
             shared = _Shared(
@@ -204,10 +206,10 @@ class _Operator:
         check_engines(engine, self._watches)
         return engine
 
-    def _recorder(self, writer: BlockWriter) -> Recorder:
+    def _recorder(self, writer: BlockWriter) -> RunRecorder:
         settings = self._settings
         run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
-        return Recorders((run_log, *self._oversight.recorders))
+        return RunRecorders((run_log, *self._oversight.recorders))
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Have runs made ready, once their environment is complete: what is made ready serves the very same only."""
@@ -327,12 +329,12 @@ class _Operator:
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
         return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
 
-    def _skipping(self, watch: Watch, shared: _Shared) -> Skipping | None:
+    def _skipping(self, watch: Watch, shared: _Shared) -> RunSkipper | None:
         if not watch.skip_unchanged:
             return None
         environ = {**os.environ, **self._environment}
-        executed = Executed(watch, self._places, self._settings.ansible_args, environ, Path.cwd())
-        return Skipping(watch.gvk, shared.client, shared.dependents, shared.references, executed)
+        executed = ContentDigest(watch, self._places, self._settings.ansible_args, environ, Path.cwd())
+        return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, executed)
 
     async def _exposition(self) -> bytes:
         return await self._metrics.text() + self._user_metrics.text()

@@ -25,7 +25,7 @@ from runner.config.paths import SearchPath
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.unchanged import content_files
-from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, Digests
+from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, FileDigests
 from runner.watches.watch import Content, LoadedWatches, Playbook, Watch
 
 _SETTLE = 0.2
@@ -43,7 +43,7 @@ _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ProjectEdit:
     """What is to be taken up."""
 
     loaded: LoadedWatches | None
@@ -60,7 +60,7 @@ class Edit:
         return f"{', '.join(self.files[:_MOST_NAMED])}{more} changed"
 
 
-class Sources(Protocol):
+class ProjectSources(Protocol):
     """What the operator is made of; a context in which it is looked after."""
 
     async def __aenter__(self) -> Self: ...
@@ -69,12 +69,12 @@ class Sources(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
-    async def edited(self) -> Edit:
+    async def edited(self) -> ProjectEdit:
         """Wait for the next edit."""
         ...
 
 
-class Fixed:
+class FixedSources:
     """Stays as it was at start."""
 
     async def __aenter__(self) -> Self:
@@ -83,14 +83,14 @@ class Fixed:
     async def __aexit__(self, *_: object) -> None:
         return
 
-    async def edited(self) -> Edit:
+    async def edited(self) -> ProjectEdit:
         """See Sources."""
         await asyncio.Event().wait()
         raise AssertionError
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectPaths:
     """Where the sources lie."""
 
     watches_file: Path
@@ -100,14 +100,14 @@ class Project:
     """Reads the watches, and says by a ConfigError what is wrong with them or with what they name."""
 
 
-class Edited:
+class WatchedSources:
     """Looks after the files of a project."""
 
-    def __init__(self, project: Project, loaded: LoadedWatches) -> None:
+    def __init__(self, project: ProjectPaths, loaded: LoadedWatches) -> None:
         """`loaded` are the watches in force."""
         self._project = project
         self._loaded = loaded
-        self._digests = Digests()
+        self._digests = FileDigests()
         self._files: dict[str, str] = {}
         self._told = ""
         self._stirred = asyncio.Event()
@@ -131,7 +131,7 @@ class Edited:
         self._observer.stop()
         await asyncio.to_thread(self._observer.join)
 
-    async def edited(self) -> Edit:
+    async def edited(self) -> ProjectEdit:
         """See Sources."""
         while True:
             await self._stirred.wait()
@@ -144,7 +144,7 @@ class Edited:
             if edit is not None:
                 return edit
 
-    def _look(self) -> Edit | None:
+    def _look(self) -> ProjectEdit | None:
         try:
             loaded = self._project.load()
         except ConfigError as error:
@@ -167,7 +167,7 @@ class Edited:
         kinds = affected(loaded.watches, [path for path in changed if path != requirements])
         files = [str(self._project.watches_file)] if others else []
         files += [os.path.relpath(path, self._project.cwd) for path in changed]
-        return Edit(others, kinds, tuple(files)) if others or kinds else None
+        return ProjectEdit(others, kinds, tuple(files)) if others or kinds else None
 
     def _tell(self, problem: str) -> None:
         if problem != self._told:

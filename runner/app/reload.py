@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from runner import log
-from runner.app.edits import Edit, Sources
+from runner.app.edits import ProjectEdit, ProjectSources
 from runner.controller.controller import Controller
 from runner.engine.run_engine import RunEngine
 from runner.errors import ConfigError
@@ -21,10 +21,10 @@ from runner.watches.watch import LoadedWatches, Watch
 _log = log.get(__name__)
 
 
-class Edits:
+class Reloader:
     """The edits of one operator's life."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: ProjectSources) -> None:
         self._sources = sources
         self.outdated = asyncio.Event()
         self.following: LoadedWatches | None = None
@@ -41,7 +41,7 @@ class Edits:
                 for gvk in edit.kinds & controllers.keys():
                     controllers[gvk].run_all(edit.why)
 
-    def _replace(self, edit: Edit, loaded: LoadedWatches, engine: RunEngine) -> None:
+    def _replace(self, edit: ProjectEdit, loaded: LoadedWatches, engine: RunEngine) -> None:
         try:
             check_engines(engine, loaded.watches)
         except ConfigError as error:

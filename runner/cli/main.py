@@ -32,7 +32,7 @@ from runner.scaffold import cli as scaffold_cli
 from runner.schema import cli as schema_cli
 
 if TYPE_CHECKING:
-    from runner.app.edits import Sources
+    from runner.app.edits import ProjectSources
     from runner.config.paths import SearchPath
     from runner.config.settings import Settings
     from runner.watches.watch import LoadedWatches
@@ -209,16 +209,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return app.run(settings, loaded, _project(settings, loaded))
 
 
-def _project(settings: Settings, loaded: LoadedWatches) -> Sources:
+def _project(settings: Settings, loaded: LoadedWatches) -> ProjectSources:
     """Return the operator's source files, which are watched for edits with `--reload`."""
     from runner.app import edits  # noqa: PLC0415 - as above
     from runner.watches import validation  # noqa: PLC0415 - as above
 
     if not settings.reload:
-        return edits.Fixed()
+        return edits.FixedSources()
     search_path = _search_path(settings)
     load = partial(validation.load, settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
-    return edits.Edited(edits.Project(settings.watches_file, search_path, Path.cwd(), load), loaded)
+    return edits.WatchedSources(edits.ProjectPaths(settings.watches_file, search_path, Path.cwd(), load), loaded)
 
 
 def _search_path(settings: Settings) -> SearchPath:

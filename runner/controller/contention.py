@@ -9,7 +9,7 @@ from runner.controller.attempt import WatchScope
 from runner.controller.run_events import ObjectEvents
 from runner.dependents.loop_guard import Contention
 from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
-from runner.events.recorder import Events
+from runner.events.recorder import EventRecorder
 from runner.kube.discovery import Discovery
 from runner.objects import ObjectKey, ObjectRef
 from runner.status import report
@@ -19,7 +19,7 @@ from runner.status.writer import StatusWriter
 class ContentionReporter:
     """Reports contention for one watch's objects."""
 
-    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter, events: Events) -> None:
+    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter, events: EventRecorder) -> None:
         self._scope = scope
         self._discovery = discovery
         self._status = status

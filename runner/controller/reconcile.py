@@ -20,7 +20,7 @@ from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
-from runner.controller.skipping import NOTHING_NEW, Skipping
+from runner.controller.skipping import NOTHING_NEW, RunSkipper
 from runner.engine import output
 from runner.engine.artifacts import new_ident
 from runner.engine.job import Job, RunResult
@@ -34,13 +34,13 @@ from runner.errors import (
     NotFoundError,
     TerminalError,
 )
-from runner.events.recorder import Events
+from runner.events.recorder import EventRecorder
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectRef, deleted_for, is_paused, uid_of
 from runner.replicas.lease_guard import Hold
 from runner.status import report
-from runner.status.report import Report
+from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.watches.policy import Backoff
 from runner.workqueue.request import Reason, Request
@@ -58,7 +58,7 @@ class Services:
     client: Client
     discovery: Discovery
     access: RunAccess
-    events: Events
+    events: EventRecorder
 
 
 class Reconciler:
@@ -70,7 +70,7 @@ class Reconciler:
         services: Services,
         runs: Runs,
         status: StatusWriter,
-        skipping: Skipping | None,
+        skipping: RunSkipper | None,
         period: float,
     ) -> None:
         """`period`: seconds between periodic runs, 0 for none; an annotation overrides it."""
@@ -147,8 +147,8 @@ class Reconciler:
         decision = decisions.after_run(run, terms, failed_runs=attempt.request.failed_runs)
         await self._report(attempt, job, run, decision, grant.stats.forbidden())
         attempt.hold.check()
-        if self._skipping is not None and basis is not None and grant.footprint is not None:
-            await self._skipping.record(self._latest(attempt), basis, grant.footprint, run)
+        if self._skipping is not None and basis is not None and grant.read_set is not None:
+            await self._skipping.record(self._latest(attempt), basis, grant.read_set, run)
         self._advise(attempt, decision)
         if decision.release:
             await self._finalizers.remove(attempt.resource, self._latest(attempt).obj, attempt.hold)
@@ -202,7 +202,7 @@ class Reconciler:
     ) -> None:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
-        failed = report.Failed([*missing, *decision.advice], output.pointer(job), final=final)
+        failed = report.FailureDetails([*missing, *decision.advice], output.pointer(job), final=final)
         ended = report.observed(attempt.obj, report.ended(run, failed))
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.hold)
 
@@ -211,7 +211,7 @@ class Reconciler:
             self._events(attempt).given_up(sentence)
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
 
-    async def _write(self, attempt: Attempt, change: Report) -> None:
+    async def _write(self, attempt: Attempt, change: StatusReport) -> None:
         await self._status.write(attempt.resource, attempt.obj, report.observed(attempt.obj, change), attempt.hold)
 
     def _events(self, attempt: Attempt) -> ObjectEvents:

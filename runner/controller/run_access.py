@@ -21,7 +21,7 @@ from runner.proxy.handlers.secrets import learn_object
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.server import Proxy
 from runner.references.watching import References
-from runner.unchanged.last_run import Footprint
+from runner.unchanged.last_run import ReadSet
 from runner.watches.watch import Watch
 
 LOOPBACK = "127.0.0.1"
@@ -41,7 +41,7 @@ class Grant:
     """Calls of the run so far."""
     secrets: RunSecrets
     """Values that are masked so far."""
-    footprint: Footprint | None
+    read_set: ReadSet | None
     """What the run reads, if its watch sets `skipUnchanged`; complete when the run has ended."""
 
 
@@ -154,7 +154,7 @@ class RunAccess:
             service_account=account(watch.service_account, self._namespace),
             may_write=attempt.hold.is_valid,
             stats=RunStats(on_terminating=on_terminating),
-            footprint=Footprint() if watch.skip_unchanged else None,
+            read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
         )
         token = self._identities.issue(run)
@@ -164,9 +164,9 @@ class RunAccess:
         attempt.hold.when_lost(lambda: self._identities.cut(token))
         self._observers.began(owner)
         try:
-            yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets, run.footprint)
+            yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets, run.read_set)
         finally:
             self._identities.revoke(token)
             undisturbed = self._observers.ended(owner)
-            if run.footprint is not None and undisturbed:
-                run.footprint.owned = self._observers.owned_now(owner)
+            if run.read_set is not None and undisturbed:
+                run.read_set.owned = self._observers.owned_now(owner)

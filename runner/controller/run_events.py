@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runner.engine.job import Event, Job, Outcome, RunResult
-from runner.events.bodies import Kind, Occurrence
-from runner.events.recorder import Events
+from runner.events.bodies import ApiEvent, EventType
+from runner.events.recorder import EventRecorder
 from runner.objects import PAUSED, ObjectRef
 from runner.status import report
 from runner.workqueue.request import Reason, Request
@@ -27,7 +27,7 @@ _MOST_DETAILS = 5
 class ObjectEvents:
     """Events about one object."""
 
-    events: Events
+    events: EventRecorder
     about: ObjectRef
 
     def paused(self) -> None:
@@ -44,16 +44,16 @@ class ObjectEvents:
 
     def slowed_down(self, reason: str, other: ObjectRef, why: str) -> None:
         """What the object owns or names has put it into a circle."""
-        self.events.tell(Occurrence(self.about, other, "Warning", reason, "SlowedDown", why))
+        self.events.record(ApiEvent(self.about, other, "Warning", reason, "SlowedDown", why))
 
-    def _tell(self, kind: Kind, reason: str, action: str, note: str) -> None:
-        self.events.tell(Occurrence(self.about, None, kind, reason, action, note))
+    def _tell(self, kind: EventType, reason: str, action: str, note: str) -> None:
+        self.events.record(ApiEvent(self.about, None, kind, reason, action, note))
 
 
 class RunEvents:
     """Events of one run."""
 
-    def __init__(self, events: Events, about: ObjectRef, job: Job, *, finalizing: bool) -> None:
+    def __init__(self, events: EventRecorder, about: ObjectRef, job: Job, *, finalizing: bool) -> None:
         self._events = events
         self._about = about
         self._masked = job.secrets.masker.text
@@ -108,12 +108,12 @@ class RunEvents:
             self._tell_phase("Normal" if well else "Warning", "PhaseEnded", f"Phase {self._phase} {how}")
             self._phase = ""
 
-    def _tell_phase(self, kind: Kind, reason: str, note: str) -> None:
-        self._events.tell(Occurrence(self._about, None, kind, reason, self._what, self._masked(note)))
+    def _tell_phase(self, kind: EventType, reason: str, note: str) -> None:
+        self._events.record(ApiEvent(self._about, None, kind, reason, self._what, self._masked(note)))
 
-    def _tell(self, kind: Kind, ending: str, note: str, alike: str = "") -> None:
-        told = Occurrence(self._about, None, kind, f"{self._what}{ending}", self._what, self._masked(note))
-        self._events.tell(replace(told, alike=alike))
+    def _tell(self, kind: EventType, ending: str, note: str, alike: str = "") -> None:
+        told = ApiEvent(self._about, None, kind, f"{self._what}{ending}", self._what, self._masked(note))
+        self._events.record(replace(told, alike=alike))
 
 
 def _count(number: int, what: str) -> str:

@@ -19,7 +19,7 @@ from runner.watches.watch import content_name
 from runner.workqueue.request import Request
 
 
-class Record(Protocol):
+class RunRecord(Protocol):
     """What somebody keeps of one run."""
 
     def event(self, event: Event) -> None:
@@ -31,28 +31,28 @@ class Record(Protocol):
         ...
 
 
-class Recorder(Protocol):
+class RunRecorder(Protocol):
     """Keeps something of runs."""
 
-    def start(self, job: Job, request: Request) -> Record:
+    def start(self, job: Job, request: Request) -> RunRecord:
         """Take in that a run starts, and why."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Recorders:
+class RunRecorders:
     """Several, as one."""
 
-    each: Sequence[Recorder]
+    each: Sequence[RunRecorder]
 
-    def start(self, job: Job, request: Request) -> Record:
+    def start(self, job: Job, request: Request) -> RunRecord:
         """Tell each."""
-        return _Records([recorder.start(job, request) for recorder in self.each])
+        return _RunRecords([recorder.start(job, request) for recorder in self.each])
 
 
 @dataclass(frozen=True, slots=True)
-class _Records:
-    each: Sequence[Record]
+class _RunRecords:
+    each: Sequence[RunRecord]
 
     def event(self, event: Event) -> None:
         for record in self.each:
@@ -74,12 +74,12 @@ class RunLog:
     logged: log.Once = field(default_factory=log.Once, compare=False)
     """Missing rights of runs that succeeded."""
 
-    def start(self, job: Job, request: Request) -> RunRecord:
+    def start(self, job: Job, request: Request) -> LoggedRun:
         """Say that a run starts, and why."""
-        return RunRecord(self, job, request)
+        return LoggedRun(self, job, request)
 
 
-class RunRecord:
+class LoggedRun:
     """One run's part of the log."""
 
     def __init__(self, settings: RunLog, job: Job, request: Request) -> None:

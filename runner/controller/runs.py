@@ -15,10 +15,10 @@ from runner.controller.annotations import AnnotationOverrides
 from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
 from runner.controller.run_access import Grant
 from runner.controller.run_events import RunEvents
-from runner.controller.run_log import Recorder
+from runner.controller.run_log import RunRecorder
 from runner.engine import params, retention
 from runner.engine.job import Engine, Event, Job, RunResult, canceled
-from runner.events.recorder import Events
+from runner.events.recorder import EventRecorder
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
 from runner.watches.watch import Watch
@@ -120,7 +120,7 @@ class Runs:
     """Executes the runs of one watch's objects, at most one per object."""
 
     def __init__(
-        self, scope: WatchScope, engine: Engine, recorder: Recorder, events: Events, defaults: RunDefaults
+        self, scope: WatchScope, engine: Engine, recorder: RunRecorder, events: EventRecorder, defaults: RunDefaults
     ) -> None:
         self._scope = scope
         self._engine = engine

@@ -22,12 +22,12 @@ from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey, annotations_of, key_of, uid_of
 from runner.status.conditions import conditions_of
-from runner.unchanged.content_digest import Executed
+from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import (
     MOST_READS,
-    Footprint,
     LastRun,
-    Seen,
+    ReadEntry,
+    ReadSet,
     digest_of,
     digest_of_answer,
 )
@@ -37,19 +37,19 @@ _SKIPPED = frozenset({Reason.PRESENT, Reason.RESYNC})
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
 
-class Owned(Protocol):
+class OwnedObjects(Protocol):
     """Who knows what objects own."""
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
         """Digest what an object owns; None when that is not known."""
         ...
 
-    def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
+    def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
         """Whether what was seen is watched as the object's own."""
         ...
 
 
-class Named(Protocol):
+class ReferencedObjects(Protocol):
     """Who knows what objects name without owning it."""
 
     def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
@@ -58,7 +58,7 @@ class Named(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class UnchangedCheck:
     """What a look at an object came to."""
 
     why: str
@@ -68,7 +68,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class RunInputs:
     """Digests of a run's inputs as it begins."""
 
     obj: str
@@ -86,14 +86,16 @@ class SkipDecision:
     """When the next run is due that a skipped run's predecessor requested, in seconds since the epoch."""
     why: str = ""
     """Why a run that could have been skipped is not."""
-    basis: Basis | None = None
+    basis: RunInputs | None = None
     """Inputs of a run that takes place; None if it is not recorded."""
 
 
-class Skipping:
+class RunSkipper:
     """Of one watch."""
 
-    def __init__(self, gvk: GVK, client: Client, owned: Owned, named: Named, executed: Executed) -> None:
+    def __init__(
+        self, gvk: GVK, client: Client, owned: OwnedObjects, named: ReferencedObjects, executed: ContentDigest
+    ) -> None:
         self._gvk = gvk
         self._client = client
         self._owned = owned
@@ -113,7 +115,7 @@ class Skipping:
             return SkipDecision(why=checked.why, basis=await self.basis(attempt.obj))
         return SkipDecision(skip=True, due=checked.due)
 
-    async def record(self, attempt: Attempt, basis: Basis, read_set: Footprint, run: RunResult) -> None:
+    async def record(self, attempt: Attempt, basis: RunInputs, read_set: ReadSet, run: RunResult) -> None:
         """Record a run that succeeded; remove the record of one that failed. `attempt` has the object as it is now."""
         if run.outcome is Outcome.SUCCEEDED:
             due = time.time() + run.requeue_after if run.requeue_after is not None else None
@@ -121,21 +123,21 @@ class Skipping:
         elif run.outcome is not Outcome.CANCELED:
             await self.failed(attempt.resource, attempt.obj)
 
-    async def basis(self, obj: Object) -> Basis:
+    async def basis(self, obj: Object) -> RunInputs:
         """Note what a run is made of."""
         content = await self._executed.digest()
-        return Basis(digest_of(obj), content, self._named.fingerprint(self._gvk, key_of(obj)))
+        return RunInputs(digest_of(obj), content, self._named.fingerprint(self._gvk, key_of(obj)))
 
-    async def check(self, obj: Object, now: float) -> Checked:
+    async def check(self, obj: Object, now: float) -> UnchangedCheck:
         """Say whether an object has to be run. `now` is in seconds since the epoch."""
         last = LastRun.of(obj)
         if last is None:
-            return Checked("no successful run is on record")
+            return UnchangedCheck("no successful run is on record")
         if any(each.get("type") == "Failure" and each.get("status") == "True" for each in conditions_of(obj)):
-            return Checked("the last run failed")
+            return UnchangedCheck("the last run failed")
         basis = await self.basis(obj)
         why = last.outdated(basis.obj, basis.content, basis.named, now) or await self._seen_otherwise(obj, last)
-        return Checked(why, last.due)
+        return UnchangedCheck(why, last.due)
 
     async def _seen_otherwise(self, obj: Object, last: LastRun) -> str:
         owned = await self._owned.owned(self._gvk, key_of(obj))
@@ -157,32 +159,30 @@ class Skipping:
             return ""
 
     async def succeeded(
-        self, resource: ApiResource, obj: Object, basis: Basis, footprint: Footprint, due: float | None
+        self, resource: ApiResource, obj: Object, basis: RunInputs, read_set: ReadSet, due: float | None
     ) -> None:
         """Put a successful run on record. `due`: when its role wants the next one, in seconds since the epoch."""
         key = key_of(obj)
         mine = (self._gvk.group, resource.plural, key.namespace, key.name)
         reads = {
             path: seen.digest
-            for path, seen in footprint.reads.items()
+            for path, seen in read_set.reads.items()
             if (seen.group, seen.plural, seen.namespace, seen.name) != mine
             and not self._owned.owns(self._gvk, key, seen)
         }
-        why = footprint.unseen
+        why = read_set.unseen
         if len(reads) > MOST_READS:
             why = f"it read more than {MOST_READS} objects and lists that its object does not own"
         elif basis.named is None:
             why = why or "it is not known how the object's references were"
-        elif not footprint.owned:
+        elif not read_set.owned:
             why = why or "somebody changed what the object owns meanwhile"
         if why:
             self._log.info("The next periodic run is not skipped", why=why, **key._asdict())
             await self._write(resource, obj, None)
             return
         named = basis.named or ""
-        await self._write(
-            resource, obj, LastRun(basis.obj, basis.content, footprint.owned, reads, due, named).written()
-        )
+        await self._write(resource, obj, LastRun(basis.obj, basis.content, read_set.owned, reads, due, named).written())
 
     async def failed(self, resource: ApiResource, obj: Object) -> None:
         """Take the record off: what failed is run again."""

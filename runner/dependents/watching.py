@@ -36,7 +36,7 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, 
 from runner.ownership import Claim, Owner, claims_of
 from runner.readcache.bodies import MOST_BYTES, Bodies
 from runner.readcache.refetch import Rereads
-from runner.unchanged.last_run import Seen, digest
+from runner.unchanged.last_run import ReadEntry, digest
 from runner.watches.policy import JitteredBackoff
 from runner.watches.watch import Watch
 
@@ -145,7 +145,7 @@ class Dependents:
                 told.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
         return digest(sorted(told, key=str))
 
-    def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
+    def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
         """Whether what a run saw is watched as its object's own."""
         name = ObjectKey(seen.namespace, seen.name)
         return any(

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from runner.objects import ObjectRef
 
-Kind: TypeAlias = Literal["Normal", "Warning"]
+EventType: TypeAlias = Literal["Normal", "Warning"]
 
 REPORTER = "ansible-operator"
 _LONGEST_NOTE = 1000
@@ -22,12 +22,12 @@ _CUT = "…"
 
 
 @dataclass(frozen=True, slots=True)
-class Occurrence:
+class ApiEvent:
     """What is to be told."""
 
     regarding: ObjectRef
     related: ObjectRef | None
-    type: Kind
+    type: EventType
     reason: str
     """In CamelCase, for programs."""
     action: str
@@ -44,7 +44,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EventCount:
     """How often, and when. Times are seconds since the epoch."""
 
     first: float
@@ -52,12 +52,12 @@ class Seen:
     count: int
 
 
-def name_of(what: Occurrence, moment: int) -> str:
+def name_of(what: ApiEvent, moment: int) -> str:
     """Name an event. `moment`, in nanoseconds, makes the API's lists tell a story in its order."""
     return f"{what.regarding.key.name[:_LONGEST_NAME]}.{moment:016x}"
 
 
-def created(what: Occurrence, metadata: dict[str, str], instance: str, seen: Seen, *, core: bool) -> dict[str, Any]:
+def created(what: ApiEvent, metadata: dict[str, str], instance: str, seen: EventCount, *, core: bool) -> dict[str, Any]:
     """Return the body that creates an event."""
     common = {
         "metadata": metadata,
@@ -91,7 +91,7 @@ def created(what: Occurrence, metadata: dict[str, str], instance: str, seen: See
     }
 
 
-def repeated(seen: Seen, *, core: bool) -> dict[str, Any]:
+def repeated(seen: EventCount, *, core: bool) -> dict[str, Any]:
     """Return the merge patch that says how often an event has happened by now."""
     return {"count": seen.count, "lastTimestamp": _seconds(seen.last)} if core else _series(seen)
 
@@ -108,7 +108,7 @@ def _reference(ref: ObjectRef) -> dict[str, str]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _series(seen: Seen) -> dict[str, Any]:
+def _series(seen: EventCount) -> dict[str, Any]:
     return {"series": {"count": seen.count, "lastObservedTime": _microseconds(seen.last)}}
 
 

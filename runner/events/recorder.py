@@ -18,11 +18,11 @@ from urllib.parse import quote
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.events import bodies
-from runner.events.bodies import REPORTER, Occurrence, Seen
-from runner.events.series import Book, Series
+from runner.events.bodies import REPORTER, ApiEvent, EventCount
+from runner.events.series import EventAggregator, EventSeries
 from runner.objects import Object
 
-Why = Literal["too many", "refused", "failed"]
+DropReason = Literal["too many", "refused", "failed"]
 
 _WAITING = 1000
 """Occurrences that wait while the API server is slow."""
@@ -36,7 +36,7 @@ _RULE = "{apiGroups: ['', events.k8s.io], resources: [events], verbs: [create, p
 _log = log.get(__name__)
 
 
-class Requests(Protocol):
+class EventClient(Protocol):
     """What events need of a client."""
 
     async def request(self, method: str, path: str, *, body: object, content_type: str = ...) -> Object:
@@ -44,19 +44,19 @@ class Requests(Protocol):
         ...
 
 
-class Events:
+class EventRecorder:
     """Tells events; `follow` writes them."""
 
-    def __init__(self, client: Requests, instance: str, clock: Callable[[], float]) -> None:
+    def __init__(self, client: EventClient, instance: str, clock: Callable[[], float]) -> None:
         """`instance` names this process among replicas; `clock` counts seconds."""
-        self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(Why), 0))
+        self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(DropReason), 0))
         """Events that nobody will read, by why."""
         self._client = client
         self._instance = instance or REPORTER
         self._clock = clock
         self._epoch = time.time() - clock()
-        self._book = Book(clock())
-        self._told: deque[Occurrence] = deque()
+        self._book = EventAggregator(clock())
+        self._told: deque[ApiEvent] = deque()
         self._news = asyncio.Event()
         self._core = False
         self._refused_until: dict[str, float] = {}
@@ -65,7 +65,7 @@ class Events:
         self._is_closing = False
         self._last_name = 0
 
-    def tell(self, what: Occurrence) -> None:
+    def record(self, what: ApiEvent) -> None:
         """Take note of what happened; it is written soon."""
         if len(self._told) >= _WAITING:
             self.dropped["too many"] += 1
@@ -105,7 +105,7 @@ class Events:
             for series in self._book.due(self._clock()):
                 await self._write(series)
 
-    async def _write(self, series: Series) -> None:
+    async def _write(self, series: EventSeries) -> None:
         namespace = series.what.regarding.key.namespace or _DEFAULT_NAMESPACE
         if self._refused_until.get(namespace, 0) > self._clock():
             self.dropped["refused"] += 1
@@ -125,14 +125,14 @@ class Events:
             self._book.forget(series)
             _log.debug("An event was not written", error=str(error), reason=series.what.reason)
 
-    async def _create(self, series: Series, namespace: str) -> None:
+    async def _create(self, series: EventSeries, namespace: str) -> None:
         try:
             await self._post(series, namespace, core=self._core)
         except (ForbiddenError, NotFoundError):
             await self._post(series, namespace, core=not self._core)
             self._core = not self._core
 
-    async def _post(self, series: Series, namespace: str, *, core: bool) -> None:
+    async def _post(self, series: EventSeries, namespace: str, *, core: bool) -> None:
         self._last_name = max(self._last_name + 1, int((self._epoch + series.first) * 1e9))
         name = bodies.name_of(series.what, self._last_name)
         metadata = {"name": name, "namespace": namespace}
@@ -140,7 +140,7 @@ class Events:
         await self._client.request("POST", _path(namespace, core=core), body=body)
         series.object_name = name
 
-    async def _repeat(self, series: Series, namespace: str) -> None:
+    async def _repeat(self, series: EventSeries, namespace: str) -> None:
         if self._no_series:
             return
         path = f"{_path(namespace, core=self._core)}/{quote(series.object_name, safe='')}"
@@ -153,8 +153,8 @@ class Events:
         except NotFoundError:
             self._book.forget(series)  # the API server keeps events for an hour, as a rule
 
-    def _seen(self, series: Series) -> Seen:
-        return Seen(self._epoch + series.first, self._epoch + series.last, series.count)
+    def _seen(self, series: EventSeries) -> EventCount:
+        return EventCount(self._epoch + series.first, self._epoch + series.last, series.count)
 
     def _warn(self, message: str, error: ForbiddenError) -> None:
         if self._logged.is_new():

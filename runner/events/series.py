@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.events.bodies import Occurrence
+from runner.events.bodies import ApiEvent
 
 _AGAIN = 600.0
 """Seconds after which the same is told anew."""
@@ -25,10 +25,10 @@ _MOST = 4096
 
 
 @dataclass(slots=True)
-class Series:
+class EventSeries:
     """What happened once, or again and again. Times are of the clock that is passed in."""
 
-    what: Occurrence
+    what: ApiEvent
     first: float
     last: float
     count: int = 1
@@ -38,7 +38,7 @@ class Series:
     """When the next write is to be; None: all is written."""
 
 
-class Budget:
+class TokenBucket:
     """So many at once, and so many a second."""
 
     def __init__(self, most: float, refill: float, now: float) -> None:
@@ -55,17 +55,17 @@ class Budget:
         return True
 
 
-class Book:
+class EventAggregator:
     """What has been told, and what is to be written."""
 
     def __init__(self, now: float) -> None:
-        self._series: OrderedDict[tuple[str, ...], Series] = OrderedDict()
-        self._objects: OrderedDict[str, Budget] = OrderedDict()
-        self._all = Budget(100, 2, now)
-        self._due: list[tuple[float, int, Series]] = []
+        self._series: OrderedDict[tuple[str, ...], EventSeries] = OrderedDict()
+        self._objects: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._all = TokenBucket(100, 2, now)
+        self._due: list[tuple[float, int, EventSeries]] = []
         self._number = itertools.count()
 
-    def take(self, what: Occurrence, now: float) -> bool:
+    def take(self, what: ApiEvent, now: float) -> bool:
         """Note what happened; False when it is dropped."""
         series = self._series.get(what.name)
         if series is not None and now - series.last < _AGAIN:
@@ -76,14 +76,14 @@ class Book:
             return True
         if not self._of(what.regarding.uid, now).take(now) or not self._affords(what, now):
             return False
-        series = self._series[what.name] = Series(what, now, now)
+        series = self._series[what.name] = EventSeries(what, now, now)
         self._series.move_to_end(what.name)
         if len(self._series) > _MOST:
             self._series.popitem(last=False)
         self._plan(series, now)
         return True
 
-    def forget(self, series: Series) -> None:
+    def forget(self, series: EventSeries) -> None:
         """An event is gone from the API, or could not be written: the next one begins anew."""
         if self._series.get(series.what.name) is series:
             del self._series[series.what.name]
@@ -92,7 +92,7 @@ class Book:
         """When something is to be written; None: nothing is."""
         return self._due[0][0] if self._due else None
 
-    def due(self, now: float) -> Iterator[Series]:
+    def due(self, now: float) -> Iterator[EventSeries]:
         """Yield what is to be written by now, in the order in which it happened first."""
         while self._due and self._due[0][0] <= now:
             series = heapq.heappop(self._due)[-1]
@@ -102,15 +102,15 @@ class Book:
             series.due = None
             yield series
 
-    def _plan(self, series: Series, when: float) -> None:
+    def _plan(self, series: EventSeries, when: float) -> None:
         series.due = when
         heapq.heappush(self._due, (when, next(self._number), series))
 
-    def _affords(self, what: Occurrence, now: float) -> bool:
+    def _affords(self, what: ApiEvent, now: float) -> bool:
         return self._all.take(now, reserve=0 if what.type == "Warning" else 25)
 
-    def _of(self, uid: str, now: float) -> Budget:
-        budget = self._objects.pop(uid, None) or Budget(30, 1 / 20, now)
+    def _of(self, uid: str, now: float) -> TokenBucket:
+        budget = self._objects.pop(uid, None) or TokenBucket(30, 1 / 20, now)
         self._objects[uid] = budget
         if len(self._objects) > _MOST:
             self._objects.popitem(last=False)

@@ -19,7 +19,7 @@ from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
 from runner.ownership import Owner
-from runner.unchanged.last_run import Footprint
+from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
 """Missing rights that are kept of a run."""
@@ -89,7 +89,7 @@ class RunIdentity:
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     """Whether the object is this replica's, at this moment; asked when a write is about to leave."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
-    footprint: Footprint | None = field(default=None, compare=False, repr=False)
+    read_set: ReadSet | None = field(default=None, compare=False, repr=False)
     """What it sees, where that matters for later."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """What of it must not be shown; grows as the run reads and writes Secrets."""

@@ -22,7 +22,7 @@ from runner.rbac.rights import Right
 from runner.watches.watch import Watch
 
 
-class Privileges:
+class OperatorRights:
     """Check and record of one operator."""
 
     def __init__(self, settings: Settings, watches: Sequence[Watch]) -> None:

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 from runner.objects import Object
 
 Condition: TypeAlias = dict[str, Any]
-Status: TypeAlias = Literal["True", "False", "Unknown"]
+ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
 
-def make(kind: str, status: Status, reason: str, message: str) -> Condition:
+def make(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
     """Build a condition. `reason` is in CamelCase and never empty: the API's own type refuses one that is."""
     return {"type": kind, "status": status, "reason": reason, "message": message}
 

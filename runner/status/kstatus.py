@@ -15,10 +15,10 @@ from runner.status.conditions import Condition, find, make, put
 
 READY, RECONCILING, STALLED = TYPES = ("Ready", "Reconciling", "Stalled")
 
-Health: TypeAlias = Mapping[str, Condition | None]
+KstatusConditions: TypeAlias = Mapping[str, Condition | None]
 """By type what is to stand there; None: nothing of ours."""
 
-NONE: Health = dict.fromkeys(TYPES)
+NONE: KstatusConditions = dict.fromkeys(TYPES)
 
 STARTED, SUCCEEDED, CANCELED = "RunStarted", "RunSucceeded", "RunCanceled"
 FAILED, TIMED_OUT, NOT_RUNNABLE = "RunFailed", "RunTimedOut", "NotRunnable"
@@ -31,7 +31,7 @@ _LONGEST = 1000
 """Characters of a message: `Failure` holds the rest."""
 
 
-def working(reason: str, message: str = RUNNING_MESSAGE) -> Health:
+def working(reason: str, message: str = RUNNING_MESSAGE) -> KstatusConditions:
     """Something is being done, or about to be; what is known of this generation still holds."""
     return {
         READY: make(READY, "Unknown", reason, message),
@@ -40,19 +40,19 @@ def working(reason: str, message: str = RUNNING_MESSAGE) -> Health:
     }
 
 
-def succeeded() -> Health:
+def succeeded() -> KstatusConditions:
     """All is as it should be."""
     return {**NONE, READY: make(READY, "True", SUCCEEDED, SUCCESS_MESSAGE)}
 
 
-def failed(reason: str, message: str, *, final: bool) -> Health:
+def failed(reason: str, message: str, *, final: bool) -> KstatusConditions:
     """A run failed. `final`: it is not tried again until the object changes."""
     message = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
     abnormal = STALLED if final else RECONCILING
     return {**NONE, READY: make(READY, "False", reason, message), abnormal: make(abnormal, "True", reason, message)}
 
 
-def paused(message: str) -> Health:
+def paused(message: str) -> KstatusConditions:
     """Nothing is being done; what is known of this generation still holds."""
     return {**NONE, READY: make(READY, "Unknown", PAUSED, message)}
 
@@ -67,7 +67,7 @@ def is_ours(condition: Condition) -> bool:
     return condition.get("message") in {RUNNING_MESSAGE, SUCCESS_MESSAGE}
 
 
-def fold(conditions: list[Condition], health: Health, now: float) -> None:
+def fold(conditions: list[Condition], health: KstatusConditions, now: float) -> None:
     """Make ours what `health` says."""
     for kind, wanted in health.items():
         old = find(conditions, kind)

@@ -16,7 +16,7 @@ from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
 from runner.status import kstatus
 from runner.status.conditions import Condition, conditions_of, find, make, put
-from runner.status.kstatus import Health
+from runner.status.kstatus import KstatusConditions
 
 CONTENDED = "Contended"
 """A condition that only objects have which a dependent has put into a circle."""
@@ -31,18 +31,18 @@ _UNKNOWN_FAILURE = "unknown playbook failure"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StatusReport:
     """What is to stand in an object's status."""
 
     conditions: tuple[Condition, ...]
-    health: Health = field(default_factory=dict)
+    health: KstatusConditions = field(default_factory=dict)
     """Empty: what tools wait for stays as it is, and so does `status.observedGeneration`."""
     generation: int | None = None
     """For `status.observedGeneration`; None: it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailureDetails:
     """What is known of a failed run beside its result."""
 
     advice: Sequence[str] = ()
@@ -53,19 +53,19 @@ class Failed:
     """Whether it is not tried again until the object changes."""
 
 
-def begun(obj: Object) -> Report:
+def begun(obj: Object) -> StatusReport:
     """What is said of an object whose run begins."""
     wanted = [make("Running", "True", "Running", kstatus.RUNNING_MESSAGE)]
     if find(conditions_of(obj), "Successful") is not None:
         wanted.append(make("Successful", "False", "Running", kstatus.RUNNING_MESSAGE))
-    return Report(tuple(wanted), kstatus.working(kstatus.STARTED))
+    return StatusReport(tuple(wanted), kstatus.working(kstatus.STARTED))
 
 
-def ended(result: RunResult, failed: Failed) -> Report:
+def ended(result: RunResult, failed: FailureDetails) -> StatusReport:
     """What is said of an object whose run has ended. `failed` counts where the run did not succeed."""
     if result.outcome is Outcome.SUCCEEDED:
         running = make("Running", "True", "Successful", "Awaiting next reconciliation")
-        return Report(
+        return StatusReport(
             (
                 _with_recap(running, result.recap),
                 make("Successful", "True", "Successful", kstatus.SUCCESS_MESSAGE),
@@ -75,37 +75,39 @@ def ended(result: RunResult, failed: Failed) -> Report:
         )
     if result.outcome is Outcome.CANCELED:
         message = result.message or "The run was ended before it was done; it is started again."
-        return Report((make("Running", "False", "Canceled", message),), kstatus.working(kstatus.CANCELED, message))
+        return StatusReport(
+            (make("Running", "False", "Canceled", message),), kstatus.working(kstatus.CANCELED, message)
+        )
     timed_out = result.outcome is Outcome.TIMED_OUT
     conditions = _failure("TimedOut" if timed_out else "Failed", failure_message(result, failed), result.recap)
     reason = kstatus.TIMED_OUT if timed_out else kstatus.FAILED
-    return Report(conditions, kstatus.failed(reason, first_failure(result), final=failed.final))
+    return StatusReport(conditions, kstatus.failed(reason, first_failure(result), final=failed.final))
 
 
-def unusable(message: str) -> Report:
+def unusable(message: str) -> StatusReport:
     """What is said of an object that cannot be run as it is."""
-    return Report(_failure("Unusable", message, None), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True))
+    return StatusReport(_failure("Unusable", message, None), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True))
 
 
-def paused() -> Report:
+def paused() -> StatusReport:
     """What is said of an object that somebody asked to be left as it is."""
     message = f"Not run while the annotation {PAUSED} is true"
-    return Report((make("Running", "False", "Paused", message),), kstatus.paused(message))
+    return StatusReport((make("Running", "False", "Paused", message),), kstatus.paused(message))
 
 
-def contended(reason: str, sentence: str) -> Report:
+def contended(reason: str, sentence: str) -> StatusReport:
     """What is said of an object that is slowed down, since what it owns or names is changed again and again."""
-    return Report((make(CONTENDED, "True", reason, sentence),))
+    return StatusReport((make(CONTENDED, "True", reason, sentence),))
 
 
-def quiet(obj: Object) -> Report:
+def quiet(obj: Object) -> StatusReport:
     """What is said of an object that is slowed down no longer; nothing where nothing had been said."""
     if find(conditions_of(obj), CONTENDED) is None:
-        return Report(())
-    return Report((make(CONTENDED, "False", "Quiet", ""),))
+        return StatusReport(())
+    return StatusReport((make(CONTENDED, "False", "Quiet", ""),))
 
 
-def failure_message(result: RunResult, failed: Failed) -> str:
+def failure_message(result: RunResult, failed: FailureDetails) -> str:
     """Say why a run failed: each failed task's message, a line each, or the engine's own sentence; then the tasks.
 
     What is cut is that; the advice, and where the rest is, stand whole behind it.
@@ -129,38 +131,38 @@ def first_failure(result: RunResult) -> str:
     return f"{message} ({_place(first)})"
 
 
-def observed(obj: Object, report: Report) -> Report:
+def observed(obj: Object, report: StatusReport) -> StatusReport:
     """Mark all as being about the generation of `obj`, the object that the run was given."""
     generation = metadata(obj).get("generation")
     if generation is None:
         return report
     about = {OBSERVED: generation}
-    return Report(
+    return StatusReport(
         tuple({**condition, **about} for condition in report.conditions),
         {kind: wanted and {**wanted, **about} for kind, wanted in report.health.items()},
         generation if report.health else None,
     )
 
 
-def without_health(obj: Object, report: Report) -> Report:
+def without_health(obj: Object, report: StatusReport) -> StatusReport:
     """Leave out what tools wait for, and take off what was said of it before."""
     return replace(report, health=kstatus.NONE if _has_health(obj) and report.health else {}, generation=None)
 
 
-def without(report: Report, pruned: frozenset[str]) -> Report:
+def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
     """Leave out what a schema is known to drop; names as `lost` gives them."""
 
     def holdable(condition: Condition) -> Condition:
         return {name: value for name, value in condition.items() if f"{_IN_CONDITIONS}.{name}" not in pruned}
 
-    return Report(
+    return StatusReport(
         tuple(map(holdable, report.conditions)),
         {kind: wanted and holdable(wanted) for kind, wanted in report.health.items()},
         None if f"status.{OBSERVED}" in pruned else report.generation,
     )
 
 
-def patch(obj: Object, report: Report, now: float) -> JSONPatch | None:
+def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
     """Build the patch that makes the status of `obj` what is reported; None when it is that already.
 
     `now` is in seconds since the epoch.
@@ -191,7 +193,7 @@ def patch(obj: Object, report: Report, now: float) -> JSONPatch | None:
     ]
 
 
-def lost(obj: Object, report: Report) -> list[str]:
+def lost(obj: Object, report: StatusReport) -> list[str]:
     """Name what a server's schema took out of what we wrote, as paths; empty when nothing is missing."""
     found = conditions_of(obj)
     missing: set[str] = set()
@@ -214,7 +216,7 @@ def _has_health(obj: Object) -> bool:
     return kept is not None and kstatus.is_ours(kept)
 
 
-def _observing(obj: Object, status: dict[str, Any], report: Report) -> JSONPatch:
+def _observing(obj: Object, status: dict[str, Any], report: StatusReport) -> JSONPatch:
     """Tell the generation, or take it off together with the `Ready` that it belongs to."""
     path = f"/status/{OBSERVED}"
     wanted, kept = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)

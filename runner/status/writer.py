@@ -17,7 +17,7 @@ from runner.objects import GVK, Object, key_of, uid_of
 from runner.replicas.lease_guard import Hold
 from runner.status import kstatus
 from runner.status import report as status
-from runner.status.report import Report
+from runner.status.report import StatusReport
 from runner.watches.policy import JitteredBackoff
 
 _MAX_DELAY = 5.0
@@ -37,7 +37,7 @@ class StatusWriter:
         self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
 
-    async def write(self, resource: ApiResource, obj: Object, report: Report, hold: Hold) -> None:
+    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, hold: Hold) -> None:
         """Make the status of `obj` what is reported, unless it is. LeaseLostError: it may be another replica's.
 
         Waits while the API server is away or does not know us: a run's result is not lost with a connection.
@@ -62,7 +62,7 @@ class StatusWriter:
             if seen is not None:
                 await asyncio.sleep(backoff.next())
 
-    async def _attempt(self, resource: ApiResource, seen: Object, report: Report) -> Object | None:
+    async def _attempt(self, resource: ApiResource, seen: Object, report: StatusReport) -> Object | None:
         """Write once; return the object to try again with, or None when there is nothing left to do."""
         holdable = status.without(report if self._health else status.without_health(seen, report), self._pruned)
         patch = status.patch(seen, holdable, time.time())
@@ -120,7 +120,7 @@ class StatusWriter:
         parts = [*kstatus.TYPES, f"status.{status.OBSERVED}"]
         self._log.warning("The kind's schema does not go with a part of status, which is left out", fields=parts)
 
-    def _note_loss(self, written: Object, report: Report) -> None:
+    def _note_loss(self, written: Object, report: StatusReport) -> None:
         """Say once what the schema prunes; with no condition left, writing is pointless."""
         lost = status.lost(written, report)
         if not lost:

@@ -20,7 +20,7 @@ from typing import Any
 from runner import __version__
 from runner.config.paths import SearchPath
 from runner.unchanged import content_files
-from runner.unchanged.content_files import Digests
+from runner.unchanged.content_files import FileDigests
 from runner.unchanged.last_run import digest
 from runner.watches.watch import Watch
 
@@ -38,7 +38,7 @@ _PASSING = re.compile(
 
 
 @dataclass(slots=True)
-class Executed:
+class ContentDigest:
     """Of one watch."""
 
     watch: Watch
@@ -46,7 +46,7 @@ class Executed:
     ansible_args: str
     environ: Mapping[str, str]
     cwd: Path
-    _files: Digests = field(default_factory=Digests)
+    _files: FileDigests = field(default_factory=FileDigests)
     _known: str = ""
     _at: float = -_FRESH
 

@@ -53,7 +53,7 @@ def below(root: Path) -> Iterator[Path]:
 
 
 @dataclass(slots=True)
-class Digests:
+class FileDigests:
     """Digests of files; one that has not changed is read once."""
 
     _files: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)

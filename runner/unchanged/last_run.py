@@ -85,16 +85,16 @@ class LastRun:
 
 
 @dataclass(slots=True)
-class Footprint:
+class ReadSet:
     """What a run sees of the cluster, but for what its object owns."""
 
     owned: str = ""
     """Digest of what the object owns as the run ends; empty: somebody interfered, or it is not known."""
     unseen: str = ""
     """Why it is not known what the run saw."""
-    reads: dict[str, Seen] = field(default_factory=dict)
+    reads: dict[str, ReadEntry] = field(default_factory=dict)
 
-    def saw(self, path: str, seen: Seen) -> None:
+    def saw(self, path: str, seen: ReadEntry) -> None:
         """Note what stood under a path; the latest counts."""
         self.reads[path] = seen
 
@@ -104,7 +104,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReadEntry:
     """An object or a list that a run saw."""
 
     group: str

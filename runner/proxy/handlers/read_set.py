@@ -14,7 +14,7 @@ from runner.objects import Object, key_of
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.handlers import content
 from runner.proxy.request import RequestInfo
-from runner.unchanged.last_run import Footprint, Seen, digest_of_answer
+from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 
 _WRITES = frozenset({"create", "update", "patch", "delete"})
 _REDIRECT = 300
@@ -26,43 +26,43 @@ class Footprints:
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Pass the call on, and note its answer."""
         answer = await proceed(call)
-        footprint, info = call.run.run.footprint, call.info
-        if footprint is None or not info.is_resource or info.subresource or info.is_dry_run or call.head.upgrade:
+        read_set, info = call.run.run.read_set, call.info
+        if read_set is None or not info.is_resource or info.subresource or info.is_dry_run or call.head.upgrade:
             return answer
         if info.verb in {"get", "list"} | _WRITES:
             try:
-                await _note(footprint, info, answer)
+                await _note(read_set, info, answer)
             except BaseException:
                 answer.finish()
                 raise
         elif info.verb == "deletecollection":
-            footprint.misses(f"it deleted {info.qualified} by the many")
+            read_set.misses(f"it deleted {info.qualified} by the many")
         return answer
 
 
-async def _note(footprint: Footprint, info: RequestInfo, answer: Answer) -> None:
+async def _note(read_set: ReadSet, info: RequestInfo, answer: Answer) -> None:
     path = quote(info.path)
     if answer.status == HTTPStatus.NOT_FOUND and info.verb == "get":
-        footprint.saw(_with_query(path, info), _seen(info, info.name, None))
+        read_set.saw(_with_query(path, info), _seen(info, info.name, None))
     if answer.status >= _REDIRECT:
         return
     if info.verb == "delete":
-        footprint.saw(path, _seen(info, info.name, None))
+        read_set.saw(path, _seen(info, info.name, None))
         return
     obj = await content.observe(answer)
     kind = str(obj.get("kind", "")) if obj is not None else ""
     if obj is None or kind == "Table" or kind.startswith("PartialObjectMetadata"):
-        footprint.misses(f"it read {info.qualified} in a form that cannot be compared")
+        read_set.misses(f"it read {info.qualified} in a form that cannot be compared")
     elif info.verb in {"get", "list"}:
-        footprint.saw(_with_query(path, info), _seen(info, info.name, obj))
+        read_set.saw(_with_query(path, info), _seen(info, info.name, obj))
     else:
         name = info.name or key_of(obj).name
-        footprint.saw(path if info.name else f"{path}/{quote(name, safe='')}", _seen(info, name, obj))
+        read_set.saw(path if info.name else f"{path}/{quote(name, safe='')}", _seen(info, name, obj))
 
 
 def _with_query(path: str, info: RequestInfo) -> str:
     return f"{path}?{info.query}" if info.query else path
 
 
-def _seen(info: RequestInfo, name: str, obj: Object | None) -> Seen:
-    return Seen(info.group, info.resource, info.namespace, name, digest_of_answer(obj))
+def _seen(info: RequestInfo, name: str, obj: Object | None) -> ReadEntry:
+    return ReadEntry(info.group, info.resource, info.namespace, name, digest_of_answer(obj))

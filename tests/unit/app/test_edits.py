@@ -11,7 +11,7 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from runner.app import edits
-from runner.app.edits import Edited, Project, affected
+from runner.app.edits import ProjectPaths, WatchedSources, affected
 from runner.config.paths import SearchPath, search_path
 from runner.errors import ConfigError
 from runner.objects import GVK
@@ -56,8 +56,8 @@ class Bench:
         self.problem = ""
         self.refused = asyncio.Event()
         self.places: SearchPath = search_path(cwd=folder, roles_path="", collections_path="", environ={})
-        self.sources = Edited(
-            Project(folder / "watches.yaml", self.places, folder, self.load), LoadedWatches((watch,), ())
+        self.sources = WatchedSources(
+            ProjectPaths(folder / "watches.yaml", self.places, folder, self.load), LoadedWatches((watch,), ())
         )
 
     def load(self) -> LoadedWatches:

@@ -9,8 +9,8 @@ import pytest
 
 from runner.controller.run_events import RunEvents
 from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
-from runner.events.bodies import Occurrence
-from runner.events.recorder import Events
+from runner.events.bodies import ApiEvent
+from runner.events.recorder import EventRecorder
 from runner.objects import ObjectRef
 from runner.workqueue.request import Reason, Request
 
@@ -23,11 +23,11 @@ class Told:
     """Takes down what is told."""
 
     def __init__(self, job: Job, *, finalizing: bool = False) -> None:
-        self.all: list[Occurrence] = []
+        self.all: list[ApiEvent] = []
         about = ObjectRef(job.gvk, job.key, "uid")
-        self.story = RunEvents(cast("Events", self), about, job, finalizing=finalizing)
+        self.story = RunEvents(cast("EventRecorder", self), about, job, finalizing=finalizing)
 
-    def tell(self, what: Occurrence) -> None:
+    def record(self, what: ApiEvent) -> None:
         self.all.append(what)
 
     @property

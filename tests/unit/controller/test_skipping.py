@@ -11,14 +11,14 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
-from runner.controller.skipping import Skipping
+from runner.controller.skipping import RunSkipper
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey
 from runner.replicas.lease_guard import Hold
-from runner.unchanged.content_digest import Executed
-from runner.unchanged.last_run import Footprint, Seen, digest_of_answer
+from runner.unchanged.content_digest import ContentDigest
+from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 from runner.watches.watch import Role
 from runner.workqueue.request import Reason, Request
 
@@ -26,7 +26,7 @@ THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SETTINGS = {"metadata": {"name": "settings", "uid": "s"}, "data": {"a": "1"}}
 PATH = "/api/v1/namespaces/ns/configmaps/settings"
-SEEN = Seen("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
+SEEN = ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
 
 
 def _attempt(cluster: Cluster, reason: Reason) -> Attempt:
@@ -51,7 +51,7 @@ class Cluster:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
         return self.own
 
-    def owns(self, gvk: GVK, key: ObjectKey, seen: Seen) -> bool:
+    def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
         return seen.name == "owned"
 
@@ -80,13 +80,13 @@ class Cluster:
                 del annotations[name]
 
     @property
-    def skipping(self) -> Skipping:
-        return Skipping(THINGS, cast("Client", self), self, self, cast("Executed", self))
+    def skipping(self) -> RunSkipper:
+        return RunSkipper(THINGS, cast("Client", self), self, self, cast("ContentDigest", self))
 
-    async def runs(self, footprint: Footprint | None = None, due: float | None = None) -> None:
+    async def runs(self, read_set: ReadSet | None = None, due: float | None = None) -> None:
         """A run that succeeds."""
         basis = await self.skipping.basis(self.obj)
-        seen = footprint or Footprint(owned=self.own or "", reads={PATH: SEEN})
+        seen = read_set or ReadSet(owned=self.own or "", reads={PATH: SEEN})
         await self.skipping.succeeded(RESOURCE, self.obj, basis, seen, due)
 
     async def why(self, now: float = 0.0) -> str:
@@ -151,7 +151,9 @@ async def test_anything_that_differs_asks_for_a_run(cluster: Cluster, change: Ca
 
 async def test_what_was_absent_and_is_not_any_more_asks_for_a_run(cluster: Cluster) -> None:
     del cluster.objects[PATH]
-    await cluster.runs(Footprint("owned", "", {PATH: Seen("", "configmaps", "ns", "settings", digest_of_answer(None))}))
+    await cluster.runs(
+        ReadSet("owned", "", {PATH: ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(None))})
+    )
     assert not await cluster.why()
     cluster.objects[PATH] = SETTINGS
     assert await cluster.why()
@@ -180,23 +182,23 @@ async def test_the_same_record_is_not_written_again(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "footprint",
+    "read_set",
     [
-        Footprint(owned=""),
-        Footprint(owned="owned", unseen="a table"),
-        Footprint("owned", "", {str(number): SEEN for number in range(33)}),
+        ReadSet(owned=""),
+        ReadSet(owned="owned", unseen="a table"),
+        ReadSet("owned", "", {str(number): SEEN for number in range(33)}),
     ],
 )
-async def test_a_run_of_which_too_little_is_known_is_not_on_record(cluster: Cluster, footprint: Footprint) -> None:
+async def test_a_run_of_which_too_little_is_known_is_not_on_record(cluster: Cluster, read_set: ReadSet) -> None:
     await cluster.runs()
-    await cluster.runs(footprint)
+    await cluster.runs(read_set)
     assert await cluster.why() == "no successful run is on record"
 
 
 async def test_the_object_itself_and_what_it_owns_are_not_among_what_was_read(cluster: Cluster) -> None:
-    own = Seen("test.example.com", "things", "ns", "one", "x")
-    owned = Seen("", "configmaps", "ns", "owned", "x")
-    await cluster.runs(Footprint("owned", "", {"/itself": own, "/owned": owned, PATH: SEEN}))
+    own = ReadEntry("test.example.com", "things", "ns", "one", "x")
+    owned = ReadEntry("", "configmaps", "ns", "owned", "x")
+    await cluster.runs(ReadSet("owned", "", {"/itself": own, "/owned": owned, PATH: SEEN}))
     assert set(orjson.loads(cluster.obj["metadata"]["annotations"][LAST_RUN])["reads"]) == {PATH}
 
 
@@ -207,7 +209,7 @@ async def test_without_the_right_to_patch_nothing_is_skipped_and_nothing_fails(c
 
 
 async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_request(cluster: Cluster) -> None:
-    await cluster.runs(Footprint("owned"))
+    await cluster.runs(ReadSet("owned"))
     cluster.requests = 0
     assert not await cluster.why()
     assert cluster.requests == 0

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.events.bodies import Occurrence
-from runner.events.recorder import Events
+from runner.events.bodies import ApiEvent
+from runner.events.recorder import EventRecorder
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
-Scenario = Callable[[Events], Awaitable[None]]
+Scenario = Callable[[EventRecorder], Awaitable[None]]
 THING = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc")
-OCCURRENCE = Occurrence(THING, None, "Warning", "RunFailed", "Run", "no such image")
+OCCURRENCE = ApiEvent(THING, None, "Warning", "RunFailed", "Run", "no such image")
 FORBIDDEN = ForbiddenError("events is forbidden", status=403)
 ABSENT = NotFoundError("no", status=404)
 
@@ -51,7 +51,7 @@ class Server:
         """Let something be told; return what is kept in the end, in the order of names, as the API lists it."""
 
         async def whole() -> None:
-            events = Events(self, "pod-1", asyncio.get_running_loop().time)
+            events = EventRecorder(self, "pod-1", asyncio.get_running_loop().time)
             following = asyncio.create_task(events.follow())
             await scenario(events)
             await events.close(following, 1.0)
@@ -61,10 +61,10 @@ class Server:
         return [self.kept[name] for name in sorted(self.kept)]
 
 
-def _telling(*occurrences: Occurrence, every: float = 0.0) -> Scenario:
-    async def scenario(events: Events) -> None:
+def _telling(*occurrences: ApiEvent, every: float = 0.0) -> Scenario:
+    async def scenario(events: EventRecorder) -> None:
         for occurrence in occurrences:
-            events.tell(occurrence)
+            events.record(occurrence)
             if every:
                 await asyncio.sleep(every)
 
@@ -170,7 +170,7 @@ def test_an_object_has_a_budget(virtually: Virtually) -> None:
 def test_all_objects_together_have_a_budget_with_a_part_for_warnings(virtually: Virtually) -> None:
     server = Server(virtually)
 
-    def of_many(kind: str) -> list[Occurrence]:
+    def of_many(kind: str) -> list[ApiEvent]:
         abouts = [replace(THING, uid=f"{kind}{number}") for number in range(200)]
         return [replace(OCCURRENCE, regarding=about, type=kind) for about in abouts]  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from runner.status import report
 
 NOW = 1_800_000_000.0
 STAMP = "2027-01-15T08:00:00Z"
-NO_MORE = report.Failed()
+NO_MORE = report.FailureDetails()
 RECAP = Recap(ok=3, changed=1, skipped=2, failures=0, completion="2027-01-15T08:00:00.123456")
 
 
@@ -27,7 +27,7 @@ def _result(outcome: Outcome, *failures: TaskFailure, message: str = "", recap: 
     return RunResult(outcome, recap, failures, message, None, 1.0)
 
 
-def _write(obj: dict[str, Any], wanted: report.Report, now: float = NOW) -> dict[str, Any]:
+def _write(obj: dict[str, Any], wanted: report.StatusReport, now: float = NOW) -> dict[str, Any]:
     """Apply the patch as the API server would."""
     patch = report.patch(obj, report.observed(obj, wanted), now)
     if patch is None:
@@ -153,21 +153,25 @@ def test_a_patch_tests_the_object_and_the_conditions_that_it_was_made_from() -> 
 
 def test_a_long_failure_is_cut_and_says_so() -> None:
     failures = tuple(TaskFailure("t", "x" * 1000, "") for _ in range(100))
-    message = report.ended(_result(Outcome.FAILED, *failures), report.Failed(more="All of it: there")).conditions[2]
+    message = report.ended(
+        _result(Outcome.FAILED, *failures), report.FailureDetails(more="All of it: there")
+    ).conditions[2]
     assert len(message["message"]) == report.MAX_MESSAGE
     assert message["message"].endswith("\n(cut here)\nAll of it: there")
 
 
 def test_advice_stands_behind_the_failed_tasks_messages_also_when_these_are_cut() -> None:
     advice = ("forbidden: get pods; add a rule", "forbidden: list pods; add a rule")
-    short = report.ended(_result(Outcome.FAILED, TaskFailure("t", "no", "")), report.Failed(advice)).conditions[2]
-    assert short["message"].splitlines() == ["no", "task 't'", *advice]
-    long = report.ended(_result(Outcome.FAILED, TaskFailure("t", "x" * 40_000, "")), report.Failed(advice)).conditions[
+    short = report.ended(_result(Outcome.FAILED, TaskFailure("t", "no", "")), report.FailureDetails(advice)).conditions[
         2
     ]
+    assert short["message"].splitlines() == ["no", "task 't'", *advice]
+    long = report.ended(
+        _result(Outcome.FAILED, TaskFailure("t", "x" * 40_000, "")), report.FailureDetails(advice)
+    ).conditions[2]
     assert len(long["message"]) == report.MAX_MESSAGE
     assert long["message"].splitlines()[-3:] == ["(cut here)", *advice]
-    success = report.ended(_result(Outcome.SUCCEEDED), report.Failed(advice))
+    success = report.ended(_result(Outcome.SUCCEEDED), report.FailureDetails(advice))
     assert not any("forbidden" in condition["message"] for condition in success.conditions)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from runner.config.paths import search_path
 from runner.unchanged import content_digest
-from runner.unchanged.content_digest import Executed
+from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import Playbook, Role, Watch
 
 
@@ -34,18 +34,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make(folder: Path, make_watch: Callable[..., Watch]) -> Callable[..., Executed]:
-    def build(*, environ: dict[str, str] | None = None, args: str = "", **watch: Any) -> Executed:
+def make(folder: Path, make_watch: Callable[..., Watch]) -> Callable[..., ContentDigest]:
+    def build(*, environ: dict[str, str] | None = None, args: str = "", **watch: Any) -> ContentDigest:
         fields = {"content": Role("cache", folder / "roles/cache"), **watch}
         places = search_path(cwd=folder, roles_path="", collections_path=str(folder / "collections"), environ={})
         # Only the folders of this test: what is installed here is not the matter.
         places = replace(places, collections=(folder / "collections/ansible_collections",))
-        return Executed(make_watch(**fields), places, args, environ or {}, folder)
+        return ContentDigest(make_watch(**fields), places, args, environ or {}, folder)
 
     return build
 
 
-async def test_the_same_files_are_the_same_whatever_their_times(make: Callable[..., Executed], folder: Path) -> None:
+async def test_the_same_files_are_the_same_whatever_their_times(
+    make: Callable[..., ContentDigest], folder: Path
+) -> None:
     before = await make().digest()
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -64,7 +66,7 @@ async def test_the_same_files_are_the_same_whatever_their_times(make: Callable[.
         "ansible.cfg",
     ],
 )
-async def test_a_file_that_runs_may_use_counts(make: Callable[..., Executed], folder: Path, path: str) -> None:
+async def test_a_file_that_runs_may_use_counts(make: Callable[..., ContentDigest], folder: Path, path: str) -> None:
     before = await make().digest()
     (folder / path).parent.mkdir(exist_ok=True)
     (folder / path).write_text("something else")
@@ -72,7 +74,7 @@ async def test_a_file_that_runs_may_use_counts(make: Callable[..., Executed], fo
 
 
 async def test_what_lies_beside_a_playbook_counts_but_not_what_runs_leave(
-    make: Callable[..., Executed], folder: Path
+    make: Callable[..., ContentDigest], folder: Path
 ) -> None:
     content = Playbook(folder / "site.yml")
     before = await make(content=content).digest()
@@ -83,7 +85,7 @@ async def test_what_lies_beside_a_playbook_counts_but_not_what_runs_leave(
     assert await make(content=content).digest() != before
 
 
-async def test_what_a_watch_gives_its_runs_counts_and_when_it_runs_does_not(make: Callable[..., Executed]) -> None:
+async def test_what_a_watch_gives_its_runs_counts_and_when_it_runs_does_not(make: Callable[..., ContentDigest]) -> None:
     before = await make(vars={"a": 1}, blacklist=frozenset()).digest()
     assert await make(vars={"a": 2}).digest() != before
     assert await make(vars={"a": 1}, mark_unsafe=False).digest() != before
@@ -91,7 +93,7 @@ async def test_what_a_watch_gives_its_runs_counts_and_when_it_runs_does_not(make
     assert await make(vars={"a": 1}, line=7, reconcile_period=3.0).digest() == before
 
 
-async def test_the_environment_counts_but_for_what_differs_from_pod_to_pod(make: Callable[..., Executed]) -> None:
+async def test_the_environment_counts_but_for_what_differs_from_pod_to_pod(make: Callable[..., ContentDigest]) -> None:
     before = await make(environ={"RELATED_IMAGE_CACHE": "a:1"}).digest()
     assert await make(environ={"RELATED_IMAGE_CACHE": "a:2"}).digest() != before
     passing = {"HOSTNAME": "pod-7", "POD_NAME": "pod-7", "WEB_SERVICE_HOST": "10.0.0.1", "WEB_PORT_80_TCP_ADDR": "x"}
@@ -99,7 +101,7 @@ async def test_the_environment_counts_but_for_what_differs_from_pod_to_pod(make:
 
 
 async def test_files_are_looked_at_again_after_a_while_and_read_only_if_they_changed(
-    make: Callable[..., Executed], folder: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., ContentDigest], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make()
     before = await made.digest()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from runner.proxy.handlers.read_set import Footprints
-from runner.unchanged.last_run import Footprint, digest_of_answer
+from runner.unchanged.last_run import ReadSet, digest_of_answer
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Stage
@@ -20,50 +20,50 @@ PATH = "/api/v1/namespaces/ns/configmaps/settings"
 SETTINGS = {"kind": "ConfigMap", "metadata": {"name": "settings", "resourceVersion": "5"}, "data": {"a": "1"}}
 
 
-def looking(stage: Stage) -> Footprint:
-    """Let the stage's run leave a footprint."""
-    footprint = Footprint()
-    object.__setattr__(stage.run, "footprint", footprint)
-    return footprint
+def looking(stage: Stage) -> ReadSet:
+    """Record what the stage's run reads."""
+    read_set = ReadSet()
+    object.__setattr__(stage.run, "read_set", read_set)
+    return read_set
 
 
 async def test_what_is_read_is_noted_under_its_path_and_goes_on_as_it_came(staged: Staged) -> None:
     async with staged(Footprints()) as stage:
-        footprint = looking(stage)
+        read_set = looking(stage)
         body = orjson.dumps(SETTINGS)
         listed = orjson.dumps({"kind": "ConfigMapList", "items": [SETTINGS]})
         stage.api.answers(stage.reply(body), stage.reply(listed), stage.reply(b"{}", "404 Not Found"))
         assert (await stage.get(PATH)).body == body
         await stage.get("/api/v1/namespaces/ns/configmaps?labelSelector=a%3Db")
         await stage.get("/api/v1/namespaces/ns/configmaps/other")
-        assert {path: seen.digest for path, seen in footprint.reads.items()} == {
+        assert {path: seen.digest for path, seen in read_set.reads.items()} == {
             PATH: digest_of_answer(SETTINGS),
             "/api/v1/namespaces/ns/configmaps?labelSelector=a%3Db": digest_of_answer({"items": [SETTINGS]}),
             "/api/v1/namespaces/ns/configmaps/other": digest_of_answer(None),
         }
-        assert not footprint.unseen
+        assert not read_set.unseen
 
 
 async def test_what_cannot_be_compared_is_noted_as_such(staged: Staged) -> None:
     async with staged(Footprints()) as stage:
-        footprint = looking(stage)
+        read_set = looking(stage)
         stage.api.answers(stage.reply(orjson.dumps({"kind": "Table", "rows": []})))
         await stage.get(PATH)
-        assert "configmaps" in footprint.unseen
+        assert "configmaps" in read_set.unseen
 
 
 async def test_watches_logs_and_errors_are_not_looked_into(staged: Staged) -> None:
     async with staged(Footprints()) as stage:
-        footprint = looking(stage)
+        read_set = looking(stage)
         stage.api.answers(*(stage.reply(b"{}", status) for status in ("200 OK", "200 OK", "500 Oh")))
         await stage.get("/api/v1/namespaces/ns/configmaps?watch=1")
         await stage.get("/api/v1/namespaces/ns/pods/a/log")
         await stage.get(PATH)
-        assert (footprint.reads, footprint.unseen) == ({}, "")
+        assert (read_set.reads, read_set.unseen) == ({}, "")
 
 
 async def test_a_run_of_another_watch_leaves_none(staged: Staged) -> None:
     async with staged(Footprints()) as stage:
         stage.api.answers(stage.reply(orjson.dumps(SETTINGS)))
         assert (await stage.get(PATH)).status == 200
-        assert stage.run.footprint is None
+        assert stage.run.read_set is None
