@@ -161,7 +161,7 @@ class _Operator:
                 return None
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
-                _log.warning("Ended what runs of an earlier operator had left", processes=leftovers)
+                _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
             engine.clear_out(former_kinds.update(settings.runner_dir, settings.watches_file, self._watches))
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
@@ -259,7 +259,7 @@ class _Operator:
                 Writes(served, client, observers),
             ],
         )
-        _log.info("Proxy listens", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
+        _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         self._oversight.follow_proxy(SelfTest(proxy.url))
         inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
@@ -276,7 +276,7 @@ class _Operator:
             self._user_metrics, run_access.LOOPBACK, self._settings.user_metrics_port
         )
         stack.push_async_callback(server.cleanup)
-        _log.info("Metrics of roles are taken", port=port)
+        _log.info("Serving the endpoint for role metrics", port=port)
         if not os.environ.get(role_metrics.ADDRESS_VARIABLE):
             self._environment[role_metrics.ADDRESS_VARIABLE] = role_metrics.address(run_access.LOOPBACK, port)
 
@@ -286,7 +286,7 @@ class _Operator:
             try:
                 server = await client.request("GET", "/version")
             except (ApiError, ApiUnavailableError) as error:
-                _log.warning("The API server does not answer yet", error=str(error))
+                _log.warning("Cannot reach the API server; retrying", error=str(error))
                 await _wait(self._signals.stop, _CONNECT_DELAY)
                 continue
             _log.info(
@@ -369,20 +369,20 @@ class _Operator:
         await self._end_runs(engine)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
-            _log.warning("The last runs' status could not be written in time", seconds=_WRITE_GRACE)
+            _log.warning("Cannot write the last runs' status in time", seconds=_WRITE_GRACE)
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
         await self._give_back(keeping)
         for task in failed:
             # Following never ends by itself: what ended it is a defect, and said as one.
-            raise OperatorError(f"a task ended that never does: {task.exception()!r}") from task.exception()
+            raise OperatorError(f"a background task ended unexpectedly: {task.exception()!r}") from task.exception()
         _log.info("Stopped")
 
     async def _give_back(self, keeping: asyncio.Task[None]) -> None:
         """Let others have what was ours, now that nothing of it goes on."""
         await asyncio.wait([keeping], timeout=_GIVE_BACK_GRACE)
         if not keeping.done():
-            _log.warning("Leases could not be given back; others wait for their end", seconds=_GIVE_BACK_GRACE)
+            _log.warning("Cannot release the leases; other replicas wait until they expire", seconds=_GIVE_BACK_GRACE)
             keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
 

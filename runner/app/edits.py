@@ -124,7 +124,7 @@ class WatchedSources:
         await asyncio.to_thread(self._observe)
         self._files = await asyncio.to_thread(self._take)
         self._stirred.set()
-        _log.info("Edits are taken up", file=str(self._project.watches_file), folders=len(self._observed))
+        _log.info("Watching the project for edits", file=str(self._project.watches_file), folders=len(self._observed))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -151,7 +151,7 @@ class WatchedSources:
             self._tell(str(error))
             return None
         if self._told:
-            _log.info("What was wrong with the edit has been mended")
+            _log.info("The project is valid again")
         self._told = ""
         others = loaded if _plain(loaded.watches) != _plain(self._loaded.watches) else None
         self._loaded = loaded
@@ -163,7 +163,7 @@ class WatchedSources:
         requirements = self._project.watches_file.absolute().with_name(_REQUIREMENTS)
         if requirements in changed:
             command = f"ansible-galaxy collection install -r {_REQUIREMENTS}"
-            _log.warning("Requirements were edited; install them, and they are taken up", command=command)
+            _log.warning("requirements.yml was edited; install the collections to apply it", command=command)
         kinds = affected(loaded.watches, [path for path in changed if path != requirements])
         files = [str(self._project.watches_file)] if others else []
         files += [os.path.relpath(path, self._project.cwd) for path in changed]
@@ -172,7 +172,7 @@ class WatchedSources:
     def _tell(self, problem: str) -> None:
         if problem != self._told:
             lines = problem.splitlines()
-            _log.error("The edit is not taken up, what was there before goes on; mend it", problem="; ".join(lines))
+            _log.error("The edit is invalid and not applied; fix it", problem="; ".join(lines))
         self._told = problem
 
     def _take(self) -> dict[str, str]:
@@ -201,7 +201,7 @@ class WatchedSources:
             try:
                 self._observed[folder, deep] = self._observer.schedule(self._handler, str(folder), recursive=deep)
             except OSError as error:
-                _log.warning("Edits in a folder will not be seen", folder=str(folder), error=str(error))
+                _log.warning("Cannot watch a folder for edits", folder=str(folder), error=str(error))
 
 
 class _Handler(FileSystemEventHandler):

@@ -34,7 +34,7 @@ def update(runner_dir: Path, watches_file: Path, watches: Iterable[Watch]) -> li
         gone = sorted(kind for kind in _read(record) - current - others if _holds_runs(runner_dir / kind))
         _write(record, file, current | set(gone))
     except OSError as error:
-        _log.warning("Which kinds are watched cannot be recorded", file=str(record), error=str(error))
+        _log.warning("Cannot record the watched kinds", file=str(record), error=str(error))
         return []
     return [runner_dir / kind for kind in gone]
 
@@ -55,7 +55,7 @@ def _read(record: Path) -> set[str]:
     except FileNotFoundError:
         return set()
     except (ValueError, KeyError, TypeError) as error:
-        _log.warning("A record of watched kinds is made anew", file=str(record), error=str(error))
+        _log.warning("The record of watched kinds is invalid; replacing it", file=str(record), error=str(error))
         return set()
 
 

@@ -46,7 +46,7 @@ class StopSignals:
         if self.urgent.is_set():
             return
         if self.stop.is_set():
-            _log.warning("Runs are ended at once", signal=name)
+            _log.warning("Canceling all runs", signal=name)
             self.urgent.set()
             return
         _log.info("Stopping", signal=name, grace_seconds=self._grace)
@@ -77,6 +77,6 @@ class LoopErrorHandler:
         elif self._logged_at is None or loop.time() - self._logged_at >= _SHORTAGE_INTERVAL:
             self._logged_at = loop.time()
             _log.warning(
-                "Connections cannot be accepted for now; raise the limit of open files (ulimit -n) if this goes on",
+                "Cannot accept connections; if this continues, raise the limit of open files (ulimit -n)",
                 reason=error.strerror,
             )

@@ -37,7 +37,7 @@ class Reloader:
             if edit.loaded is not None:
                 self._replace(edit, edit.loaded, engine)
             elif self.following is None:
-                _log.info("What runs execute was edited", why=edit.why, gvks=sorted(map(str, edit.kinds)))
+                _log.info("A role or playbook was edited", why=edit.why, gvks=sorted(map(str, edit.kinds)))
                 for gvk in edit.kinds & controllers.keys():
                     controllers[gvk].run_all(edit.why)
 
@@ -45,9 +45,9 @@ class Reloader:
         try:
             check_engines(engine, loaded.watches)
         except ConfigError as error:
-            _log.error("The edit is not taken up, what was there before goes on; mend it", problem=str(error))
+            _log.error("The edit is invalid and not applied; fix it", problem=str(error))
             return
-        _log.info("The watches were edited; once the runs that go on have ended, they are taken up", why=edit.why)
+        _log.info("The watches were edited; applying them once the runs in progress have ended", why=edit.why)
         for warning in loaded.warnings:
             _log.warning("Check the configuration", detail=warning)
         self.following = loaded

@@ -56,7 +56,7 @@ class ContentionReporter:
                 )
                 await self._status.write(resource, obj, report.observed(obj, change), hold)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
-                self._log.info("A condition is not written", error=str(error), **key._asdict())
+                self._log.info("Cannot write a condition", error=str(error), **key._asdict())
         if contention is not None:
             about = ObjectEvents(self._events, ObjectRef.of(gvk, obj))
             about.slowed_down(contention.reason, contention.ref, contention.sentence())

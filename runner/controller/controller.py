@@ -172,7 +172,9 @@ class Controller:
                 delay = self.queue.retry(key, backoff, ran=ran)
                 if delay:
                     failures = request.failures + 1
-                    self._log.info("Object is tried again", seconds=delay, failures=failures, **key._asdict())
+                    self._log.info(
+                        "Retrying the object with backoff", seconds=delay, failures=failures, **key._asdict()
+                    )
             case RequeueAfter(delay):
                 self.queue.succeeded(key)
                 self.queue.add_after(key, Reason.REQUEUED, delay)

@@ -28,8 +28,8 @@ _DOOMED = (
     "until it changes or is deleted."
 )
 _FINALIZER_CREATES = (
-    "The object's namespace is being deleted, so nothing can be created in it any more: let the finalizer do without, "
-    "or give it a limit (finalizer.limit in watches.yaml, with `then: release`)."
+    "The object's namespace is being deleted, so nothing can be created in it any more: change the finalizer so that "
+    "it creates nothing, or give it a limit (finalizer.limit in watches.yaml, with `then: release`)."
 )
 
 
@@ -208,7 +208,9 @@ def _succeeded(run: RunResult, terms: RetryTerms) -> Decision:
 
 def _final(run: RunResult, retry: RetryPolicy, failed_runs: int) -> Decision | None:
     if run.is_terminal:
-        return Decision(Terminal(), ("The role ended for good: it is not run again until the object changes.",))
+        return Decision(
+            Terminal(), ("The role reported a terminal failure: it is not run again until the object changes.",)
+        )
     if 0 < retry.attempts <= failed_runs:
         sentence = f"{_count(failed_runs)} failed in a row: the object is not run again until it changes."
         return Decision(Terminal(), (sentence,))
@@ -222,8 +224,8 @@ def _finalizer_final(terms: RetryTerms, failed_runs: int) -> Decision | None:
     if not reached:
         return None
     if terms.limit.release:
-        return Decision(Done(None), (f"Released unfinished: {reached}.",), release=True)
-    return Decision(Terminal(), (f"Kept: {reached}. It is tried again when the object changes.",))
+        return Decision(Done(None), (f"Finalizer removed before it succeeded: {reached}.",), release=True)
+    return Decision(Terminal(), (f"Finalizer kept: {reached}. It is tried again when the object changes.",))
 
 
 def _reached(limit: FinalizerLimit, failed_runs: int, deleted_for: float) -> str:

@@ -75,7 +75,7 @@ class FinalizerRemoval:
                 current = None  # another writer changed the object first
             except PASSING as error:
                 _log.warning(
-                    "Removal of the finalizer is repeated",
+                    "Cannot remove the finalizer; retrying",
                     error=str(error),
                     gvk=str(resource.gvk),
                     **key._asdict(),

@@ -102,7 +102,7 @@ class Reconciler:
                     return await self._reconcile(obj, request, hold)
             except LeaseLostError as error:
                 self._log.error(
-                    "Ended, since another replica may take the object", why=str(error), **request.key._asdict()
+                    "Lost the lease of the object; canceled the attempt", why=str(error), **request.key._asdict()
                 )
                 return Done(None)
 
@@ -114,13 +114,13 @@ class Reconciler:
             resource = await self._services.discovery.find(self._watch.gvk)
             return await self._attempt(Attempt(request, obj, plan, resource, hold, new_ident(datetime.now(UTC))))
         except (ConflictError, InvalidError) as error:
-            self._log.info("Another writer was quicker", error=str(error), **request.key._asdict())
+            self._log.info("Conflict with another writer; retrying", error=str(error), **request.key._asdict())
             return Retry(CONFLICT_BACKOFF, ran=False)
         except (NotFoundError, KindNotFoundError):
             # The object or its kind is gone; the watch delivers the event.
             return Done(None)
         except (ApiError, ApiUnavailableError) as error:
-            self._log.warning("Reconcile is repeated", error=str(error), **request.key._asdict())
+            self._log.warning("Request to the API server failed; retrying", error=str(error), **request.key._asdict())
             return Retry(REQUEST_BACKOFF, ran=False)
 
     async def _attempt(self, attempt: Attempt) -> Result:
@@ -165,7 +165,7 @@ class Reconciler:
         """Report an object that cannot run as it is."""
         await self._write(attempt, report.unusable(why))
         self._events(attempt).unusable(why)
-        self._log.error("Object is not run until it changes", error=why, **attempt.key._asdict())
+        self._log.error("Object cannot run; waiting for a change", error=why, **attempt.key._asdict())
         return Terminal()
 
     def _skip(self, attempt: Attempt, overrides: AnnotationOverrides, due: float | None) -> Result:

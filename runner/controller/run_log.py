@@ -136,9 +136,9 @@ class LoggedRun:
     def _tell_refusals(self, api: RunStats, result: RunResult) -> None:
         for sentence in api.forbidden():
             if result.outcome is not Outcome.SUCCEEDED:
-                self._log.error("A right is missing", error=sentence)
+                self._log.error("A run lacks a right; add the rule", error=sentence)
             elif self._settings.logged.is_new(sentence):
-                self._log.warning("A right is missing; the run succeeded without it", problem=sentence)
+                self._log.warning("A run succeeded without a right that it requested; add the rule", problem=sentence)
 
     def _heading(self, event: Event) -> str:
         """Say whose the block is that follows."""

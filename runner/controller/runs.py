@@ -87,9 +87,9 @@ class JobFactory:
         self._warned[key_of(obj)] = uid_of(obj)
         bound = self._log.bind(**key_of(obj)._asdict())
         for collision in parameters.collisions:
-            bound.warning("Two keys of the spec become one variable", collision=str(collision))
+            bound.warning("Two keys of the spec map to the same variable", collision=str(collision))
         for warning in overrides.warnings:
-            bound.warning("An annotation is not used", problem=warning)
+            bound.warning("Invalid annotation value; ignoring it", problem=warning)
         template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None
         if template is not None:
             bound.info(

@@ -197,6 +197,8 @@ class RunSkipper:
         except ForbiddenError as error:
             if self._logged.is_new():
                 rule = f"verb patch on {resource.qualified}"
-                self._log.warning("Runs cannot be put on record, so none is skipped", error=str(error), needs=rule)
+                self._log.warning(
+                    "Cannot record runs, so no run is skipped; grant the right", error=str(error), needs=rule
+                )
         except (ApiError, ApiUnavailableError) as error:
-            self._log.info("A run is not on record", error=str(error), **key_of(obj)._asdict())
+            self._log.info("Cannot record a run", error=str(error), **key_of(obj)._asdict())

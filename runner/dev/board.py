@@ -84,7 +84,7 @@ class Board:
             "Run started": self._start,
             "Task output": self._task,
             "Run ended": self._end,
-            "What runs execute was edited": self._notable,
+            "A role or playbook was edited": self._notable,
             "Stopped": self._notable,
         }
         teller = tellers.get(said.get("msg", ""), self._notable if said.get("level") in _TROUBLE else None)

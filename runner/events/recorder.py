@@ -93,7 +93,7 @@ class EventRecorder:
         following.cancel()
         (ended,) = await asyncio.gather(following, return_exceptions=True)
         if isinstance(ended, Exception):
-            _log.error("Events were not written any more", error=repr(ended))
+            _log.error("The event recorder failed", error=repr(ended))
         if self.dropped.total():
             _log.info("Events were dropped", **{why.replace(" ", "_"): count for why, count in self.dropped.items()})
 
@@ -119,11 +119,11 @@ class EventRecorder:
             self.dropped["refused"] += 1
             self._refused_until[namespace] = self._clock() + _REFUSED_FOR
             self._book.forget(series)
-            self._warn("Events are not written; what they say stands in the log", error)
+            self._warn("Cannot write Events; the log contains the same information", error)
         except (ApiError, ApiUnavailableError) as error:
             self.dropped["failed"] += 1
             self._book.forget(series)
-            _log.debug("An event was not written", error=str(error), reason=series.what.reason)
+            _log.debug("Cannot write an Event", error=str(error), reason=series.what.reason)
 
     async def _create(self, series: EventSeries, namespace: str) -> None:
         try:
@@ -149,7 +149,7 @@ class EventRecorder:
             await self._client.request("PATCH", path, body=body, content_type=_MERGE)
         except ForbiddenError as error:
             self._no_series = True
-            self._warn("Events are not counted, since they cannot be patched", error)
+            self._warn("Cannot patch Events, so repeated ones are not counted", error)
         except NotFoundError:
             self._book.forget(series)  # the API server keeps events for an hour, as a rule
 

@@ -58,11 +58,11 @@ class RightsCheck:
                 await asyncio.sleep(_AGAIN)
                 continue
             except ApiError as error:
-                _log.debug("The API server does not say which rights the operator has", error=str(error))
+                _log.debug("Cannot check the operator's rights", error=str(error))
                 return
             break
         for sentence in forbidden.sentences(right.missing(user) for right in missing):
-            _log.warning("The operator lacks a right that it needs", problem=sentence)
+            _log.warning("The operator lacks a right; add the rule", problem=sentence)
 
     async def _lacks(self, right: Right) -> bool:
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": right.asked()}

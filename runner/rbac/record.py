@@ -89,7 +89,7 @@ class RightsRecord:
             )
         except OSError as error:
             if self._logged.is_new():
-                _log.warning("The rights that were needed cannot be recorded", file=str(self._path), error=str(error))
+                _log.warning("Cannot record the required rights", file=str(self._path), error=str(error))
             return
         self._written = present
         self._logged.reset()

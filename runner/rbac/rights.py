@@ -171,7 +171,7 @@ def read(documents: Collection[Any]) -> set[Right]:
         meta = document.get("metadata") if isinstance(document, Mapping) else None
         owner = (meta or {}).get("annotations", {}).get(RECORDED_FOR)
         if owner is None:
-            raise ValueError(f"a document in it is no role with the annotation {RECORDED_FOR}")
+            raise ValueError(f"it contains a document that is not a role with the annotation {RECORDED_FOR}")
         account = "" if owner == OPERATOR else str(owner)
         for rule in document.get("rules") or []:
             found |= _read_rule(rule, account, (meta or {}).get("namespace", ""))

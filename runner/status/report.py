@@ -74,7 +74,7 @@ def ended(result: RunResult, failed: FailureDetails) -> StatusReport:
             kstatus.succeeded(),
         )
     if result.outcome is Outcome.CANCELED:
-        message = result.message or "The run was ended before it was done; it is started again."
+        message = result.message or "The run was canceled; it is started again."
         return StatusReport(
             (make("Running", "False", "Canceled", message),), kstatus.working(kstatus.CANCELED, message)
         )

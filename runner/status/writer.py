@@ -52,7 +52,7 @@ class StatusWriter:
                 seen = await self._attempt(resource, seen, report)
             except PASSING as error:
                 backoff = outage
-                self._log.warning("Status write is repeated", error=str(error), **key_of(obj)._asdict())
+                self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
             except ForbiddenError as error:
                 backoff = outage
                 refusals += 1
@@ -118,7 +118,7 @@ class StatusWriter:
     def _do_without_health(self) -> None:
         self._health = False
         parts = [*kstatus.TYPES, f"status.{status.OBSERVED}"]
-        self._log.warning("The kind's schema does not go with a part of status, which is left out", fields=parts)
+        self._log.warning("The kind's schema refuses a part of the status, which is omitted", fields=parts)
 
     def _note_loss(self, written: Object, report: StatusReport) -> None:
         """Say once what the schema prunes; with no condition left, writing is pointless."""

@@ -55,7 +55,7 @@ def give_token(example: Example, namespace: str, token: str) -> None:
 def retries(example: Example, name: str) -> list[float]:
     """The waits after each failure of an object, in seconds."""
     assert example.operator is not None
-    lines = example.operator.lines(msg="Object is tried again")
+    lines = example.operator.lines(msg="Retrying the object with backoff")
     return [line["seconds"] for line in lines if line.get("name") == name]
 
 

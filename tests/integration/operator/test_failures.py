@@ -56,10 +56,10 @@ def test_a_failed_run_is_tried_again_with_growing_delays_until_it_succeeds(proje
     operator = project.start(environment={"NOTES": str(project.folder / "notes")})
     things.create("one", {})
     assert things.await_condition("one", "Failure")["message"].splitlines()[0] == "not yet"
-    operator.await_line("Object is tried again", name="one", failures=2)
+    operator.await_line("Retrying the object with backoff", name="one", failures=2)
     (project.folder / "notes").touch()
     things.await_success("one")
-    delays = [line["seconds"] for line in operator.lines(msg="Object is tried again", name="one")]
+    delays = [line["seconds"] for line in operator.lines(msg="Retrying the object with backoff", name="one")]
     assert delays[:2] == [1.0, 2.0]
     assert things.conditions("one")["Failure"]["status"] == "False"
 

@@ -99,7 +99,7 @@ def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_ba
     devcluster.stop_apiserver()
     (project.folder / "notes.go").touch()
     operator.await_line("Run ended", name="one")
-    eventually(lambda: operator.lines(msg="Status write is repeated"), "the write to fail")
+    eventually(lambda: operator.lines(msg="Cannot write the status; retrying"), "the write to fail")
     devcluster.start_apiserver()
     things.await_success("one")
     assert len(operator.runs("one")) == 1

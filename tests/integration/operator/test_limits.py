@@ -66,7 +66,7 @@ def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(
     things.delete("deleted")
     things.await_gone("deleted")
     assert [run["outcome"] for run in operator.runs("deleted")] == ["canceled", "succeeded"]
-    assert operator.lines(msg="Object is tried again") == []
+    assert operator.lines(msg="Retrying the object with backoff") == []
 
 
 def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_until_it_changes(
@@ -85,7 +85,7 @@ def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_un
     )
     project.watch("thing", retry={"delay": "100ms", "attempts": 2})
     operator = project.start()
-    for name, size, runs, said in (("final", 1, 1, "ended for good"), ("tired", 2, 2, "2 runs failed in a row")):
+    for name, size, runs, said in (("final", 1, 1, "terminal failure"), ("tired", 2, 2, "2 runs failed in a row")):
         things.create(name, {"size": size})
         told = operator.await_line("No further run", name=name)
         assert said in told["why"]

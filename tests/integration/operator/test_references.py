@@ -102,7 +102,7 @@ def test_a_role_that_writes_what_its_object_names_runs_once_and_a_change_ends_th
     assert len(operator.runs("one")) == 1
     body = {"metadata": {"labels": {"wrong": "yes"}}, **_secret("from-somebody-else")}
     api.call("PATCH", f"{core}/secrets/made", body, "application/merge-patch+json")
-    operator.await_line("Object is tried again", name="one")
+    operator.await_line("Retrying the object with backoff", name="one")
     repaired = {"metadata": {"labels": {"wrong": None}}, **_secret("repaired")}
     api.call("PATCH", f"{core}/secrets/made", repaired, "application/merge-patch+json")
     things.await_success("one")

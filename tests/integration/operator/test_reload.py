@@ -47,10 +47,10 @@ def test_an_edited_role_runs_again_and_a_broken_edit_changes_nothing_until_it_is
     eventually(lambda: "second" in operator.log, "the edited task's output")
 
     project.role("thing", "- name: [broken\n")
-    problem = operator.await_line("The edit is not taken up, what was there before goes on; mend it")["problem"]
+    problem = operator.await_line("The edit is invalid and not applied; fix it")["problem"]
     assert "roles/thing/tasks/main.yml" in problem
     project.role("thing", SAY.format("third"))
-    operator.await_line("What was wrong with the edit has been mended")
+    operator.await_line("The project is valid again")
     eventually(lambda: len(operator.runs("a")) == 3, "the run after mending")
     eventually(lambda: "third" in operator.log, "the mended task's output")
     assert _ended(operator, "a") == [("created", "succeeded")] + 2 * [("role edited", "succeeded")]
@@ -71,12 +71,12 @@ def test_other_watches_are_taken_up_once_the_runs_that_go_on_have_ended_as_they_
     operator.await_line("Run started", name="a")
 
     project.write("watches.yaml", "- version: v1\n  kind: Thing\n  role: nowhere\n")
-    told = operator.await_line("The edit is not taken up, what was there before goes on; mend it")
+    told = operator.await_line("The edit is invalid and not applied; fix it")
     assert told["problem"].startswith("watches.yaml:3: ")
 
     project.watches[0] |= {"role": "other", "vars": {}}
     _save(project)
-    operator.await_line("The watches were edited; once the runs that go on have ended, they are taken up")
+    operator.await_line("The watches were edited; applying them once the runs in progress have ended")
     assert operator.runs("a") == []
     gate.touch()
     eventually(lambda: len(operator.runs("a")) == 2, "a run by the other role")

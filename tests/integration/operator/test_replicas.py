@@ -172,7 +172,7 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_i
     stopped = time.time()
     lost = a.await_line("Lost")
     assert when(lost) - stopped <= renewed + 2
-    ended = a.await_line("Ended, since another replica may take the object", name="one")
+    ended = a.await_line("Lost the lease of the object; canceled the attempt", name="one")
     assert when(ended) - stopped <= lasts
     assert "end" not in notes.read_text()
     (project.folder / "notes.go").touch()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-LACKS = "The operator lacks a right that it needs"
+LACKS = "The operator lacks a right; add the rule"
 KIND = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
 # What the scaffold of the Go operator grants: config/rbac/role.yaml and leader_election_role.yaml of a project.
 ALL = ["create", "delete", "get", "list", "patch", "update", "watch"]

@@ -133,7 +133,7 @@ def test_what_a_role_needs_is_named_by_the_run_that_lacks_it_until_nothing_is(
         (group,) = rule["apiGroups"]
 
         def lacks(subject: str = f"{resource}.{group}".rstrip(".")) -> list[str]:
-            said = [line["error"] for line in operator.lines(msg="A right is missing", name="mc")]
+            said = [line["error"] for line in operator.lines(msg="A run lacks a right; add the rule", name="mc")]
             return [each for each in said if re.match(rf"forbidden: (get|list|create) {re.escape(subject)} in ", each)]
 
         (problem, *_) = eventually(lacks, f"{resource} to be named; the log is:\n{operator.log[-3000:]}")
@@ -147,5 +147,5 @@ def test_what_a_role_needs_is_named_by_the_run_that_lacks_it_until_nothing_is(
         given = [*given, rule]
         api.call("PUT", path, {**api.call("GET", path), "rules": given})
     operator.await_line("Run ended", name="mc", outcome="succeeded")
-    assert "events" in operator.await_line("Events are not written; what they say stands in the log")["rule"]
+    assert "events" in operator.await_line("Cannot write Events; the log contains the same information")["rule"]
     assert operator.stop() == 0

@@ -88,7 +88,7 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
     message = things.await_condition("elsewhere", "Failure")["message"]
     assert advice_in(message).startswith("forbidden: get configmaps in namespace default (as ")
     things.await_success("rescued")
-    said = operator.await_line("A right is missing; the run succeeded without it", name="rescued")
+    said = operator.await_line("A run succeeded without a right that it requested; add the rule", name="rescued")
     assert said["problem"] == secrets_of(space)
 
 
@@ -109,7 +109,7 @@ def test_a_finalizer_is_as_narrow_and_both_accounts_rights_can_be_mended_as_the_
     things.delete("one")
     secrets = secrets_of(space)
     eventually(lambda: secrets in things.conditions("one")["Failure"]["message"], "the finalizer to be as narrow")
-    assert operator.lines(msg="A right is missing", name="one", error=secrets)
+    assert operator.lines(msg="A run lacks a right; add the rule", name="one", error=secrets)
     allow(api, space, "narrow", yaml.safe_load(secrets.partition("Role: ")[2]))
     things.await_gone("one")
     assert operator.stop() == 0

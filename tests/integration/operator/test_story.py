@@ -127,5 +127,5 @@ def test_describe_tells_an_objects_story(
     _allow_events_of(api, project, ["nothing.example.com"], eventually)
     things.create("three", {"image": "good"})
     things.await_success("three")
-    warned = operator.await_line("Events are not written; what they say stands in the log")
+    warned = operator.await_line("Cannot write Events; the log contains the same information")
     assert "verbs: [create, patch]" in warned["rule"]

@@ -83,7 +83,7 @@ def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: 
     things.merge("odd", {"spec": {"nested": {"egressIPs": []}, "extra": "é"}})
     things.await_success("odd")
     assert _shown(project, "odd")["why"]["details"] == ["spec.extra", "spec.nested.egressIPs"]
-    assert operator.await_line("Two keys of the spec become one variable", name="odd")
+    assert operator.await_line("Two keys of the spec map to the same variable", name="odd")
     hint = [line for line in operator.lines(name="odd") if "markUnsafe" in line["msg"]]
     assert [line["path"] for line in hint] == ["spec.greeting"]
 

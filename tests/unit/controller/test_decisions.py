@@ -56,7 +56,7 @@ def test_after_the_last_attempt_the_object_is_left_alone_and_told_so() -> None:
 def test_a_failure_that_the_role_calls_final_is_not_tried_again() -> None:
     final = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
     assert _decide(final).result == Terminal()
-    assert "ended for good" in _decide(final).advice[0]
+    assert "terminal failure" in _decide(final).advice[0]
 
 
 class TestFinalizers:
@@ -87,7 +87,9 @@ class TestFinalizers:
     def test_at_its_limit_the_object_is_let_go_where_that_was_asked_for(self) -> None:
         decision = _decide(BAD, replace(self.TERMS, limit=FinalizerLimit(1, None, release=True)))
         assert (decision.result, decision.release) == (Done(None), True)
-        assert decision.advice == ("Released unfinished: 1 run of the finalizer failed in a row, the limit.",)
+        assert decision.advice == (
+            "Finalizer removed before it succeeded: 1 run of the finalizer failed in a row, the limit.",
+        )
 
     @pytest.mark.parametrize("limit", [None, FinalizerLimit(2, None, release=False)])
     def test_a_final_failure_is_one_like_any_other(self, limit: FinalizerLimit | None) -> None:

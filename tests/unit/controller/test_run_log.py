@@ -32,7 +32,7 @@ def ended(make_job: Callable[..., Job]) -> Callable[..., list[str]]:
         with capture_logs() as logs:
             record = run_log.start(job, Request(job.key, Reason.CREATED, (), 0, 0, 0.0))
             record.end(RunResult(outcome, None, (), "", None, 1.0), stats)
-        said = [line for line in logs if line["event"].startswith("A right is missing")]
+        said = [line for line in logs if "add the rule" in line["event"]]
         return [f"{line['log_level']} {line.get('error') or line['problem']}".split(" in ")[0] for line in said]
 
     return end

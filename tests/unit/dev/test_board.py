@@ -63,7 +63,7 @@ def test_the_picture_is_as_wide_as_the_terminal(board: Board) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "----- Ansible Task StdOut -----", "{broken", '"text"', '{"msg": "Proxy listens"}']
+    "line", ["", "----- Ansible Task StdOut -----", "{broken", '"text"', '{"msg": "Serving the proxy"}']
 )
 def test_what_is_no_line_of_interest_is_left_out(board: Board, line: str) -> None:
     assert board.take(line) is None
