@@ -142,7 +142,7 @@ def _on(core: str) -> None:
 async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
     size = Size.of(os.environ)
     project = Project.make(folder / "proxy", kubeconfig, tasks(folder / "proxy"))
-    async with Client(await auth.load(str(kubeconfig), None)) as client:
+    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         await objects.install(client, (_STANDING, NAMESPACE))
         async with standing(client, project, _STANDING):
             handed = project.folder / _STANDING

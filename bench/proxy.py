@@ -109,7 +109,7 @@ def main() -> None:
 
 
 async def _measure(kubeconfig: Path, folder: Path, size: Size) -> None:
-    credentials = await auth.load(str(kubeconfig), None)
+    credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
     async with Client(credentials) as client:
         await objects.install(client, (_GETS, _WATCHES, _LISTS, _LARGE, _FEW, _MANY))
         bed = _Bed(size, client, await direct(credentials), folder, kubeconfig)

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 async def _measure(cluster: devcluster.DevCluster, folder: Path, size: Size) -> None:
-    async with Client(await auth.load(str(cluster.kubeconfig), None)) as client:
+    async with Client(await auth.load(str(cluster.kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         bed = Bed(size, client, folder, cluster)
         await objects.install(client, NAMESPACES)
         for name, part in _PARTS.items():

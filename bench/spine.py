@@ -120,7 +120,7 @@ def main() -> None:
 
 
 async def _measure(kubeconfig: Path, folder: Path, size: Size) -> None:
-    async with Client(await auth.load(str(kubeconfig), None)) as client:
+    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         bed = _Bed(size, client, folder, kubeconfig)
         await objects.install(client, (_ALONE, _NONE, _MANY))
         for part in (_latency(bed), _many(bed)):

@@ -43,7 +43,7 @@ class AdminServers:
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
         self.health = HealthChecks(time.monotonic)
-        usual = "0" if auth.pod_namespace(auth.Surroundings.of_process()) else _FREE
+        usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
         """None: there is no page."""
         self._journal = Journal(time.time)

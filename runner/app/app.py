@@ -154,7 +154,7 @@ class _Operator:
         """Start, wait until it is to stop, stop; return the watches of the one that is to follow."""
         settings = self._settings
         async with AsyncExitStack() as stack:
-            credentials = await auth.load(settings.kubeconfig, settings.context)
+            credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
             client = await stack.enter_async_context(Client(credentials, noted=self._privileges.noted))
             await self._oversight.open_probes(stack)
             if not await self._greet(client):
@@ -222,7 +222,7 @@ class _Operator:
     def _dependents(self, client: Client, discovery: Discovery, guard: LoopGuard, holding: Holding) -> Dependents:
         """What runs make is watched for every watch, unless owner injection is off."""
         settings = self._settings
-        pod_namespace = auth.pod_namespace(auth.Surroundings.of_process())
+        pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
         store: Store = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
         if settings.shards > 1:
             store = JointStore(store)

@@ -31,7 +31,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.object_state import State
 from runner.kube.watch import watchers
-from runner.kube.watch_policy import WatchPolicy
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Claim, Owner, claims_of
 from runner.readcache.bodies import MOST_BYTES, Bodies

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,7 +33,6 @@ from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledE
 from runner.kube import answers
 from runner.kube.credentials.auth import Credentials
 from runner.kube.discovery import ApiResource
-from runner.kube.lines import split_lines
 from runner.kube.sockets import Sockets
 from runner.objects import Object, ObjectKey
 
@@ -345,7 +344,7 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
 
 
 async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncGenerator[bytes]:
-    async with _translated(call, base_url), aclosing(split_lines(answer.content.iter_any())) as lines:
+    async with _translated(call, base_url), aclosing(_split_lines(answer.content.iter_any())) as lines:
         async for line in lines:
             yield line
 
@@ -358,3 +357,23 @@ def _parse(call: _Call, raw: bytes) -> Object:
     if not isinstance(found, dict):
         raise ApiUnavailableError(f"{call}: the answer is no JSON object; does a proxy stand between?")
     return found
+
+
+async def _split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """Yield each line that ends in a newline, without it; what follows the last newline is dropped.
+
+    Takes time in proportion to the bytes, also for a line that comes in thousands of pieces.
+    """
+    pieces: list[bytes] = []
+    async for chunk in chunks:
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            line = chunk[start:end]
+            if pieces:
+                line = b"".join([*pieces, line])
+                pieces.clear()
+            if line.strip():
+                yield line
+            start = end + 1
+        if start < len(chunk):
+            pieces.append(chunk[start:])

@@ -18,7 +18,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher
 from runner.kube.watch_events import Restarted, Synced
-from runner.kube.watch_policy import WatchPolicy
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, finalizers_of, key_of
 from runner.watches.policy import JitteredBackoff
 

@@ -16,7 +16,7 @@ from runner.kube.deselected import Departed
 from runner.kube.discovery import Discovery
 from runner.kube.watch import State, Watcher, watchers
 from runner.kube.watch_events import Synced
-from runner.kube.watch_policy import WatchPolicy
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 from runner.watches import field_selectors
 

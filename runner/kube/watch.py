@@ -39,8 +39,7 @@ from runner.errors import (
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
-from runner.kube.watch_policy import WatchPolicy
-from runner.kube.watch_stream import Pacer, WatchStream
+from runner.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.objects import GVK, annotations_of, metadata
 from runner.watches.policy import JitteredBackoff
 

@@ -65,7 +65,7 @@ class OperatorRights:
         settings = self._settings
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
         if settings.leader_elect or settings.shards > 1:
-            space = settings.leader_election_namespace or auth.pod_namespace(auth.Surroundings.of_process())
+            space = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
             found |= rights.of_leases(space or "", shared=settings.shards > 1)
         return found
 

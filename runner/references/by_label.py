@@ -14,7 +14,7 @@ from typing import NamedTuple
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import watchers
-from runner.kube.watch_policy import WatchPolicy
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.references.state import Seen, difference
 from runner.references.watch import ReferenceWatch

@@ -21,7 +21,7 @@ from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNot
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher
-from runner.kube.watch_policy import WatchPolicy
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.references.state import Seen, difference, has_to_be_read
 from runner.references.watch import ReferenceWatch

@@ -29,7 +29,7 @@ async def make(settings: Settings, credentials: Credentials, metrics: Metrics, s
     """Make what says which objects are this process's. A ConfigError says what is missing."""
     if not settings.leader_elect and settings.shards == 1:
         return Alone()
-    namespace = settings.leader_election_namespace or auth.pod_namespace(auth.Surroundings.of_process())
+    namespace = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
     if not namespace:
         raise ConfigError(
             "--leader-election-namespace: outside of a cluster nothing says in which namespace the Leases are; give one"

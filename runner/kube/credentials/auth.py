@@ -15,7 +15,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from multidict import CIMultiDict
@@ -35,23 +35,23 @@ _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What of the process and its machine decides about credentials."""
+class HostEnvironment:
+    """The parts of the process and its machine that credentials are loaded from."""
 
     environ: Mapping[str, str]
     home: Path
     service_account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
     @classmethod
-    def of_process(cls) -> Surroundings:
-        """Those of this process."""
+    def of_process(cls) -> HostEnvironment:
+        """Return those of this process."""
         return cls(dict(os.environ), Path.home())
 
 
-def pod_namespace(surroundings: Surroundings) -> str | None:
+def pod_namespace(host: HostEnvironment) -> str | None:
     """The namespace of the pod that this process runs in; None outside of one."""
     try:
-        return (surroundings.service_account / "namespace").read_text(encoding="utf-8").strip() or None
+        return (host.service_account / "namespace").read_text(encoding="utf-8").strip() or None
     except OSError:
         return None
 
@@ -136,17 +136,6 @@ class Credentials:
         values.append(tls.decode(user, "client-key", self._config.origin).decode(errors="replace"))
         return [str(value) for value in values if value]
 
-    def kubeconfig_text(self) -> str:
-        """A self-contained kubeconfig with these credentials, for child processes.
-
-        A login by OIDC is passed on as its present token: were a child to renew it, ours would end.
-        """
-        user = dict(self._config.user)
-        if isinstance(self._token, OidcLogin):
-            user.pop("auth-provider")
-            user["token"] = self._token.token
-        return replace(self._config, user=user).text()
-
     def _use_plugin_certificate(self, plugin: ExecPlugin) -> None:
         fresh = plugin.take_certificate()
         if fresh is None:
@@ -157,36 +146,35 @@ class Credentials:
             self.ssl = made
 
 
-async def load(path: str | None, context: str | None, surroundings: Surroundings | None = None) -> Credentials:
+async def load(path: str | None, context: str | None, host: HostEnvironment) -> Credentials:
     """Find and load credentials; ConfigError when there are none or they cannot be used."""
-    around = surroundings or Surroundings.of_process()
-    return await asyncio.to_thread(lambda: Credentials(_find(path, context, around), around.environ))
+    return await asyncio.to_thread(lambda: Credentials(_find(path, context, host), host.environ))
 
 
-def _find(path: str | None, context: str | None, around: Surroundings) -> Callable[[], KubeConfig]:
+def _find(path: str | None, context: str | None, host: HostEnvironment) -> Callable[[], KubeConfig]:
     if path:
         return lambda: kubeconfig.read([Path(path).expanduser()], context)
-    named = [Path(p).expanduser() for p in around.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
+    named = [Path(p).expanduser() for p in host.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
     files = [file for file in named if file.exists()]
     if files:
         return lambda: kubeconfig.read(files, context)
-    if not context and around.environ.get("KUBERNETES_SERVICE_HOST") and (around.service_account / "token").exists():
-        return lambda: _in_cluster(around)
-    default = around.home / ".kube" / "config"
+    if not context and host.environ.get("KUBERNETES_SERVICE_HOST") and (host.service_account / "token").exists():
+        return lambda: _in_cluster(host)
+    default = host.home / ".kube" / "config"
     if default.exists():
         return lambda: kubeconfig.read([default], context)
     tried = [f"--kubeconfig (not given), KUBECONFIG ({', '.join(map(str, named)) or 'not set'})"]
-    tried += [f"the service account of a pod ({around.service_account})", str(default)]
+    tried += [f"the service account of a pod ({host.service_account})", str(default)]
     raise ConfigError(f"no credentials for a cluster: tried {'; '.join(tried)}. Give --kubeconfig")
 
 
-def _in_cluster(around: Surroundings) -> KubeConfig:
+def _in_cluster(host: HostEnvironment) -> KubeConfig:
     """Read the pod's service account
     (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api).
     """  # noqa: D205 - the address is one word
-    host = around.environ["KUBERNETES_SERVICE_HOST"]
-    port = around.environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    folder = around.service_account
+    address = host.environ["KUBERNETES_SERVICE_HOST"]
+    port = host.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    folder = host.service_account
     try:
         authority = (folder / "ca.crt").read_bytes()
     except OSError as error:
@@ -194,7 +182,7 @@ def _in_cluster(around: Surroundings) -> KubeConfig:
     space = folder / "namespace"
     return KubeConfig(
         cluster={
-            "server": f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            "server": f"https://[{address}]:{port}" if ":" in address else f"https://{address}:{port}",
             "certificate-authority-data": base64.b64encode(authority).decode(),
         },
         user={"tokenFile": str(folder / "token")},

@@ -23,8 +23,6 @@ import yaml
 from runner.config import atomic_file
 from runner.errors import ConfigError
 
-_NAME = "ansible-operator"
-
 
 @dataclass(frozen=True, slots=True)
 class KubeConfig:
@@ -40,25 +38,6 @@ class KubeConfig:
     user_name: str = ""
     user_file: Path | None = None
     """The file that holds the user, and the user's name in it: renewed OIDC tokens are written back there."""
-
-    def text(self) -> str:
-        """Render as a kubeconfig with one context."""
-        return yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": _NAME,
-                "contexts": [
-                    {
-                        "name": _NAME,
-                        "context": {"cluster": _NAME, "user": _NAME, "namespace": self.namespace or "default"},
-                    }
-                ],
-                "clusters": [{"name": _NAME, "cluster": dict(self.cluster)}],
-                "users": [{"name": _NAME, "user": dict(self.user)}],
-            },
-            sort_keys=False,
-        )
 
 
 @dataclass(frozen=True, slots=True)

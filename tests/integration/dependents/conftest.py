@@ -233,7 +233,7 @@ MakeOwner: TypeAlias = Callable[[ApiResource, str], Awaitable[Owner]]
 @pytest.fixture
 async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
     """The administrator's hand, in a namespace of its own."""
-    async with Client(await auth.load(str(kubeconfig), None)) as client:
+    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         yield Hand(client, Discovery(client), namespace)
 
 

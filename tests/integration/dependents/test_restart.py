@@ -49,7 +49,7 @@ def somebody(kubeconfig: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 async def account(somebody: Path) -> AsyncIterator[Client]:
     """A client with the rights of that user."""
-    async with Client(await auth.load(str(somebody), None)) as client:
+    async with Client(await auth.load(str(somebody), None, auth.HostEnvironment.of_process())) as client:
         yield client
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from runner.engine.job import Outcome
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 from runner.masking.masker import MASK
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
@@ -86,7 +86,7 @@ async def known(tmp_path: Path) -> AsyncIterator[Known]:
         )
     )
     identities = Identities()
-    proxy = Proxy(await auth.load(str(path), None, Surroundings({}, tmp_path)), identities, [Secrets()])
+    proxy = Proxy(await auth.load(str(path), None, HostEnvironment({}, tmp_path)), identities, [Secrets()])
     await proxy.start("127.0.0.1", 0)
     run = RunIdentity("job", OWNER, True, True, False, frozenset(), False, "")  # noqa: FBT003 - by the dataclass's order
     yield Known(proxy.kubeconfig_for(identities.issue(run)), run.secrets)

@@ -20,7 +20,7 @@ from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.cache import Cache, Change
 from runner.kube.client import EVERYTHING, Client, Selection
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher, WatchPolicy
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
@@ -42,7 +42,7 @@ async def until(condition: Callable[[], object], what: str = "", deadline: float
 
 async def connect(path: Path) -> Client:
     """Make a client of a kubeconfig's cluster."""
-    return Client(await auth.load(str(path), None, Surroundings({}, path.parent)))
+    return Client(await auth.load(str(path), None, HostEnvironment({}, path.parent)))
 
 
 def altered(kubeconfig: Path, to: Path, *, server: str = "", user: dict[str, Any] | None = None) -> Path:

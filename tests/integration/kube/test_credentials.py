@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from runner.devcluster import DevCluster
 from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Credentials, Surroundings
+from runner.kube.credentials.auth import Credentials, HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, ObjectKey
 
@@ -57,7 +56,14 @@ async def pod(devcluster: DevCluster, client: Client, namespace: str, tmp_path: 
         tmp_path.joinpath(name).write_text(content)
     server = urlsplit(devcluster.url)
     environ = {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
-    return await auth.load(None, None, Surroundings(environ, tmp_path / "home", tmp_path))
+    return await auth.load(None, None, HostEnvironment(environ, tmp_path / "home", tmp_path))
+
+
+def with_token(kubeconfig: Path, token: str) -> str:
+    """Return a kubeconfig for the same server with another user: the bearer of a token."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    return yaml.safe_dump(document)
 
 
 async def test_a_pod_is_its_service_account(pod: Credentials, namespace: str) -> None:
@@ -70,7 +76,7 @@ async def test_a_pod_is_its_service_account(pod: Credentials, namespace: str) ->
 
 
 async def test_a_token_that_was_renewed_comes_into_use_when_the_last_one_ends(
-    pod: Credentials, client: Client, namespace: str, tmp_path: Path
+    pod: Credentials, client: Client, kubeconfig: Path, namespace: str, tmp_path: Path
 ) -> None:
     """Tokens of a pod end with what they are bound to; here that is a Secret."""
     secrets = await Discovery(client).find(GVK("", "v1", "Secret"))
@@ -86,10 +92,9 @@ async def test_a_token_that_was_renewed_comes_into_use_when_the_last_one_ends(
         assert (await name_of(ours)).endswith(":operator")
         await client.delete(secrets, ObjectKey(namespace, "bound"))
         fixed = tmp_path / "first"
-        document = yaml.safe_load(pod.kubeconfig_text())
-        document["users"][0]["user"] = {"token": first["status"]["token"]}
-        fixed.write_text(yaml.safe_dump(document))
-        async with Client(await auth.load(str(fixed), None)) as old, asyncio.timeout(60):
+        fixed.write_text(with_token(kubeconfig, first["status"]["token"]))
+        host = HostEnvironment({}, tmp_path)
+        async with Client(await auth.load(str(fixed), None, host)) as old, asyncio.timeout(60):
             while await is_known(old):
                 await asyncio.sleep(0.1)
         file.write_text(second["status"]["token"])
@@ -111,33 +116,12 @@ async def test_impersonation_reaches_the_server(connected: Connect) -> None:
         assert (await client.request("GET", "/api/v1/namespaces/default"))["kind"] == "Namespace"
 
 
-async def test_a_token_stands_alone(pod: Credentials, tmp_path: Path) -> None:
-    document = yaml.safe_load(pod.kubeconfig_text())
-    del document["users"][0]["user"]["tokenFile"]
-    document["users"][0]["user"]["token"] = tmp_path.joinpath("token").read_text()
+@pytest.mark.usefixtures("pod")
+async def test_a_token_stands_alone(kubeconfig: Path, tmp_path: Path) -> None:
     path = tmp_path / "with-token"
-    path.write_text(yaml.safe_dump(document))
-    async with Client(await auth.load(str(path), None)) as client:
+    path.write_text(with_token(kubeconfig, tmp_path.joinpath("token").read_text()))
+    async with Client(await auth.load(str(path), None, auth.HostEnvironment.of_process())) as client:
         assert (await name_of(client)).startswith("system:serviceaccount:")
-
-
-@pytest.mark.parametrize("who", ["administrator", "pod"])
-async def test_kubectl_and_the_python_client_can_use_what_children_get(
-    devcluster: DevCluster, kubeconfig: Path, pod: Credentials, namespace: str, tmp_path: Path, who: str
-) -> None:
-    ours = pod if who == "pod" else await auth.load(str(kubeconfig), None)
-    path = tmp_path / "child"
-    path.write_text(ours.kubeconfig_text())
-    async with Client(ours) as client:
-        expected = await name_of(client)
-    query = ("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
-    assert await output(str(devcluster.kubectl), "--kubeconfig", str(path), *query) == expected
-    script = (
-        "import sys; from kubernetes import client, config; config.load_kube_config(sys.argv[1]); "
-        "review = client.AuthenticationV1Api().create_self_subject_review({}); "
-        "print(review.status.user_info.username, end='')"
-    )
-    assert await output(sys.executable, "-c", script, str(path)) == expected
 
 
 async def test_objects_are_created_read_patched_and_deleted(client: Client, namespace: str) -> None:

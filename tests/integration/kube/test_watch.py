@@ -277,7 +277,7 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path, follow: Follow) -> None:
-    async with Client(await auth.load(str(old_server), None)) as client:
+    async with Client(await auth.load(str(old_server), None, auth.HostEnvironment.of_process())) as client:
         resource = await Discovery(client).find(CONFIG_MAP)
         await asyncio.gather(
             *(client.create(resource, "default", {"metadata": {"name": f"m{n:03d}"}}) for n in range(150))

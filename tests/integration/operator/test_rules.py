@@ -78,7 +78,9 @@ def as_user(admin: Path, user: str, folder: Path) -> Path:
 async def told(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
     """What an operator with this kubeconfig says when it starts."""
     with capture_logs() as logs:
-        async with Client(await auth.load(str(kubeconfig), None, auth.Surroundings({}, kubeconfig.parent))) as client:
+        async with Client(
+            await auth.load(str(kubeconfig), None, auth.HostEnvironment({}, kubeconfig.parent))
+        ) as client:
             await RightsCheck(client, Discovery(client), lambda _: None).check(needed)
     return [line["problem"] for line in logs]
 
@@ -87,7 +89,7 @@ async def test_what_the_operator_itself_needs_is_named_at_start_whichever_rule_i
     api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     admin = devcluster.kubeconfig
-    async with Client(await auth.load(str(admin), None, auth.Surroundings({}, tmp_path))) as client:
+    async with Client(await auth.load(str(admin), None, auth.HostEnvironment({}, tmp_path))) as client:
         resource = await Discovery(client).find(MEMCACHED)
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
     needed = rights.of_watch(watch, resource, [namespace], "") | rights.of_leases(namespace, shared=True)

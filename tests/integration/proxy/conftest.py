@@ -108,7 +108,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
     started, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        credentials = await auth.load(str(devcluster.kubeconfig), None)
+        credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
         async with Client(credentials) as client:
             identities, witness, passed = Identities(), Witness(), Passed()
             served = Served(client, time.monotonic)
@@ -220,7 +220,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
     (tmp_path / "play.yml").write_text("[]")
     (tmp_path / "watches.yaml").write_text("[{version: v1, kind: ConfigMap, playbook: play.yml}]")
     loaded = watch.load(Path("watches.yaml"), environ={}, cwd=tmp_path, roles_path="", collections_path="")
-    credentials = await auth.load(str(devcluster.kubeconfig), None)
+    credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
     async with Client(credentials) as client, aiohttp.ClientSession() as session:
         discovery, identities, results = Discovery(client), Identities(), Counter[str]()
         body = {"metadata": {"name": "owner"}}

@@ -18,7 +18,7 @@ import pytest
 from runner.dependents.loop_guard import LoopGuard
 from runner.kube.client import Client
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
@@ -158,7 +158,7 @@ Allow: TypeAlias = Callable[..., Awaitable[None]]
 @pytest.fixture
 async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
     """The administrator's hand, in a namespace of its own."""
-    async with Client(await auth.load(str(kubeconfig), None)) as client:
+    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         yield Hand(client, Discovery(client), namespace)
 
 
@@ -199,7 +199,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
         woken: list[tuple[str, str]] = []
         config = {"as": user, "as-groups": ["system:authenticated"]} if user else {}
         path = altered(kubeconfig, tmp_path, user=config)
-        async with Counting(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+        async with Counting(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
             followed = References(
                 client,
                 Discovery(client),

@@ -86,7 +86,7 @@ def make(tmp_path: Path, make_watch: Callable[..., Watch]) -> Make:
         "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], users: [{name: u, user: {}}],"
         " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]}"
     )
-    client = Client(asyncio.run(auth.load(str(path), None)))
+    client = Client(asyncio.run(auth.load(str(path), None, auth.HostEnvironment.of_process())))
 
     def build(*, namespaces: tuple[str, ...] = (), **watch: Any) -> Harness:
         fleet = make_watch(gvk=FLEET.ref.gvk)

@@ -20,7 +20,7 @@ from aiohttp import web
 from runner.kube.cache import Cache, Change
 from runner.kube.client import Client, Limits, Selection
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher, WatchPolicy
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
@@ -289,7 +289,7 @@ def write_kubeconfig(tmp_path: Path) -> KubeConfigFile:
 async def client(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> AsyncIterator[Client]:
     """A client of the scripted server."""
     path = write_kubeconfig(api.url, user={"token": "t0ken"})
-    credentials = await auth.load(str(path), None, Surroundings({}, tmp_path))
+    credentials = await auth.load(str(path), None, HostEnvironment({}, tmp_path))
     async with Client(credentials, Limits(longest_wait=0.02)) as made:
         yield made
 

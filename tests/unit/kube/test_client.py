@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from runner import errors
 from runner.kube.client import EVERYTHING, Client, Limits, PatchType
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
 
@@ -146,7 +146,7 @@ async def test_a_write_that_may_have_arrived_is_not_sent_again(api: Api, client:
 
 async def test_nobody_listening_is_said_with_the_address(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     path = write_kubeconfig("http://127.0.0.1:9")
-    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+    async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         with pytest.raises(errors.ApiUnavailableError, match=r"GET /version: http://127.0.0.1:9"):
             await client.request("GET", "/version")
 
@@ -164,7 +164,7 @@ async def test_a_refused_token_is_read_again_once(api: Api, write_kubeconfig: Ku
     token.write_text("old\n")
     path = write_kubeconfig(api.url, user={"tokenFile": "token"})
     api.on(PATH, api.reply({}), api.refuse(401, "Unauthorized"), api.reply({}), api.refuse(401, "Unauthorized"))
-    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+    async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         await client.get(WIDGETS, KEY)
         token.write_text("new\n")
         await client.get(WIDGETS, KEY)
@@ -210,7 +210,7 @@ async def test_a_stream_that_falls_silent_ends_with_an_error(api: Api, client: C
 async def test_a_proxy_of_the_kubeconfig_is_used(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     path = write_kubeconfig("http://api.invalid", **{"proxy-url": api.url})
     api.on("/version", api.reply({"major": "1"}))
-    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+    async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         assert await client.request("GET", "/version") == {"major": "1"}
     assert api.seen[0].headers["Host"] == "api.invalid"
 

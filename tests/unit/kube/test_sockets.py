@@ -16,7 +16,7 @@ import pytest
 from runner.devcluster.pki import Authority
 from runner.kube.client import Client
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import KubeConfigFile
@@ -76,7 +76,7 @@ async def test_no_connection_outlives_the_client_whatever_the_peer_does(
     trusted = base64.b64encode(authority.pair.certificate).decode()
     path = write_kubeconfig(silent.url, user={"token": "t0ken"}, **{"certificate-authority-data": trusted})
     port = int(silent.url.rpartition(":")[2])
-    async with Client(await auth.load(str(path), None, Surroundings({}, tmp_path))) as client:
+    async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         async with client.stream("/apis", {"watch": "true"}, idle=60.0) as lines:
             assert await anext(lines) == b"{}"
             assert len(connections_to(port)) == 1

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Surroundings
+from runner.kube.credentials.auth import HostEnvironment
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
@@ -235,7 +235,7 @@ async def stand(
             }
         )
     )
-    credentials = await auth.load(str(path), None, Surroundings({}, folder))
+    credentials = await auth.load(str(path), None, HostEnvironment({}, folder))
     identities = Identities()
     proxy = Proxy(credentials, identities, handlers)
     port = await proxy.start("127.0.0.1", 0)

@@ -20,7 +20,7 @@ from runner.devcluster.pki import Authority
 from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Credentials, Surroundings
+from runner.kube.credentials.auth import Credentials, HostEnvironment
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import Api, KubeConfigFile
@@ -39,8 +39,8 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def around(tmp_path: Path, **environ: str) -> Surroundings:
-    return Surroundings(environ, tmp_path / "home", tmp_path / "serviceaccount")
+def around(tmp_path: Path, **environ: str) -> HostEnvironment:
+    return HostEnvironment(environ, tmp_path / "home", tmp_path / "serviceaccount")
 
 
 async def load(path: Path, tmp_path: Path) -> Credentials:
@@ -329,14 +329,6 @@ async def test_an_id_token_that_ended_is_renewed_and_written_back(
     assert (written["id-token"], written["refresh-token"]) == (fresh, "r2")
 
 
-async def test_a_child_gets_the_present_id_token_and_nothing_to_renew_it_with(
-    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    token = id_token(time.time() + 3600)
-    found = await load(write_kubeconfig("http://x", user=login(api, token)), tmp_path)
-    assert yaml.safe_load(found.kubeconfig_text())["users"][0]["user"] == {"token": token}
-
-
 async def test_a_login_that_cannot_be_renewed_says_so(
     api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
 ) -> None:
@@ -447,29 +439,3 @@ async def test_a_renewed_authority_comes_into_use_without_a_restart(
     with pytest.raises(ApiUnavailableError, match="certificate"):
         await whoami(found)
     assert (await whoami(found))["authorization"] == "Bearer pod-token"
-
-
-# What child processes get
-
-
-async def test_a_child_of_a_pod_reads_the_same_token_file(tmp_path: Path) -> None:
-    folder = service_account(tmp_path)
-    found = await auth.load(None, None, around(tmp_path, KUBERNETES_SERVICE_HOST="10.0.0.1"))
-    given = yaml.safe_load(found.kubeconfig_text())
-    assert given["users"][0]["user"] == {"tokenFile": str(folder / "token")}
-    assert given["contexts"][0]["context"]["namespace"] == "pod-space"
-    assert given["clusters"][0]["cluster"]["certificate-authority-data"]
-
-
-async def test_a_childs_kubeconfig_needs_no_other_file_and_keeps_plugins(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    (tmp_path / "ca").write_bytes(Authority.create("ca").pair.certificate)
-    user = Plugin(tmp_path).user({"token": "t"})
-    found = await load(write_kubeconfig("https://x", user=user, **{"certificate-authority": "ca"}), tmp_path)
-    (tmp_path / "ca").unlink()
-    path = tmp_path / "child"
-    path.write_text(found.kubeconfig_text())
-    child = await load(path, tmp_path)
-    assert child.base_url == "https://x"
-    assert (await child.headers())["Authorization"] == "Bearer t"

@@ -89,15 +89,6 @@ def test_a_command_that_is_no_path_is_left_to_the_search_path(tmp_path: Path) ->
     assert kubeconfig.read([path], None).user["exec"]["command"] == "aws"
 
 
-def test_the_text_holds_one_context_and_reads_as_it_was_written(tmp_path: Path) -> None:
-    found = kubeconfig.read([whole(tmp_path)], None)
-    copy = tmp_path / "copy"
-    copy.write_text(found.text(), encoding="utf-8")
-    again = kubeconfig.read([copy], None)
-    assert (again.cluster, again.user, again.namespace) == (found.cluster, found.user, found.namespace)
-    assert len(yaml.safe_load(found.text())["clusters"]) == 1
-
-
 @pytest.mark.parametrize(
     ("changes", "context", "message"),
     [
