@@ -27,7 +27,7 @@ from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.references.watching import References
-from runner.replicas.lease_guard import Alone
+from runner.replicas.lease_guard import SoleReplica
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
@@ -152,7 +152,7 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
 
 def _controller(informer: _Objects, runs: _Runs) -> Controller:
     return Controller(
-        WatchScope(_watch(), cast("Informer", informer), Alone(), Metrics()),
+        WatchScope(_watch(), cast("Informer", informer), SoleReplica(), Metrics()),
         cast("Reconciler", runs),
         cast("Runs", runs),
         cast("ContentionReporter", runs),

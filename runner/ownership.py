@@ -53,7 +53,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Claim:
+class OwnerClaim:
     """An owner as an object names it. The version tells nothing: references outlive it."""
 
     group: str
@@ -75,11 +75,11 @@ def references_of(obj: Mapping[str, Any]) -> list[Object]:
     return [reference for reference in found if isinstance(reference, dict)] if isinstance(found, list) else []
 
 
-def claims_of(obj: Mapping[str, Any]) -> tuple[Claim, ...]:
+def claims_of(obj: Mapping[str, Any]) -> tuple[OwnerClaim, ...]:
     """Read every owner that an object names, by reference or by annotation."""
     namespace = metadata(obj).get("namespace") or ""
     claims = [
-        Claim(
+        OwnerClaim(
             GVK.of(reference).group,
             str(reference.get("kind", "")),
             str(reference.get("name", "")),
@@ -93,5 +93,5 @@ def claims_of(obj: Mapping[str, Any]) -> tuple[Claim, ...]:
     if owner and type_:
         kind, _, group = type_.partition(".")
         space, _, name = owner.rpartition("/")
-        claims.append(Claim(group, kind, name, space, by_annotation=True))
+        claims.append(OwnerClaim(group, kind, name, space, by_annotation=True))
     return tuple(sorted(set(claims)))

@@ -16,7 +16,7 @@ from runner.config.settings import Settings
 from runner.controller.controller import Controller
 from runner.kube.client import Client
 from runner.kube.credentials import auth
-from runner.kube.reviews import Reviews
+from runner.kube.reviews import AccessReviews
 from runner.monitoring import endpoints, metrics_endpoint
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
@@ -93,7 +93,7 @@ class AdminServers:
             return
         handlers = metrics_endpoint.unrestricted(text)
         if settings.metrics_require_rbac:
-            reviews = Reviews(client, asyncio.get_running_loop().time)
+            reviews = AccessReviews(client, asyncio.get_running_loop().time)
             handlers = metrics_endpoint.authorized(text, reviews)
         context = None
         if settings.metrics_secure:

@@ -40,7 +40,7 @@ from runner.controller.run_log import RunLog, RunRecorder, RunRecorders
 from runner.controller.runs import RunDefaults, Runs
 from runner.controller.skipping import RunSkipper
 from runner.dependents.loop_guard import Contention, LoopGuard
-from runner.dependents.store import ConfigMapStore, FileStore, JointStore, Store
+from runner.dependents.store import ConfigMapStore, FileStore, JointStore, KindStore
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
 from runner.engine.engines import EngineSettings
@@ -70,7 +70,7 @@ from runner.proxy.server import Proxy
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
 from runner.replicas import setup
-from runner.replicas.lease_guard import Holding
+from runner.replicas.lease_guard import ShardOwnership
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import LoadedWatches, Watch
@@ -120,7 +120,7 @@ class _Shared:
     engine: Engine
     access: RunAccess
     references: References
-    holding: Holding
+    holding: ShardOwnership
     recorder: RunRecorder
     dependents: Dependents
     dispatcher: Dispatcher
@@ -219,11 +219,13 @@ class _Operator:
         if contents:
             engine.expect(contents, self._environment)
 
-    def _dependents(self, client: Client, discovery: Discovery, guard: LoopGuard, holding: Holding) -> Dependents:
+    def _dependents(
+        self, client: Client, discovery: Discovery, guard: LoopGuard, holding: ShardOwnership
+    ) -> Dependents:
         """What runs make is watched for every watch, unless owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
-        store: Store = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
+        store: KindStore = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
         if settings.shards > 1:
             store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
@@ -339,7 +341,9 @@ class _Operator:
     async def _exposition(self) -> bytes:
         return await self._metrics.text() + self._user_metrics.text()
 
-    async def _work(self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], holding: Holding) -> None:
+    async def _work(
+        self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], holding: ShardOwnership
+    ) -> None:
         """Run every kind until told to stop, then let runs end."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [

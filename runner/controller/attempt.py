@@ -10,7 +10,7 @@ from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectKey
-from runner.replicas.lease_guard import Hold, Holding
+from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
 from runner.watches.watch import Watch
 from runner.workqueue.request import Request
 
@@ -37,7 +37,7 @@ class WatchScope:
 
     watch: Watch
     informer: Informer
-    lease_guard: Holding
+    lease_guard: ShardOwnership
     metrics: Metrics
     registry: ForgetRegistry = field(default_factory=ForgetRegistry)
 
@@ -50,7 +50,7 @@ class Attempt:
     obj: Object
     plan: RunPlan
     resource: ApiResource
-    hold: Hold
+    hold: LeaseGuard
     ident: str
     """Ident of the run."""
 

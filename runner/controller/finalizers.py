@@ -13,7 +13,7 @@ from runner.errors import PASSING, ConflictError, InvalidError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import JSONPatch, Object, ObjectKey, finalizers_of, key_of, uid_of
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import Backoff
 
 CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
@@ -60,7 +60,7 @@ class FinalizerRemoval:
         """Drop the state of an object."""
         self._removed.pop(key, None)
 
-    async def remove(self, resource: ApiResource, obj: Object, hold: Hold) -> None:
+    async def remove(self, resource: ApiResource, obj: Object, hold: LeaseGuard) -> None:
         """Remove the finalizer. Retries conflicts and outages: a finalizer that has run is not run again."""
         key, uid = key_of(obj), uid_of(obj)
         current: Object | None = obj

@@ -38,7 +38,7 @@ from runner.events.recorder import EventRecorder
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectRef, deleted_for, is_paused, uid_of
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
@@ -106,7 +106,7 @@ class Reconciler:
                 )
                 return Done(None)
 
-    async def _reconcile(self, obj: Object, request: Request, hold: Hold) -> Result:
+    async def _reconcile(self, obj: Object, request: Request, hold: LeaseGuard) -> Result:
         plan = decisions.plan(self._watch, obj)
         if plan is None or (plan.finalizing and self._finalizers.is_done(obj)):
             return Done(None)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from runner.dependents.ledger import News, Write
+from runner.dependents.ledger import Notification, RunWrite
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ class Deferred(Generic[T]):
         return own
 
 
-class DeferredNews(Deferred[tuple[GVK, News]]):
+class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
     """News of dependents, each with the dependent's kind."""
 
-    def wrote(self, kind: GVK, key: ObjectKey, write: Write, *, with_status: bool) -> None:
+    def wrote(self, kind: GVK, key: ObjectKey, write: RunWrite, *, with_status: bool) -> None:
         """Discard the news that a run's write has caused."""
         self.discard(
             write.target,

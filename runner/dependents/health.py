@@ -19,7 +19,7 @@ _PATIENCE = 30.0
 _log = log.get(__name__)
 
 
-class Watched(Protocol):
+class WatchedKind(Protocol):
     """A kind that is watched."""
 
     gvk: GVK
@@ -29,10 +29,10 @@ class Watched(Protocol):
         ...
 
 
-class Health:
+class DependentWatchHealth:
     """Looks at the kinds now and then."""
 
-    def __init__(self, kinds: Collection[Watched]) -> None:
+    def __init__(self, kinds: Collection[WatchedKind]) -> None:
         """`kinds` may change."""
         self._kinds = kinds
         self._since: dict[GVK, float] = {}

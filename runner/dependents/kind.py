@@ -11,16 +11,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from runner import log
-from runner.dependents.ledger import Finding, Ledger, News
+from runner.dependents.ledger import Ledger, LedgerResult, Notification
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
-from runner.kube.object_state import State
-from runner.kube.watch import State as WatchState
-from runner.kube.watch import Watcher
+from runner.kube.object_state import ObjectState
+from runner.kube.watch import Watcher, WatchState
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import ObjectKey, key_of
-from runner.readcache.entries import Shelf, Version
+from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.watches.policy import JitteredBackoff
 
 _log = log.get(__name__)
@@ -32,10 +31,10 @@ class DependentKind:
     def __init__(
         self,
         client: Client,
-        shelf: Shelf,
+        shelf: CacheEntries,
         watched: tuple[Watcher, ...],
         ledger: Ledger,
-        heard: Callable[[DependentKind, News], None],
+        heard: Callable[[DependentKind, Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
         """`heard` is told of news; `settled` once all scopes have been listed."""
@@ -107,7 +106,7 @@ class DependentKind:
     def _is_listed(self) -> bool:
         return all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
 
-    def _take(self, scope: str, event: WatchEvent) -> tuple[News, ...]:
+    def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
         match event:
             case Restarted():
                 self._shelf.listing(scope)
@@ -118,18 +117,18 @@ class DependentKind:
                 return self._found(self.ledger.synced(scope))
             case Deleted(obj):
                 self._shelf.gone(key_of(obj))
-                return self.ledger.deleted(key_of(obj), State.of(obj, self._targets(obj), whole=False))
+                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, self._targets(obj), whole=False))
             case Applied(obj):
                 key, targets = key_of(obj), self._targets(obj)
                 if targets:
-                    self._shelf.applied(key, Version.of(obj))
+                    self._shelf.applied(key, ObjectVersion.of(obj))
                 else:
                     self._shelf.gone(key)
                 if not targets and not self.ledger.concerns(key):
                     return ()
-                return self._found(self.ledger.applied(scope, key, State.of(obj, targets, whole=False)))
+                return self._found(self.ledger.applied(scope, key, ObjectState.of(obj, targets, whole=False)))
 
-    def _found(self, finding: Finding) -> tuple[News, ...]:
+    def _found(self, finding: LedgerResult) -> tuple[Notification, ...]:
         for key in finding.read:
             self._to_read[key] = None
             self._compared.clear()
@@ -155,7 +154,7 @@ class DependentKind:
                     self._heard(self, each)
             self._compared.set()
 
-    async def _compare(self, key: ObjectKey) -> tuple[News, ...]:
+    async def _compare(self, key: ObjectKey) -> tuple[Notification, ...]:
         """Read an object and compare it with what is known of it."""
         # Taken off first: an event that comes while the answer is on its way asks again.
         del self._to_read[key]
@@ -170,7 +169,7 @@ class DependentKind:
         except (ApiError, ApiUnavailableError):
             self._to_read[key] = None
             raise
-        state = State.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
+        state = ObjectState.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
         return self.ledger.read(key, state)
 
     def _refuse(self, error: ForbiddenError) -> None:

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.kube.object_state import State, changed, difference, sentence
+from runner.kube.object_state import ObjectState, changed, difference, sentence
 from runner.kube.relist import Relist
 from runner.objects import GVK, ObjectKey, ObjectRef
 
@@ -29,7 +29,7 @@ _MOST_SUSPECTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Notification:
     """Something that an owner should look at."""
 
     target: ObjectRef
@@ -37,22 +37,22 @@ class News:
     uid: str
     what: str
     """What happened, for the log: `spec changed`, `was deleted`."""
-    state: State | None
+    state: ObjectState | None
     """How the object is now; None when it is gone."""
     fields: tuple[str, ...] = ()
     """The fields that changed, as `spec.replicas`; as `spec` where no more is known; none for what is no change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class RunWrite:
     """What a run wrote. `state` is None where the answer told no more than the version."""
 
     target: ObjectRef
     uid: str
     version: str
-    state: State | None
+    state: ObjectState | None
 
-    def explains(self, seen: State, *, with_status: bool) -> bool:
+    def explains(self, seen: ObjectState, *, with_status: bool) -> bool:
         """Whether what was seen is what was written, or nothing that matters has changed since."""
         if self.version == seen.version:
             return True
@@ -60,23 +60,23 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LedgerResult:
     """What an event means: news, and which objects have to be read to know more."""
 
-    news: tuple[News, ...] = ()
+    news: tuple[Notification, ...] = ()
     read: tuple[ObjectKey, ...] = ()
 
 
-_NOTHING = Finding()
+_NOTHING = LedgerResult()
 
 
 @dataclass(slots=True)
 class _Entry:
     scope: str
-    seen: State | None = None
-    writes: list[tuple[int, Write]] = field(default_factory=list)
+    seen: ObjectState | None = None
+    writes: list[tuple[int, RunWrite]] = field(default_factory=list)
     """With the round in which they were told; only those whose event has not come by yet."""
-    unread: State | None = None
+    unread: ObjectState | None = None
     """What is known of it by its metadata, while its fields are read."""
     passed: tuple[str, ...] = ()
     """Versions whose events came by since the last read began; nobody knew whose they were."""
@@ -85,17 +85,17 @@ class _Entry:
     former: tuple[str, ...] = ()
     """Those that are known to be older than what was seen."""
 
-    def last(self) -> State | None:
+    def last(self) -> ObjectState | None:
         """The latest state that is known."""
         if self.seen is not None:
             return self.seen
         return next((write.state for _, write in reversed(self.writes) if write.state is not None), None)
 
-    def latest(self) -> State | None:
+    def latest(self) -> ObjectState | None:
         """The state that was written last, though its event has not come by; else what was seen."""
         return next((write.state for _, write in reversed(self.writes) if write.state is not None), self.seen)
 
-    def known(self) -> list[State]:
+    def known(self) -> list[ObjectState]:
         """Every state that is remembered."""
         return [state for state in (self.seen, *(write.state for _, write in self.writes)) if state is not None]
 
@@ -113,7 +113,7 @@ class Ledger:
         self._generation_tells = generation_tells
         self._entries: dict[ObjectKey, _Entry] = {}
         self._relist = Relist()
-        self._tombs: OrderedDict[ObjectKey, State] = OrderedDict()
+        self._tombs: OrderedDict[ObjectKey, ObjectState] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, ObjectRef], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
         self._by_owner: dict[ObjectRef, list[ObjectKey]] | None = None
@@ -132,7 +132,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def owned_by(self, target: ObjectRef) -> list[tuple[ObjectKey, State]]:
+    def owned_by(self, target: ObjectRef) -> list[tuple[ObjectKey, ObjectState]]:
         """What an owner has, as it was last written or seen; what its runs have deleted is left out."""
         if self._by_owner is None:
             self._by_owner = {}
@@ -146,7 +146,7 @@ class Ledger:
             if state is not None and target in state.targets and (state.uid, target) not in self._deletions
         ]
 
-    def traits(self, state: State, target: ObjectRef) -> list[object] | None:
+    def traits(self, state: ObjectState, target: ObjectRef) -> list[object] | None:
         """What matters of an object to one of its owners, as JSON; None where something of that is not known."""
         return state.traits(with_status=self._with_status(target), generation_tells=self._generation_tells)
 
@@ -167,10 +167,10 @@ class Ledger:
         """A list of `scope` begins."""
         self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
 
-    def synced(self, scope: str) -> Finding:
+    def synced(self, scope: str) -> LedgerResult:
         """The list is complete: what it did not hold is gone, and writes that were told before it are in it."""
         now, missing = self._relist.round(scope), self._relist.end(scope)
-        news: list[News] = []
+        news: list[Notification] = []
         doubtful: list[ObjectKey] = []
         for key, entry in list(self._entries.items()):
             if entry.scope != scope:
@@ -182,9 +182,9 @@ class Ledger:
             else:
                 # Written, but never seen: gone, or made while the list was on its way.
                 doubtful.append(key)
-        return Finding(tuple(news), tuple(doubtful))
+        return LedgerResult(tuple(news), tuple(doubtful))
 
-    def applied(self, scope: str, key: ObjectKey, state: State) -> Finding:
+    def applied(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
         """An object exists and looks like this; `state` is of its metadata alone."""
         self._relist.saw(key)
         entry = self._entries.get(key)
@@ -197,8 +197,8 @@ class Ledger:
         if written is None and (self._must_read(state) or self._is_worth_reading(key, entry, state)):
             entry.unread = state
             entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]
-            return Finding(read=(key,))
-        return Finding(self._judge(key, entry, written or state))
+            return LedgerResult(read=(key,))
+        return LedgerResult(self._judge(key, entry, written or state))
 
     def reads(self, key: ObjectKey) -> None:
         """A read begins; what it brings is no older than the events that came by so far."""
@@ -206,7 +206,7 @@ class Ledger:
         if entry is not None:
             entry.reading, entry.passed = (*entry.reading, *entry.passed)[-_MOST_WRITES:], ()
 
-    def read(self, key: ObjectKey, state: State) -> tuple[News, ...]:
+    def read(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
         """The content that was asked for."""
         entry = self._entries.get(key)
         if entry is None:
@@ -223,7 +223,7 @@ class Ledger:
         entry.writes = [(told, write) for told, write in entry.writes if write not in overtaken]
         return (*news, *(each for each in undone if each.target not in {other.target for other in news}))
 
-    def unreadable(self, key: ObjectKey) -> tuple[News, ...]:
+    def unreadable(self, key: ObjectKey) -> tuple[Notification, ...]:
         """What was to be read may not be: its metadata has to do, where that tells anything."""
         entry = self._entries.get(key)
         state = entry.unread if entry is not None else None
@@ -232,7 +232,7 @@ class Ledger:
         entry.unread = None
         return self._judge(key, entry, state)
 
-    def absent(self, key: ObjectKey) -> tuple[News, ...]:
+    def absent(self, key: ObjectKey) -> tuple[Notification, ...]:
         """An object that was to be read is not there. Of one that was seen the watch tells the end."""
         entry = self._entries.get(key)
         last = entry.last() if entry is not None else None
@@ -240,7 +240,7 @@ class Ledger:
             return ()
         return self._gone(key, entry, last)
 
-    def deleted(self, key: ObjectKey, state: State) -> tuple[News, ...]:
+    def deleted(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
         """An object is gone; `state` is how it looked last."""
         entry = self._entries.get(key)
         tomb = self._tombs.get(key)
@@ -248,7 +248,7 @@ class Ledger:
             return ()
         return self._gone(key, entry, state)
 
-    def wrote(self, scope: str, key: ObjectKey, write: Write) -> tuple[News, ...]:
+    def wrote(self, scope: str, key: ObjectKey, write: RunWrite) -> tuple[Notification, ...]:
         """A run wrote an object."""
         self._tombs.pop(key, None)
         self._by_owner = None
@@ -268,28 +268,28 @@ class Ledger:
         while len(self._deletions) > _MOST_DELETIONS:
             self._deletions.popitem(last=False)
 
-    def _must_read(self, state: State) -> bool:
+    def _must_read(self, state: ObjectState) -> bool:
         if state.generation is None or not self._generation_tells:
             return True
         return any(map(self._with_status, state.targets))
 
-    def _is_worth_reading(self, key: ObjectKey, entry: _Entry, state: State) -> bool:
+    def _is_worth_reading(self, key: ObjectKey, entry: _Entry, state: ObjectState) -> bool:
         """Whether a suspect has changed, so that it is of use to know which of its fields did."""
         last = entry.last()
         return key in self._suspects and last is not None and bool(difference(last, state, with_status=False))
 
-    def _appeared(self, scope: str, key: ObjectKey, state: State) -> Finding:
+    def _appeared(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
         tomb = self._tombs.pop(key, None)
-        news: tuple[News, ...] = ()
+        news: tuple[Notification, ...] = ()
         if tomb is not None and tomb.uid != state.uid:
-            news = tuple(News(target, key, state.uid, "was made anew", state) for target in tomb.targets)
+            news = tuple(Notification(target, key, state.uid, "was made anew", state) for target in tomb.targets)
         if not state.targets:
-            return Finding(news)
+            return LedgerResult(news)
         self._by_owner = None
         self._entries[key] = _Entry(scope, state)
-        return Finding(news, (key,) if self._must_read(state) else ())
+        return LedgerResult(news, (key,) if self._must_read(state) else ())
 
-    def _judge(self, key: ObjectKey, entry: _Entry, new: State) -> tuple[News, ...]:
+    def _judge(self, key: ObjectKey, entry: _Entry, new: ObjectState) -> tuple[Notification, ...]:
         old = entry.last()
         news = self._news(key, entry, old, new) if old is not None else ()
         if old is None or old.targets != new.targets:
@@ -302,7 +302,7 @@ class Ledger:
             del self._entries[key]
         return news
 
-    def _news(self, key: ObjectKey, entry: _Entry, old: State, new: State) -> tuple[News, ...]:
+    def _news(self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState) -> tuple[Notification, ...]:
         news = []
         for target in _together(old, new):
             with_status = self._with_status(target)
@@ -310,20 +310,20 @@ class Ledger:
             if what and not self._is_explained(entry, target, new, with_status=with_status):
                 fields = changed(old, new, with_status=with_status)
                 by = f" (by {new.by})" if new.by else ""
-                news.append(News(target, key, new.uid, sentence(what, fields) + by, new, fields))
+                news.append(Notification(target, key, new.uid, sentence(what, fields) + by, new, fields))
         return tuple(news)
 
-    def _undone(self, key: ObjectKey, entry: _Entry, write: Write, now: State) -> tuple[News, ...]:
+    def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
         """What a run's write has become since, for the run's owner; others compare with what they knew before."""
         news = self._news(key, entry, write.state, now) if write.state is not None else ()
         return tuple(each for each in news if each.target == write.target)
 
-    def _is_explained(self, entry: _Entry, target: ObjectRef, new: State, *, with_status: bool) -> bool:
+    def _is_explained(self, entry: _Entry, target: ObjectRef, new: ObjectState, *, with_status: bool) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:
             return True
         return any(w.target == target and w.explains(new, with_status=with_status) for _, w in entry.writes)
 
-    def _gone(self, key: ObjectKey, entry: _Entry | None, last: State) -> tuple[News, ...]:
+    def _gone(self, key: ObjectKey, entry: _Entry | None, last: ObjectState) -> tuple[Notification, ...]:
         old = entry.last() if entry is not None else None
         self._by_owner = None
         if entry is not None:
@@ -334,14 +334,16 @@ class Ledger:
                 del self._entries[key]
         targets = _together(old, last)
         if entry is None or not entry.writes:
-            self._tombs[key] = State.of({"metadata": {"uid": last.uid}}, targets, whole=False)
+            self._tombs[key] = ObjectState.of({"metadata": {"uid": last.uid}}, targets, whole=False)
             while len(self._tombs) > _MOST_TOMBS:
                 self._tombs.popitem(last=False)
         mine = [target for target in targets if (last.uid, target) in self._deletions]
         for target in mine:
             del self._deletions[last.uid, target]
-        return tuple(News(target, key, last.uid, "was deleted", None) for target in targets if target not in mine)
+        return tuple(
+            Notification(target, key, last.uid, "was deleted", None) for target in targets if target not in mine
+        )
 
 
-def _together(old: State | None, new: State) -> tuple[ObjectRef, ...]:
+def _together(old: ObjectState | None, new: ObjectState) -> tuple[ObjectRef, ...]:
     return tuple(dict.fromkeys((*(old.targets if old else ()), *new.targets)))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from runner import log
-from runner.dependents.ledger import News
-from runner.dependents.loops import Loops, Pair, Slowdown
+from runner.dependents.ledger import Notification
+from runner.dependents.loops import Loops, Slowdown, TriggerPair
 from runner.objects import GVK, ObjectKey, ObjectRef
 
-Wake = Callable[[GVK, ObjectKey, str], None]
+TriggerRun = Callable[[GVK, ObjectKey, str], None]
 """Asks for a run of an owner: its kind as it is watched, its key, and why."""
 
 _MOST_NAMED = 5
@@ -54,7 +54,7 @@ class Contention:
         )
 
 
-Contended = Callable[[GVK, ObjectKey, Contention | None], None]
+OnContention = Callable[[GVK, ObjectKey, Contention | None], None]
 """Is told that an owner is slowed down, or (None) no longer."""
 
 
@@ -68,23 +68,23 @@ class _Held:
 class LoopGuard:
     """See the module."""
 
-    wake: Wake
+    wake: TriggerRun
     """For a dependent."""
-    wake_for_reference: Wake
-    contended: Contended
+    wake_for_reference: TriggerRun
+    contended: OnContention
     _loops: Loops = field(default_factory=Loops)
-    _held: dict[Pair, _Held] = field(default_factory=dict)
-    _contentions: dict[ObjectRef, dict[Pair, asyncio.TimerHandle]] = field(default_factory=dict)
+    _held: dict[TriggerPair, _Held] = field(default_factory=dict)
+    _contentions: dict[ObjectRef, dict[TriggerPair, asyncio.TimerHandle]] = field(default_factory=dict)
 
-    def tell(self, kind: GVK, news: News) -> None:
+    def tell(self, kind: GVK, news: Notification) -> None:
         """Wake an owner because of its dependent, now or later."""
-        self._tell(Pair(news.target, kind, news.key), news)
+        self._tell(TriggerPair(news.target, kind, news.key), news)
 
-    def tell_of_reference(self, kind: GVK, news: News) -> None:
+    def tell_of_reference(self, kind: GVK, news: Notification) -> None:
         """Wake an object because of what it names, now or later."""
-        self._tell(Pair(news.target, kind, news.key, is_reference=True), news)
+        self._tell(TriggerPair(news.target, kind, news.key, is_reference=True), news)
 
-    def _tell(self, pair: Pair, news: News) -> None:
+    def _tell(self, pair: TriggerPair, news: Notification) -> None:
         loop = asyncio.get_running_loop()
         why = f"{pair.kind.kind} {news.key} {news.what}"
         slowdown = self._loops.slowdown(pair, news, loop.time())
@@ -112,15 +112,15 @@ class LoopGuard:
         for timer in self._contentions.pop(target, {}).values():
             timer.cancel()
 
-    def _due(self, pair: Pair, why: str) -> None:
+    def _due(self, pair: TriggerPair, why: str) -> None:
         del self._held[pair]
         self._wake(pair, why)
 
-    def _wake(self, pair: Pair, why: str) -> None:
+    def _wake(self, pair: TriggerPair, why: str) -> None:
         wake = self.wake_for_reference if pair.is_reference else self.wake
         wake(pair.target.gvk, pair.target.key, why)
 
-    def _note(self, pair: Pair, news: News, slowdown: Slowdown) -> None:
+    def _note(self, pair: TriggerPair, news: Notification, slowdown: Slowdown) -> None:
         """Tell of it when it begins, and when it has been quiet for long enough."""
         timers = self._contentions.setdefault(pair.target, {})
         if pair in timers:
@@ -133,7 +133,7 @@ class LoopGuard:
         loop = asyncio.get_running_loop()
         timers[pair] = loop.call_later(slowdown.over_in, partial(self._quiet, pair))
 
-    def _quiet(self, pair: Pair) -> None:
+    def _quiet(self, pair: TriggerPair) -> None:
         timers = self._contentions.get(pair.target, {})
         timers.pop(pair, None)
         if not timers:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from runner.dependents.ledger import News
+from runner.dependents.ledger import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 _AT_ONCE = 5
@@ -32,7 +32,7 @@ _MOST_FIELDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TriggerPair:
     """An owner and one of its dependents, or an object and one that it names."""
 
     target: ObjectRef
@@ -64,9 +64,9 @@ class _Level:
 class Loops:
     """How often each field of each dependent has woken each owner of late."""
 
-    _pairs: OrderedDict[Pair, dict[str, _Level]] = field(default_factory=OrderedDict)
+    _pairs: OrderedDict[TriggerPair, dict[str, _Level]] = field(default_factory=OrderedDict)
 
-    def slowdown(self, pair: Pair, news: News, now: float) -> Slowdown:
+    def slowdown(self, pair: TriggerPair, news: Notification, now: float) -> Slowdown:
         """Count a wake, and say how long it has to wait; a wake that waits already is not counted again."""
         levels = self._pairs.pop(pair, {})
         self._pairs[pair] = levels

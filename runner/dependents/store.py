@@ -22,7 +22,7 @@ from runner.kube.client import Client, PatchType
 from runner.objects import GVK
 from runner.watches.policy import JitteredBackoff
 
-Kinds: TypeAlias = Mapping[GVK, frozenset[GVK]]
+KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
 """For each watched kind the kinds that its runs have made."""
 
 CONFIG_MAP = "ansible-operator-dependent-kinds"
@@ -33,14 +33,14 @@ _SERVER_ERROR = 500
 _log = log.get(__name__)
 
 
-class Store(Protocol):
+class KindStore(Protocol):
     """Keeps kinds over restarts."""
 
-    async def load(self) -> Kinds:
+    async def load(self) -> KindsByWatch:
         """Return what was saved last; nothing when that cannot be known."""
         ...
 
-    async def save(self, kinds: Kinds) -> None:
+    async def save(self, kinds: KindsByWatch) -> None:
         """Keep these."""
         ...
 
@@ -51,11 +51,11 @@ class FileStore:
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
 
-    async def load(self) -> Kinds:
+    async def load(self) -> KindsByWatch:
         """See Store."""
         return _parse(await asyncio.to_thread(self._read))
 
-    async def save(self, kinds: Kinds) -> None:
+    async def save(self, kinds: KindsByWatch) -> None:
         """See Store."""
         try:
             await asyncio.to_thread(self._write, _spell(kinds))
@@ -87,7 +87,7 @@ class ConfigMapStore:
         self._saved: dict[str, str] = {}
         self._refused = False
 
-    async def load(self) -> Kinds:
+    async def load(self) -> KindsByWatch:
         """See Store."""
         try:
             found = await self._try("GET")
@@ -97,7 +97,7 @@ class ConfigMapStore:
         self._saved = {str(watch): str(kinds) for watch, kinds in data.items()}
         return _parse(self._saved)
 
-    async def save(self, kinds: Kinds) -> None:
+    async def save(self, kinds: KindsByWatch) -> None:
         """See Store."""
         for watch, text in _spell(kinds).items():
             if self._saved.get(watch) == text or self._refused:
@@ -149,25 +149,25 @@ class ConfigMapStore:
 class JointStore:
     """What several replicas keep together: what one has found, another's `save` does not take away, nor its own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: KindStore) -> None:
         self._store = store
 
-    async def load(self) -> Kinds:
+    async def load(self) -> KindsByWatch:
         """See Store."""
         return await self._store.load()
 
-    async def save(self, kinds: Kinds) -> None:
+    async def save(self, kinds: KindsByWatch) -> None:
         """See Store. Of two that save at once one may lose what is new; its next run finds it again."""
         stored = await self._store.load()
         await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
 
 
-def _spell(kinds: Kinds) -> dict[str, str]:
+def _spell(kinds: KindsByWatch) -> dict[str, str]:
     """Write a kind as kubectl does, `Deployment.v1.apps`; a line for each."""
     return {_name(watch): "\n".join(sorted(map(_name, made))) for watch, made in kinds.items()}
 
 
-def _parse(data: Mapping[str, str]) -> Kinds:
+def _parse(data: Mapping[str, str]) -> KindsByWatch:
     return {_gvk(watch): frozenset(_gvk(line) for line in text.split()) for watch, text in data.items()}
 
 

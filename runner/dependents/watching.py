@@ -20,22 +20,22 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from runner import log
-from runner.dependents.deferred import DeferredNews
-from runner.dependents.health import Health
+from runner.dependents.deferred import DeferredNotifications
+from runner.dependents.health import DependentWatchHealth
 from runner.dependents.kind import DependentKind, watcher_of
-from runner.dependents.ledger import Ledger, News, Write
+from runner.dependents.ledger import Ledger, Notification, RunWrite
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.store import Kinds, Store
+from runner.dependents.store import KindsByWatch, KindStore
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.object_state import State
+from runner.kube.object_state import ObjectState
 from runner.kube.watch import watchers
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
-from runner.ownership import Claim, Owner, claims_of
-from runner.readcache.bodies import MOST_BYTES, Bodies
-from runner.readcache.refetch import Rereads
+from runner.ownership import Owner, OwnerClaim, claims_of
+from runner.readcache.bodies import MOST_BYTES, ReadCache
+from runner.readcache.refetch import Refetcher
 from runner.unchanged.last_run import ReadEntry, digest
 from runner.watches.policy import JitteredBackoff
 from runner.watches.watch import Watch
@@ -56,7 +56,7 @@ class Dependents:
         namespaces: Sequence[str],
         watches: Iterable[Watch],
         guard: LoopGuard,
-        store: Store,
+        store: KindStore,
         is_ours: Callable[[GVK, ObjectKey], bool],
     ) -> None:
         """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`: what this
@@ -79,9 +79,9 @@ class Dependents:
         self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Watch and kind, where a run of this process has made or read an object."""
-        self._deferred = DeferredNews()
-        self._rereads = Rereads(client)
-        self.bodies = Bodies(MOST_BYTES, self._rereads.ask)
+        self._deferred = DeferredNotifications()
+        self._rereads = Refetcher(client)
+        self.bodies = ReadCache(MOST_BYTES, self._rereads.ask)
         """What the API server has answered for dependents."""
 
     def problems(self) -> list[str]:
@@ -102,7 +102,7 @@ class Dependents:
             group.create_task(self._resume())
             group.create_task(self._save())
             group.create_task(self._rereads.follow(self.bodies))
-            group.create_task(Health(self._kinds.values()).follow())
+            group.create_task(DependentWatchHealth(self._kinds.values()).follow())
             while True:
                 kind = await self._to_start.get()
                 kind.task = group.create_task(kind.follow())
@@ -194,7 +194,7 @@ class Dependents:
             kind = self._vouch(owner.ref.gvk, resource)
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
-        write = Write(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
+        write = RunWrite(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
         for news in kind.ledger.wrote(kind.scope_of(key), key, write):
             self._heard(kind, news)
         self._deferred.wrote(kind.gvk, key, write, with_status=self._with_status(target))
@@ -219,12 +219,12 @@ class Dependents:
             return False
         return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
 
-    def _state(self, resource: ApiResource, obj: Object, *, suspect: bool) -> State | None:
+    def _state(self, resource: ApiResource, obj: Object, *, suspect: bool) -> ObjectState | None:
         """Condense the answer to a write; None for that of a subresource such as `scale`, which tells versions only."""
         kind = GVK.of(obj).kind
         if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
             return None
-        return State.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
+        return ObjectState.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
 
     def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
         """Whether the operator's namespaces hold the object."""
@@ -249,7 +249,7 @@ class Dependents:
             if (gvk.group, gvk.kind) == (claim.group, claim.kind) and self._hears(watch, claim, resource)
         )
 
-    def _hears(self, watch: Watch, claim: Claim, resource: ApiResource) -> bool:
+    def _hears(self, watch: Watch, claim: OwnerClaim, resource: ApiResource) -> bool:
         if resource.gvk in watch.blacklist:
             return False
         if watch.gvk in self._cluster_scoped:
@@ -300,11 +300,11 @@ class Dependents:
         ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
         return DependentKind(self._client, shelf, watched, ledger, self._heard, self._settled)
 
-    def _heard(self, kind: DependentKind, news: News) -> None:
+    def _heard(self, kind: DependentKind, news: Notification) -> None:
         if not self._deferred.defer(news.target, (kind.gvk, news)):
             self._tell(kind.gvk, news)
 
-    def _tell(self, gvk: GVK, news: News) -> None:
+    def _tell(self, gvk: GVK, news: Notification) -> None:
         if not self._is_ours(news.target.gvk, news.target.key):
             return
         kind = self._kinds.get((gvk.group, gvk.kind))
@@ -362,5 +362,5 @@ class Dependents:
         while True:
             await self._unsaved.wait()
             self._unsaved.clear()
-            kinds: Kinds = {gvk: frozenset(known) for gvk, known in self._known.items()}
+            kinds: KindsByWatch = {gvk: frozenset(known) for gvk, known in self._known.items()}
             await self._store.save(kinds)

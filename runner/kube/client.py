@@ -37,7 +37,7 @@ from runner.kube.sockets import Sockets
 from runner.objects import Object, ObjectKey
 
 Params = Mapping[str, str]
-Noted: TypeAlias = Callable[[str, str, Params, str, int], None]
+CallObserver: TypeAlias = Callable[[str, str, Params, str, int], None]
 """Takes a call's method, path, query, type of content, and the status of its answer."""
 
 _USER_AGENT = (
@@ -70,7 +70,7 @@ class PatchType(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """Bounds of plain calls, in seconds."""
 
     total: float = 60.0
@@ -97,7 +97,7 @@ EVERYTHING = Selection()
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list."""
 
     items: list[Object] = field(repr=False)
@@ -126,11 +126,13 @@ class _Call:
 class Client:
     """Talks to one API server. An asynchronous context manager."""
 
-    def __init__(self, credentials: Credentials, limits: Limits | None = None, noted: Noted | None = None) -> None:
+    def __init__(
+        self, credentials: Credentials, limits: ClientLimits | None = None, noted: CallObserver | None = None
+    ) -> None:
         """`noted` is told of each call that was answered."""
         self.credentials = credentials
         self._noted = noted
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         self._warnings = answers.Warnings()
         self._calls: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
@@ -174,7 +176,7 @@ class Client:
 
     async def list_page(
         self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
-    ) -> Page:
+    ) -> ListPage:
         """Read one page of a list; an empty `cont` asks for the first. GoneError: start over."""
         wanted = {
             "labelSelector": selection.labels,
@@ -193,7 +195,7 @@ class Client:
             # Items of built-in kinds come without the type that their list has.
             item.setdefault("apiVersion", resource.gvk.api_version)
             item.setdefault("kind", resource.gvk.kind)
-        return Page(items, str(meta.get("resourceVersion") or ""), str(meta.get("continue") or ""), len(raw))
+        return ListPage(items, str(meta.get("resourceVersion") or ""), str(meta.get("continue") or ""), len(raw))
 
     async def create(self, resource: ApiResource, namespace: str, obj: Mapping[str, Any]) -> Object:
         """Create an object; ConflictError when there is one of its name."""

@@ -25,7 +25,7 @@ from runner.watches.policy import JitteredBackoff
 _PAGE = 500
 
 
-class Departed:
+class DeselectedObjects:
     """Follows the departed objects of one kind."""
 
     def __init__(

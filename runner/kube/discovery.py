@@ -46,7 +46,7 @@ class ApiResource:
         return f"{self.plural}.{self.gvk.group}" if self.gvk.group else self.plural
 
 
-class Requests(Protocol):
+class DiscoveryClient(Protocol):
     """What discovery needs of a client."""
 
     async def request(self, method: str, path: str) -> Object:
@@ -57,7 +57,7 @@ class Requests(Protocol):
 class Discovery:
     """Finds kinds and remembers them."""
 
-    def __init__(self, client: Requests) -> None:
+    def __init__(self, client: DiscoveryClient) -> None:
         self._client = client
         self._found: dict[GVK, ApiResource] = {}
         self._asking: dict[str, asyncio.Lock] = {}

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
-from runner.kube.deselected import Departed
+from runner.kube.deselected import DeselectedObjects
 from runner.kube.discovery import Discovery
-from runner.kube.watch import State, Watcher, watchers
+from runner.kube.watch import Watcher, WatchState, watchers
 from runner.kube.watch_events import Synced
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
@@ -42,14 +42,14 @@ class Informer:
         """Where it looks; none: everywhere."""
         self._cache = Cache()
         self._finalizer = finalizer
-        self._departed: Departed | None = None
+        self._departed: DeselectedObjects | None = None
         self.revision = 0
         """Counts changes, for whoever looks on."""
         self.synced = asyncio.Event()
         """Set once all selected objects are known."""
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
-            self._departed = Departed(client, discovery, gvk, namespaces, finalizer, within)
+            self._departed = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
 
     def __len__(self) -> int:
         """Count the selected objects."""
@@ -81,7 +81,7 @@ class Informer:
     def problem(self) -> str | None:
         """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
         for watcher in self._watchers:
-            if watcher.state not in {State.LIVE, State.WAITING_FOR_KIND}:
+            if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}:
                 return f"{watcher.state}: {watcher.last_error or 'no answer yet'}"
         return None
 
@@ -95,7 +95,7 @@ class Informer:
         """Say that a watch that is held to be live has been silent for longer than any may be."""
         now = asyncio.get_running_loop().time()
         for watcher in self._watchers:
-            if watcher.state is State.LIVE and watcher.last_contact is not None:
+            if watcher.state is WatchState.LIVE and watcher.last_contact is not None:
                 silent = now - watcher.last_contact
                 if silent > _SILENCE:
                     return f"nothing was heard from the API server for {silent:.0f} s"

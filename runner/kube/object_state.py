@@ -1,8 +1,8 @@
-"""What is remembered of a dependent, and in what two of its states differ. Pure.
+"""Digests of a dependent's state, and the comparison of two states. Pure.
 
-A `State` holds digests, never content. Of an object that has woken its owner of late (a suspect) it holds one for each
-field, so that the next time the fields can be named. Annotations that were written together with the status (as the
-Deployment controller does with its revision) are status: `managedFields` tell
+An `ObjectState` contains digests, never content. For an object that triggered its owner recently (a suspect) it has a
+digest per field, so that the next change can name the fields. Annotations that only writers of the status subresource
+manage count as status, for example the revision that the Deployment controller writes. `managedFields` identifies them
 (https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management).
 """
 
@@ -27,7 +27,7 @@ _MOST_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ObjectState:
     """What is remembered of a dependent."""
 
     uid: str
@@ -51,7 +51,9 @@ class State:
     """A digest of each field, where they are to be told apart."""
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any], targets: tuple[ObjectRef, ...], *, whole: bool, suspect: bool = False) -> State:
+    def of(
+        cls, obj: Mapping[str, Any], targets: tuple[ObjectRef, ...], *, whole: bool, suspect: bool = False
+    ) -> ObjectState:
         """Condense an object; `whole` when it is more than its metadata, `suspect` when its fields matter."""
         meta = metadata(obj)
         finalizers = sorted(set(finalizers_of(obj)))
@@ -85,7 +87,7 @@ class State:
         return [self.uid, self.deleting, spelt, *(each.hex() for each in digests)]
 
 
-def difference(old: State, new: State, *, with_status: bool) -> str:
+def difference(old: ObjectState, new: ObjectState, *, with_status: bool) -> str:
     """Say what changed between two states; empty when it is nothing that matters."""
     if old.uid != new.uid:
         return "was made anew"
@@ -96,7 +98,7 @@ def difference(old: State, new: State, *, with_status: bool) -> str:
     return f"changed: {', '.join(changed)}" if changed else ""
 
 
-def _changed_parts(old: State, new: State, *, with_status: bool) -> list[str]:
+def _changed_parts(old: ObjectState, new: ObjectState, *, with_status: bool) -> list[str]:
     changed = [name for name in ("labels", "annotations", "finalizers", "owners") if _differ(old, new, name)]
     if old.content is not None and new.content is not None:
         changed += ["content"] if old.content != new.content else []
@@ -109,7 +111,7 @@ def _changed_parts(old: State, new: State, *, with_status: bool) -> list[str]:
     return changed
 
 
-def changed(old: State, new: State, *, with_status: bool) -> tuple[str, ...]:
+def changed(old: ObjectState, new: ObjectState, *, with_status: bool) -> tuple[str, ...]:
     """Name what changed of an object that went on: its fields, or what is known of them."""
     if old.uid != new.uid or new.deleting:
         return ()
@@ -129,7 +131,7 @@ def sentence(what: str, fields: tuple[str, ...]) -> str:
     return f"changed: {', '.join(fields[:_MOST_TOLD])}" + (" and more" if len(fields) > _MOST_TOLD else "")
 
 
-def _differ(old: State, new: State, name: str) -> bool:
+def _differ(old: ObjectState, new: ObjectState, name: str) -> bool:
     return bool(getattr(old, name) != getattr(new, name))
 
 

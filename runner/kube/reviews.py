@@ -24,7 +24,7 @@ _AT_ONCE = 16
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
 
 
-class Requests(Protocol):
+class ReviewClient(Protocol):
     """What reviews need of a client."""
 
     async def request(self, method: str, path: str, *, body: object) -> Object:
@@ -32,7 +32,7 @@ class Requests(Protocol):
         ...
 
 
-class Verdict(Enum):
+class AccessVerdict(Enum):
     """What came of it."""
 
     ALLOWED = "allowed"
@@ -41,24 +41,24 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class AccessReview:
     """A verdict, and about whom."""
 
-    verdict: Verdict
+    verdict: AccessVerdict
     user: str = ""
 
 
-class Reviews:
+class AccessReviews:
     """Asks and remembers. Errors are the client's."""
 
-    def __init__(self, client: Requests, clock: Callable[[], float]) -> None:
+    def __init__(self, client: ReviewClient, clock: Callable[[], float]) -> None:
         """`clock` counts seconds."""
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[tuple[bytes, str, str], tuple[float, Ruling]] = OrderedDict()
+        self._known: OrderedDict[tuple[bytes, str, str], tuple[float, AccessReview]] = OrderedDict()
         self._asking = [asyncio.Lock() for _ in range(_AT_ONCE)]
 
-    async def judge(self, token: str, verb: str, path: str) -> Ruling:
+    async def judge(self, token: str, verb: str, path: str) -> AccessReview:
         """Say whether who shows this token may do this with a path that is no resource."""
         key = (hashlib.sha256(token.encode()).digest(), verb, path)
         known = self._remembered(key)
@@ -69,29 +69,29 @@ class Reviews:
             if known is not None:
                 return known
             ruling = await self._ask(token, verb, path)
-            lasting = _ALLOWED_FOR if ruling.verdict is Verdict.ALLOWED else _REFUSED_FOR
+            lasting = _ALLOWED_FOR if ruling.verdict is AccessVerdict.ALLOWED else _REFUSED_FOR
             self._known[key] = (self._clock() + lasting, ruling)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
         return ruling
 
-    def _remembered(self, key: tuple[bytes, str, str]) -> Ruling | None:
+    def _remembered(self, key: tuple[bytes, str, str]) -> AccessReview | None:
         until, ruling = self._known.get(key, (0.0, None))
         if ruling is not None and self._clock() < until:
             return ruling
         self._known.pop(key, None)
         return None
 
-    async def _ask(self, token: str, verb: str, path: str) -> Ruling:
+    async def _ask(self, token: str, verb: str, path: str) -> AccessReview:
         found = await self._review(_AUTHENTICATION, "TokenReview", {"token": token})
         user = found.get("user") or {}
         if not found.get("authenticated"):
-            return Ruling(Verdict.STRANGER)
+            return AccessReview(AccessVerdict.STRANGER)
         who = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
         asked = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
         spec = {name: value for name, value in asked.items() if value}
         allowed = (await self._review(_AUTHORIZATION, "SubjectAccessReview", spec)).get("allowed")
-        return Ruling(Verdict.ALLOWED if allowed else Verdict.REFUSED, str(user.get("username")))
+        return AccessReview(AccessVerdict.ALLOWED if allowed else AccessVerdict.REFUSED, str(user.get("username")))
 
     async def _review(self, api_version: str, kind: str, spec: Object) -> Object:
         body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}

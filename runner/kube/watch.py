@@ -43,8 +43,6 @@ from runner.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.objects import GVK, annotations_of, metadata
 from runner.watches.policy import JitteredBackoff
 
-__all__ = ["State", "WatchPolicy", "Watcher", "watchers"]
-
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BAD_REQUEST = 400
 _ENOUGH_BROKEN_LISTS = 2
@@ -55,7 +53,7 @@ _EARLY = 2.0
 """Seconds by which a watch may end before its time and still end as it should."""
 
 
-class State(StrEnum):
+class WatchState(StrEnum):
     """Where a watcher stands."""
 
     CONNECTING = "connecting"
@@ -82,7 +80,7 @@ class Watcher:
         """`takes_cluster_scope`: see `watchers`."""
         self.gvk = gvk
         self.namespace = namespace
-        self.state = State.CONNECTING
+        self.state = WatchState.CONNECTING
         self.last_contact: float | None = None
         """When the server was last heard of, by the event loop's clock."""
         self.last_error: str | None = None
@@ -146,7 +144,7 @@ class Watcher:
         if self._absences:
             self._absences = 0
             self._kind_poll.reset()
-            self.state, self.last_error = State.CONNECTING, None
+            self.state, self.last_error = WatchState.CONNECTING, None
             self._log.info("Kind is served now")
         return resource
 
@@ -161,7 +159,7 @@ class Watcher:
 
     async def _stand_aside(self) -> AsyncGenerator[WatchEvent]:
         """The kind is cluster-scoped and another watcher has it. Look now and then whether that is still so."""
-        self._works(State.LIVE)
+        self._works(WatchState.LIVE)
         if not self._stands_aside:
             self._stands_aside = True
             yield Restarted(self.namespace)
@@ -214,7 +212,7 @@ class Watcher:
                     yield Deleted(obj) if kind == "DELETED" else Applied(obj)
                 elif listing and annotations_of(obj).get(_INITIAL_EVENTS_END) == "true":
                     listing, stream.patience = False, None
-                    self._works(State.LIVE)
+                    self._works(WatchState.LIVE)
                     self._flows()
                     self._broken_lists = 0
                     yield Synced()
@@ -237,7 +235,7 @@ class Watcher:
             page = await self._client.list_page(resource, self.namespace, self._selection, limit, cont)
             self._heard()
             if not begun:
-                self._works(State.LISTING)
+                self._works(WatchState.LISTING)
                 begun = self._told_objects = True
                 yield Restarted(self.namespace)
             if page.items:
@@ -274,7 +272,7 @@ class Watcher:
             self._log.debug("The API server does not stream lists; pages are read instead", error=str(error))
 
     def _opened(self, *, listing: bool) -> None:
-        self._works(State.LISTING if listing else State.LIVE)
+        self._works(WatchState.LISTING if listing else WatchState.LIVE)
         if not listing:
             self._flows()
 
@@ -293,7 +291,7 @@ class Watcher:
     def _heard(self) -> None:
         self.last_contact = asyncio.get_running_loop().time()
 
-    def _works(self, state: State) -> None:
+    def _works(self, state: WatchState) -> None:
         self._heard()
         if self.last_error is not None:
             self._log.info("Watch works again")
@@ -305,7 +303,7 @@ class Watcher:
             self._log.warning("Kind is not served; waiting until it is", hint=str(error))
         self._absences += 1
         self._resume_from = ""
-        self.state, self.last_error = State.WAITING_FOR_KIND, str(error)
+        self.state, self.last_error = WatchState.WAITING_FOR_KIND, str(error)
 
     def _failed(self, error: ApiError | ApiUnavailableError) -> float:
         """Take note of an error; return the seconds until the next try."""
@@ -323,7 +321,7 @@ class Watcher:
             return delay
         elif isinstance(error, ApiError) and error.retry_after is not None:
             delay = max(delay, min(error.retry_after, self._policy.longest_retry_after))
-        self.state, self.last_error = State.FAILING, str(error)
+        self.state, self.last_error = WatchState.FAILING, str(error)
         self._tell(error)
         return delay
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError
-from runner.kube.reviews import Reviews, Verdict
+from runner.kube.reviews import AccessReviews, AccessVerdict
 from runner.monitoring.endpoints import Handler
 
 PATH = "/metrics"
@@ -31,7 +31,7 @@ def unrestricted(text: Text) -> dict[str, Handler]:
     return {PATH: show}
 
 
-def authorized(text: Text, reviews: Reviews) -> dict[str, Handler]:
+def authorized(text: Text, reviews: AccessReviews) -> dict[str, Handler]:
     """Return the handler of `/metrics` for clients with a bearer token whose user may get this path."""
     show = unrestricted(text)[PATH]
 
@@ -51,9 +51,9 @@ def authorized(text: Text, reviews: Reviews) -> dict[str, Handler]:
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot authorize a client of metrics: the API server is unavailable", error=str(error))
             return _refusal(503, "cannot review the token: the API server is unavailable")
-        if ruling.verdict is Verdict.STRANGER:
+        if ruling.verdict is AccessVerdict.STRANGER:
             return _refusal(401, "invalid token")
-        if ruling.verdict is Verdict.REFUSED:
+        if ruling.verdict is AccessVerdict.REFUSED:
             rule = "{nonResourceURLs: [/metrics], verbs: [get]}"
             return _refusal(403, f"{ruling.user} may not get {PATH}; add to its ClusterRole: {rule}")
         return await show(request)

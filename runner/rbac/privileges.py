@@ -11,7 +11,7 @@ from functools import partial
 
 from runner.config.settings import Settings
 from runner.controller import run_access
-from runner.kube.client import Client, Noted
+from runner.kube.client import CallObserver, Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.proxy.calls import Handler
@@ -33,7 +33,7 @@ class OperatorRights:
         self._record = RightsRecord(path, everywhere=not settings.namespaces) if path else None
 
     @property
-    def noted(self) -> Noted | None:
+    def noted(self) -> CallObserver | None:
         """Who is to be told of the operator's own calls."""
         return self._record.noted if self._record else None
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from runner.kube.discovery import ApiResource
 from runner.kube.relist import Relist
 from runner.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
-from runner.readcache.inflight import Place
+from runner.readcache.inflight import CallScope
 
 FIRST_WAIT = 0.5
 """Seconds after which an object that changed is read again."""
@@ -22,30 +22,30 @@ _MOST_UNSEEN = 1024
 _MOST_ERAS = 1024
 
 
-class Version(NamedTuple):
+class ObjectVersion(NamedTuple):
     """A state of an object."""
 
     uid: str
     version: str
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any]) -> Version | None:
+    def of(cls, obj: Mapping[str, Any]) -> ObjectVersion | None:
         """Read it; None where an API gives its objects none, so that states cannot be told apart."""
         uid, version = uid_of(obj), str(metadata(obj).get("resourceVersion") or "")
         return cls(uid, version) if uid and version else None
 
 
-Mark: TypeAlias = tuple[int, int, int]
+WatchMark: TypeAlias = tuple[int, int, int]
 """Changes when what was read before proves nothing any more: the watch had a gap, or more was shown than is known."""
 
 
 @dataclass(slots=True)
-class Kept:
+class CacheEntry:
     """What is kept of one object."""
 
     owners: tuple[ObjectRef, ...]
-    version: Version | None = None
-    mark: Mark | None = None
+    version: ObjectVersion | None = None
+    mark: WatchMark | None = None
     contents: dict[str, bytes] = field(default_factory=dict)
     """By path, which names the API's version."""
     wanted: dict[str, None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Kept:
     is_due: bool = False
 
 
-class Shelf:
+class CacheEntries:
     """The owned objects of one kind."""
 
     def __init__(
@@ -63,8 +63,8 @@ class Shelf:
         resource: ApiResource,
         stretch: Callable[[str], int | None],
         owners: Callable[[Object], tuple[ObjectRef, ...]],
-        moved: Callable[[Shelf, ObjectKey], None],
-        ended: Callable[[Shelf, ObjectKey], None],
+        moved: Callable[[CacheEntries, ObjectKey], None],
+        ended: Callable[[CacheEntries, ObjectKey], None],
     ) -> None:
         """`moved` is told that an object has another version now, `ended` that it is not ours any more.
 
@@ -72,9 +72,9 @@ class Shelf:
         """
         self.resource = resource
         self.owners_of = owners
-        self.seen: dict[ObjectKey, Version] = {}
+        self.seen: dict[ObjectKey, ObjectVersion] = {}
         """What the watch told last."""
-        self.kept: dict[ObjectKey, Kept] = {}
+        self.kept: dict[ObjectKey, CacheEntry] = {}
         self._moved = moved
         self._ended = ended
         self._stretch = stretch
@@ -93,7 +93,7 @@ class Shelf:
         for key in self._relist.end(scope):
             self.gone(key)
 
-    def applied(self, key: ObjectKey, version: Version | None) -> None:
+    def applied(self, key: ObjectKey, version: ObjectVersion | None) -> None:
         """An owned object exists in this version."""
         if version is None:
             self.gone(key)
@@ -111,11 +111,11 @@ class Shelf:
 
     # What is kept.
 
-    def place(self, key: ObjectKey) -> Place:
+    def place(self, key: ObjectKey) -> CallScope:
         """Where an object stands."""
-        return Place(self.resource.gvk.group, self.resource.plural, key.namespace, key.name)
+        return CallScope(self.resource.gvk.group, self.resource.plural, key.namespace, key.name)
 
-    def mark(self, namespace: str) -> Mark | None:
+    def mark(self, namespace: str) -> WatchMark | None:
         """What proves that an answer of now still holds; None while nothing does."""
         stretch = self._stretch(namespace)
         return None if stretch is None else (stretch, self._eras.get("", 0), self._eras.get(namespace or "-", 0))
@@ -126,7 +126,7 @@ class Shelf:
         if len(self._eras) > _MOST_ERAS:
             self._eras = {"": self._eras.get("", 0) + 1}
 
-    def is_fresh(self, key: ObjectKey, kept: Kept) -> bool:
+    def is_fresh(self, key: ObjectKey, kept: CacheEntry) -> bool:
         """Whether what is kept still holds."""
         return (
             kept.version is not None

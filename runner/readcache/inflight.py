@@ -14,7 +14,7 @@ from typing import NamedTuple
 from runner.objects import ObjectKey
 
 
-class Place(NamedTuple):
+class CallScope(NamedTuple):
     """An object, in whatever version of the API; without a name all of a namespace, without both all of a kind."""
 
     group: str
@@ -27,16 +27,16 @@ class Place(NamedTuple):
         """The object's key."""
         return ObjectKey(self.namespace, self.name)
 
-    def around(self) -> tuple[Place, ...]:
+    def around(self) -> tuple[CallScope, ...]:
         """It and all that holds it."""
         return self, self._replace(name=""), self._replace(namespace="", name="")
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class PendingCall:
     """A call on its way."""
 
-    place: Place
+    place: CallScope
     basis: object
     """What its answer would be judged by when it began; None: it cannot be judged."""
     holds: bool
@@ -45,29 +45,29 @@ class Attempt:
     """Whether something has ended meanwhile after which its answer may be an old one."""
 
 
-class InFlight:
+class PendingCalls:
     """All of them."""
 
     def __init__(self) -> None:
-        self._attempts: dict[Place, list[Attempt]] = {}
-        self._held: Counter[Place] = Counter()
+        self._attempts: dict[CallScope, list[PendingCall]] = {}
+        self._held: Counter[CallScope] = Counter()
 
     def __len__(self) -> int:
         return sum(map(len, self._attempts.values()))
 
-    def begin(self, place: Place, basis: object) -> Attempt:
+    def begin(self, place: CallScope, basis: object) -> PendingCall:
         """A call begins."""
-        attempt = Attempt(place, basis, holds=False)
+        attempt = PendingCall(place, basis, holds=False)
         self._attempts.setdefault(place, []).append(attempt)
         return attempt
 
-    def hold(self, attempt: Attempt) -> None:
+    def hold(self, attempt: PendingCall) -> None:
         """From now on nothing of its place is answered from memory until it ends."""
         if not attempt.holds:
             attempt.holds = True
             self._held[attempt.place] += 1
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: PendingCall) -> None:
         """It is over."""
         attempts = self._attempts[attempt.place]
         attempts.remove(attempt)
@@ -78,11 +78,11 @@ class InFlight:
             if not self._held[attempt.place]:
                 del self._held[attempt.place]
 
-    def is_held(self, place: Place) -> bool:
+    def is_held(self, place: CallScope) -> bool:
         """Whether something on its way keeps an object from being answered from memory."""
         return bool(self._held) and any(each in self._held for each in place.around())
 
-    def spoil(self, place: Place) -> None:
+    def spoil(self, place: CallScope) -> None:
         """Something about an object has ended."""
         for each in place.around():
             for attempt in self._attempts.get(each, ()):

@@ -18,8 +18,8 @@ import orjson
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.objects import ObjectKey
-from runner.readcache.bodies import Bodies, Read
-from runner.readcache.entries import Shelf
+from runner.readcache.bodies import ObjectResponse, ReadCache
+from runner.readcache.entries import CacheEntries
 
 _PAUSE = 0.02
 """Seconds between two reads."""
@@ -28,7 +28,7 @@ _SOON = 0.001
 _log = log.get(__name__)
 
 
-class Reader(Protocol):
+class RawReader(Protocol):
     """Reads with the operator's own rights."""
 
     async def read(self, path: str) -> bytes:
@@ -36,22 +36,22 @@ class Reader(Protocol):
         ...
 
 
-class Rereads:
+class Refetcher:
     """The reads that are due."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: RawReader) -> None:
         self._reader = reader
-        self._due: list[tuple[float, int, Shelf, ObjectKey]] = []
+        self._due: list[tuple[float, int, CacheEntries, ObjectKey]] = []
         self._numbers = count()
         self._asked = asyncio.Event()
 
-    def ask(self, shelf: Shelf, key: ObjectKey, wait: float) -> None:
+    def ask(self, shelf: CacheEntries, key: ObjectKey, wait: float) -> None:
         """Have an object read in `wait` seconds."""
         at = asyncio.get_running_loop().time() + wait
         heapq.heappush(self._due, (at, next(self._numbers), shelf, key))
         self._asked.set()
 
-    async def follow(self, bodies: Bodies) -> None:
+    async def follow(self, bodies: ReadCache) -> None:
         """Read for ever."""
         time = asyncio.get_running_loop().time
         while True:
@@ -66,7 +66,7 @@ class Rereads:
                     await self._read(bodies, shelf, key, path)
                     await asyncio.sleep(_PAUSE)
 
-    async def _read(self, bodies: Bodies, shelf: Shelf, key: ObjectKey, path: str) -> None:
+    async def _read(self, bodies: ReadCache, shelf: CacheEntries, key: ObjectKey, path: str) -> None:
         attempt = bodies.begin(shelf.place(key))
         try:
             data = await self._reader.read(quote(path, safe="/:"))
@@ -81,7 +81,7 @@ class Rereads:
             bodies.taught_nothing(attempt)
             raise
         else:
-            read = Read(path, data, obj)
+            read = ObjectResponse(path, data, obj)
             bodies.read_again(attempt, read)
             _log.debug("An owned object was read again", path=path, version=read.version and read.version.version)
 

@@ -16,11 +16,11 @@ from runner.kube.discovery import Discovery
 from runner.kube.watch import watchers
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.state import Seen, difference
+from runner.references.state import ReferencedState, difference
 from runner.references.watch import ReferenceWatch
 
 
-class Selected(NamedTuple):
+class LabelSelection(NamedTuple):
     """Which objects."""
 
     gvk: GVK
@@ -30,7 +30,7 @@ class Selected(NamedTuple):
     """Where they are; empty: wherever the operator watches."""
 
 
-News = Callable[[Selected, ObjectRef, str, Seen], None]
+OnSelectedChange = Callable[[LabelSelection, ObjectRef, str, ReferencedState], None]
 """Told of each change of a selected object: what happened, and how it is now, or how it was last if it is gone."""
 
 
@@ -42,14 +42,14 @@ class LabelledReferences:
         client: Client,
         discovery: Discovery,
         namespaces: Sequence[str],
-        selected: Selected,
-        heard: News,
+        selected: LabelSelection,
+        heard: OnSelectedChange,
         synced: Callable[[LabelledReferences], None],
     ) -> None:
         """`synced` is called each time that a namespace is known for the first time."""
         self.selected = selected
         self._heard = heard
-        self._states: dict[ObjectKey, Seen] = {}
+        self._states: dict[ObjectKey, ReferencedState] = {}
         scopes = [selected.namespace] if selected.namespace else namespaces
         found = watchers(client, discovery, selected.gvk, scopes, Selection(labels=selected.labels), WatchPolicy())
         self._watches = tuple(
@@ -75,7 +75,7 @@ class LabelledReferences:
         """What keeps it from being known; empty while nothing does."""
         return next((watch.trouble for watch in self._for(namespace) if watch.trouble), "")
 
-    def states(self, namespace: str) -> Iterator[tuple[ObjectRef, Seen]]:
+    def states(self, namespace: str) -> Iterator[tuple[ObjectRef, ReferencedState]]:
         """What there is for objects of a namespace."""
         for key, seen in self._states.items():
             if self.concerns(key, namespace):
@@ -98,7 +98,7 @@ class LabelledReferences:
 
     def _saw(self, number: int, key: ObjectKey, obj: Object | None) -> None:
         old = self._states.get(key)
-        new = None if obj is None else Seen.of(obj, whole=True, generation_tells=False)
+        new = None if obj is None else ReferencedState.of(obj, whole=True, generation_tells=False)
         if new is None:
             self._states.pop(key, None)
         else:

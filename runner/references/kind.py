@@ -23,7 +23,7 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.state import Seen, difference, has_to_be_read
+from runner.references.state import ReferencedState, difference, has_to_be_read
 from runner.references.watch import ReferenceWatch
 from runner.watches.policy import JitteredBackoff
 
@@ -34,9 +34,9 @@ _GATHER = 0.02
 
 _UNKNOWN = object()
 
-Heard = Callable[[ObjectRef, str, Seen], None]
+OnChange = Callable[[ObjectRef, str, ReferencedState], None]
 """Told what happened to an object, and how it is now, or how it was last if it is gone."""
-Sighted = Callable[[ObjectRef, Seen | None], None]
+OnKnown = Callable[[ObjectRef, ReferencedState | None], None]
 """Told when an object becomes known, and how it is; None: there is none."""
 
 
@@ -51,9 +51,9 @@ class _Unread:
 
     def __init__(self) -> None:
         self._urgent: dict[ObjectKey, None] = {}
-        self._others: dict[ObjectKey, Seen] = {}
+        self._others: dict[ObjectKey, ReferencedState] = {}
 
-    def add(self, key: ObjectKey, known: Seen | None) -> None:
+    def add(self, key: ObjectKey, known: ReferencedState | None) -> None:
         self.discard(key)
         if known is None:
             self._urgent[key] = None
@@ -67,10 +67,10 @@ class _Unread:
     def first(self) -> ObjectKey | None:
         return next(iter(self._urgent), None) or next(iter(self._others), None)
 
-    def known(self, key: ObjectKey) -> Seen | None:
+    def known(self, key: ObjectKey) -> ReferencedState | None:
         return self._others.get(key)
 
-    def take_known(self) -> dict[ObjectKey, Seen]:
+    def take_known(self) -> dict[ObjectKey, ReferencedState]:
         """Give up; returns what is known."""
         self._urgent.clear()
         taken, self._others = self._others, {}
@@ -81,7 +81,13 @@ class ReferenceKind:
     """All that is asked for of one kind."""
 
     def __init__(
-        self, client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], heard: Heard, sighted: Sighted
+        self,
+        client: Client,
+        discovery: Discovery,
+        gvk: GVK,
+        namespaces: Sequence[str],
+        heard: OnChange,
+        sighted: OnKnown,
     ) -> None:
         """`namespaces` are those of the operator, none: all."""
         self._client = client
@@ -92,7 +98,7 @@ class ReferenceKind:
         self._sighted = sighted
         self._asked: dict[ObjectKey, None] = {}
         self._by_name: dict[str, set[ObjectKey]] = {}
-        self._states: dict[ObjectKey, Seen | None] = {}
+        self._states: dict[ObjectKey, ReferencedState | None] = {}
         self._resource: ApiResource | None = None
         self._is_absent = False
         """Whether the API server does not serve the kind."""
@@ -131,7 +137,7 @@ class ReferenceKind:
         """Whether it is known how an object is, or that there is none."""
         return key in self._states
 
-    def state(self, key: ObjectKey) -> Seen | None:
+    def state(self, key: ObjectKey) -> ReferencedState | None:
         """How an object is; None when there is none. It has to be known."""
         return self._states[key]
 
@@ -232,7 +238,7 @@ class ReferenceKind:
         if key not in self._asked:
             return
         is_first, old = key not in self._states, self._states.get(key)
-        new = None if obj is None else Seen.of(obj, whole=whole, generation_tells=self._generation_tells())
+        new = None if obj is None else ReferencedState.of(obj, whole=whole, generation_tells=self._generation_tells())
         if new is not None and has_to_be_read(old, new) and not self._cannot_read:
             self._want(key, new)
             return
@@ -248,7 +254,7 @@ class ReferenceKind:
         elif what and last is not None:
             self._heard(ObjectRef(self._gvk, key), what, last)
 
-    def _want(self, key: ObjectKey, known: Seen | None) -> None:
+    def _want(self, key: ObjectKey, known: ReferencedState | None) -> None:
         if not self._cannot_read:
             self._unread.add(key, known)
             self._reading.set()

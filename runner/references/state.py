@@ -26,7 +26,7 @@ _NO_CONTENT = {"apiVersion", "kind", "metadata", "status"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReferencedState:
     """A state of a referenced object."""
 
     uid: str
@@ -38,7 +38,7 @@ class Seen:
     """None where it was not read."""
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any], *, whole: bool, generation_tells: bool) -> Seen:
+    def of(cls, obj: Mapping[str, Any], *, whole: bool, generation_tells: bool) -> ReferencedState:
         """Condense an object; `whole` when it is more than its metadata."""
         meta = metadata(obj)
         return cls(
@@ -53,7 +53,7 @@ class Seen:
         return f"{self.uid}:{f'g{self.generation}' if self.generation is not None else self.version}"
 
 
-def difference(old: Seen | None, new: Seen | None) -> str:
+def difference(old: ReferencedState | None, new: ReferencedState | None) -> str:
     """Say what happened between two states (None: there is no such object); empty when it is nothing that matters."""
     if old is None or new is None:
         return "appeared" if new is not None else GONE if old is not None else ""
@@ -68,7 +68,7 @@ def difference(old: Seen | None, new: Seen | None) -> str:
     return "changed, perhaps"
 
 
-def has_to_be_read(old: Seen | None, new: Seen) -> bool:
+def has_to_be_read(old: ReferencedState | None, new: ReferencedState) -> bool:
     """Whether metadata alone do not tell if the content is another."""
     if new.content is not None or old is None or old.uid != new.uid or old.version == new.version:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from runner.kube.relist import Relist
-from runner.kube.watch import State, Watcher
+from runner.kube.watch import Watcher, WatchState
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
 from runner.objects import Object, ObjectKey, key_of
 
@@ -44,7 +44,7 @@ class ReferenceWatch:
     @property
     def is_absent(self) -> bool:
         """Whether the API server does not serve the kind now, so that there is nothing."""
-        return self._watcher.state is State.WAITING_FOR_KIND
+        return self._watcher.state is WatchState.WAITING_FOR_KIND
 
     @property
     def trouble(self) -> str:

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 
 from runner import log
 from runner.dependents.deferred import Deferred
-from runner.dependents.ledger import News
+from runner.dependents.ledger import Notification
 from runner.dependents.loop_guard import LoopGuard
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Owner
-from runner.references.by_label import LabelledReferences, Selected
+from runner.references.by_label import LabelledReferences, LabelSelection
 from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
-from runner.references.state import GONE, Seen, names
+from runner.references.state import GONE, ReferencedState, names
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 
@@ -43,7 +43,7 @@ _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceNews:
+class ReferenceNotification:
     """A change that an object has to be run for."""
 
     target: ObjectRef
@@ -54,7 +54,7 @@ class ReferenceNews:
     """The referenced object's resourceVersion; empty if it was deleted."""
 
 
-class DeferredReferences(Deferred[ReferenceNews]):
+class DeferredReferences(Deferred[ReferenceNotification]):
     """News of references: without those that the object's own runs have caused."""
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class DeferredReferences(Deferred[ReferenceNews]):
         if len(self._written) > _MOST_WRITES:
             self._written.popitem(last=False)
 
-    def holds(self, news: ReferenceNews) -> bool:
+    def holds(self, news: ReferenceNotification) -> bool:
         """Return False if the news is due now: its object does not run and did not cause it."""
         return self.defer(news.target, news) or self._is_own(news)
 
-    def ended(self, owner: ObjectRef) -> list[ReferenceNews]:
+    def ended(self, owner: ObjectRef) -> list[ReferenceNotification]:
         """Note the end of a run; return the news that is due."""
         return [news for news in super().ended(owner) if not self._is_own(news)]
 
-    def _is_own(self, news: ReferenceNews) -> bool:
+    def _is_own(self, news: ReferenceNotification) -> bool:
         return (news.target, news.uid, news.version) in self._written
 
 
@@ -97,7 +97,7 @@ class References:
         self._is_ours = is_ours
         self._index = ReferenceIndex()
         self._deferred = DeferredReferences()
-        self._unproven: dict[ObjectRef | Selected, set[ObjectRef]] = {}
+        self._unproven: dict[ObjectRef | LabelSelection, set[ObjectRef]] = {}
         """What a run began without knowing: the first sight of it may be of a change."""
         self._logged = log.Once()
         every = [reference for watch in self._watches.values() for reference in watch.references]
@@ -215,17 +215,17 @@ class References:
 
     # What watches say.
 
-    def _heard(self, asked: ObjectRef, what: str, last: Seen) -> None:
+    def _heard(self, asked: ObjectRef, what: str, last: ReferencedState) -> None:
         for target in sorted(self._index.targets(asked)):
             self._news(target, asked, what, last)
 
-    def _sighted(self, asked: ObjectRef, seen: Seen | None) -> None:
+    def _sighted(self, asked: ObjectRef, seen: ReferencedState | None) -> None:
         unproven = self._unproven.pop(asked, set()) & self._index.targets(asked)
         if seen is not None:
             for target in sorted(unproven):
                 self._news(target, asked, _UNPROVEN, seen)
 
-    def _heard_labelled(self, selected: Selected, asked: ObjectRef, what: str, last: Seen) -> None:
+    def _heard_labelled(self, selected: LabelSelection, asked: ObjectRef, what: str, last: ReferencedState) -> None:
         labelled = self._labelled[selected]
         for watch in self._watches.values():
             if any(_selected(reference) == selected for reference in watch.references):
@@ -242,15 +242,15 @@ class References:
                 for asked, seen in list(labelled.states(target.key.namespace))[:1]:
                     self._news(target, asked, _UNPROVEN, seen)
 
-    def _news(self, target: ObjectRef, asked: ObjectRef, what: str, last: Seen) -> None:
-        news = ReferenceNews(target, asked, what, last.uid, "" if what == GONE else last.version)
+    def _news(self, target: ObjectRef, asked: ObjectRef, what: str, last: ReferencedState) -> None:
+        news = ReferenceNotification(target, asked, what, last.uid, "" if what == GONE else last.version)
         if not self._deferred.holds(news):
             self._say(news)
 
-    def _say(self, news: ReferenceNews) -> None:
+    def _say(self, news: ReferenceNotification) -> None:
         target = news.target
         if self._is_ours(target.gvk, target.key):
-            told = News(target, self._shown(news.asked).key, news.uid, news.what, None)
+            told = Notification(target, self._shown(news.asked).key, news.uid, news.what, None)
             self._guard.tell_of_reference(news.asked.gvk, told)
 
     # Within.
@@ -291,5 +291,5 @@ class References:
             _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())
 
 
-def _selected(reference: WatchReference) -> Selected:
-    return Selected(reference.gvk, reference.selector, reference.namespace)
+def _selected(reference: WatchReference) -> LabelSelection:
+    return LabelSelection(reference.gvk, reference.selector, reference.namespace)

@@ -33,7 +33,7 @@ _RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LeaseTimes:
     """How long what lasts, in seconds. `lease` is longer than `renew`."""
 
     lease: float
@@ -63,7 +63,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """What a Lease says. Times are text: they are for people."""
 
     holder: str
@@ -73,22 +73,22 @@ class Record:
     renewed: str
     transitions: int
 
-    def taken(self, holder: str, times: Times, now: str) -> Record:
+    def taken(self, holder: str, times: LeaseTimes, now: str) -> LeaseRecord:
         """The record of somebody who takes it, or renews what is theirs."""
         if holder == self.holder:
-            return Record(holder, times.lease_seconds, self.acquired, now, self.transitions)
-        return Record(holder, times.lease_seconds, now, now, self.transitions + 1)
+            return LeaseRecord(holder, times.lease_seconds, self.acquired, now, self.transitions)
+        return LeaseRecord(holder, times.lease_seconds, now, now, self.transitions + 1)
 
-    def released(self, now: str) -> Record:
+    def released(self, now: str) -> LeaseRecord:
         """The record of one who gives it up, so that others need not wait."""
-        return Record("", 1, now, now, self.transitions)
+        return LeaseRecord("", 1, now, now, self.transitions)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedLease:
     """A Lease as it was read."""
 
-    record: Record
+    record: LeaseRecord
     version: str
     """Its resourceVersion: a write that names it takes place only if nobody wrote meanwhile."""
     since: float
@@ -99,18 +99,20 @@ class Seen:
         return not self.record.holder or now >= self.since + self.record.seconds
 
 
-def observe(before: Mapping[str, Seen], found: Mapping[str, tuple[Record, str]], now: float) -> dict[str, Seen]:
+def observe(
+    before: Mapping[str, ObservedLease], found: Mapping[str, tuple[LeaseRecord, str]], now: float
+) -> dict[str, ObservedLease]:
     """Fold what was read at `now` into what was seen before: a record that stays the same gets older."""
-    seen: dict[str, Seen] = {}
+    seen: dict[str, ObservedLease] = {}
     for name, (record, version) in found.items():
         old = before.get(name)
         since = old.since if old is not None and old.record == record else now
-        seen[name] = Seen(record, version, since)
+        seen[name] = ObservedLease(record, version, since)
     return seen
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LeaseLayout:
     """The Leases of all replicas. One shard is leader election: one Lease, named as other operators name theirs."""
 
     name: str
@@ -148,7 +150,7 @@ class Layout:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % self.shards
 
 
-class Deed(Enum):
+class LeaseAction(Enum):
     """What is to be done about a Lease."""
 
     TAKE = "take"
@@ -159,22 +161,22 @@ class Deed(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LeaseStep:
     """One of them."""
 
-    deed: Deed
+    deed: LeaseAction
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReplicaView:
     """What one replica knows."""
 
     me: str
-    layout: Layout
-    times: Times
+    layout: LeaseLayout
+    times: LeaseTimes
     now: float
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, ObservedLease]
     held: Mapping[str, float]
     """What is ours, and when the last renewal that was granted had been sent."""
     leaving: frozenset[str] = frozenset()
@@ -244,26 +246,26 @@ class View:
         return max(surplus, self._counts[self.me] - counts[self.me])
 
 
-def plan(view: View) -> list[Step]:
+def plan(view: ReplicaView) -> list[LeaseStep]:
     """Say what one replica does now about each Lease."""
     return [*_keep(view), *(_leave_all(view) if view.is_draining else (*_take(view), *_give(view)))]
 
 
-def next_look(view: View) -> float:
+def next_poll(view: ReplicaView) -> float:
     """In how many seconds to look again."""
     leads = view.layout.shards == 1 and view.layout.name in view.held and not view.leaving
     return view.times.retry if leads else view.times.look
 
 
-def _keep(view: View) -> Iterator[Step]:
+def _keep(view: ReplicaView) -> Iterator[LeaseStep]:
     for name, asked in view.held.items():
         if name in view.leaving and name not in view.busy:
-            yield Step(Deed.RELEASE, name)
+            yield LeaseStep(LeaseAction.RELEASE, name)
         elif view.now >= asked + view.times.retry:
-            yield Step(Deed.RENEW, name)
+            yield LeaseStep(LeaseAction.RENEW, name)
 
 
-def _leave_all(view: View) -> Iterator[Step]:
+def _leave_all(view: ReplicaView) -> Iterator[LeaseStep]:
     """Leave every seat; when all are released, the place, and the layout if nobody else is there."""
     layout = view.layout
     seats = [name for name in layout.seats if name in view.held]
@@ -272,36 +274,36 @@ def _leave_all(view: View) -> Iterator[Step]:
         rest.append(layout.shared)
     for name in seats or rest:
         if name not in view.leaving:
-            yield Step(Deed.LEAVE, name)
+            yield LeaseStep(LeaseAction.LEAVE, name)
 
 
-def _take(view: View) -> Iterator[Step]:
+def _take(view: ReplicaView) -> Iterator[LeaseStep]:
     layout = view.layout
     if layout.shared:
         if layout.shared not in view.held:
             if view.is_free(layout.shared):
-                yield Step(Deed.TAKE, layout.shared)
+                yield LeaseStep(LeaseAction.TAKE, layout.shared)
             return
         if not any(name in view.held for name in layout.places):
             free = [name for name in layout.places if view.is_free(name)]
-            yield from (Step(Deed.TAKE, name) for name in free[:1])
+            yield from (LeaseStep(LeaseAction.TAKE, name) for name in free[:1])
             return
     # What still goes on for a seat that we have lost must have ended before we can have it again.
     free = [name for name in view.free_seats if name not in view.busy]
     for name in _turned(free, layout, view.held)[: view.appetite]:
-        yield Step(Deed.TAKE, name)
+        yield LeaseStep(LeaseAction.TAKE, name)
 
 
-def _turned(free: list[str], layout: Layout, held: Iterable[str]) -> list[str]:
+def _turned(free: list[str], layout: LeaseLayout, held: Iterable[str]) -> list[str]:
     """Begin elsewhere than others do, so that not all reach for the same."""
     place = next((i for i, name in enumerate(layout.places) if name in held), 0)
     start = place * len(free) // layout.shards
     return free[start:] + free[:start]
 
 
-def _give(view: View) -> Iterator[Step]:
+def _give(view: ReplicaView) -> Iterator[LeaseStep]:
     left = sum(name in view.leaving for name in view.layout.seats)
     seats = [name for name in view.layout.seats if name in view.held and name not in view.leaving]
     seats.sort(key=lambda name: name in view.busy)
     for name in seats[: max(0, view.to_give() - left)]:
-        yield Step(Deed.LEAVE, name)
+        yield LeaseStep(LeaseAction.LEAVE, name)

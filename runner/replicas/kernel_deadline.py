@@ -54,14 +54,14 @@ def clock() -> float:
     return time.monotonic()
 
 
-class NoSwitch:
+class NoKernelDeadline:
     """Kills nobody."""
 
     def arm(self, due: float | None) -> None:
         """Do nothing."""
 
 
-class Switch:
+class KernelDeadline:
     """The timer."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Switch:
         _check(self._libc.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(spec), None))
 
 
-def make() -> Switch | NoSwitch:
+def make() -> KernelDeadline | NoKernelDeadline:
     """Make the switch of this process."""
     why = ""
     if not _IS_LINUX:
@@ -96,11 +96,11 @@ def make() -> Switch | NoSwitch:
         why = "this is process 1, which the kernel does not kill: start it under an init such as tini"
     else:
         try:
-            return Switch()
+            return KernelDeadline()
         except OSError as error:
             why = str(error)
     _log.warning("A replica that is paused for longer than its Lease cannot be ended by the kernel", reason=why)
-    return NoSwitch()
+    return NoKernelDeadline()
 
 
 def _check(result: int) -> None:

@@ -1,8 +1,8 @@
-"""Whether this replica may work on an object, and for how long.
+"""Guards of the work on single objects: a replica works on an object only while it holds the Lease of its shard.
 
-A `Hold` is asked for before an object is worked on and kept until everything about it has ended; who gives objects away
-waits for that. When it is lost, what goes on under it is ended. What decides about it stands behind `Holding`: `Alone`
-for an operator that shares with nobody, `replica.Replica` for one that does.
+A controller gets a `LeaseGuard` before it works on an object and keeps it until the work has ended. A shard is released
+when no guard of it is in use. If the Lease is lost, the guard cancels the work. `ShardOwnership` decides which objects
+belong to this replica: `SoleReplica` without leader election and shards, `replica.Replica` with them.
 
 Must not import: anything that does I/O.
 """
@@ -18,7 +18,7 @@ from runner.errors import LeaseLostError
 from runner.objects import GVK, ObjectKey
 
 
-class Hold:
+class LeaseGuard:
     """The right to work on one object."""
 
     def __init__(self, is_valid: Callable[[], bool]) -> None:
@@ -67,7 +67,7 @@ class Hold:
             raise LeaseLostError("the Lease of this object's shard was lost") from error
 
 
-class Listener(Protocol):
+class ShardListener(Protocol):
     """Who works on objects."""
 
     def gained(self, shard: int) -> None:
@@ -79,10 +79,10 @@ class Listener(Protocol):
         ...
 
 
-class Holding(Protocol):
+class ShardOwnership(Protocol):
     """Says which objects are ours."""
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: ShardListener) -> None:
         """Tell `listener` what changes from now on."""
         ...
 
@@ -94,7 +94,7 @@ class Holding(Protocol):
         """Whether work on an object may begin."""
         ...
 
-    def hold(self, gvk: GVK, key: ObjectKey) -> AbstractContextManager[Hold | None]:
+    def hold(self, gvk: GVK, key: ObjectKey) -> AbstractContextManager[LeaseGuard | None]:
         """Keep an object while the block lasts; None when it is not ours."""
         ...
 
@@ -107,32 +107,32 @@ class Holding(Protocol):
         ...
 
 
-class Alone:
+class SoleReplica:
     """Everything is ours, always."""
 
     def __init__(self) -> None:
         self._drained = asyncio.Event()
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: ShardListener) -> None:
         """Nothing will change."""
 
     def shard_of(self, gvk: GVK, key: ObjectKey) -> int:  # noqa: ARG002 - there is but one
-        """See Holding."""
+        """See ShardOwnership."""
         return 0
 
     def owns(self, gvk: GVK, key: ObjectKey) -> bool:  # noqa: ARG002 - all are
-        """See Holding."""
+        """See ShardOwnership."""
         return True
 
     @contextmanager
-    def hold(self, gvk: GVK, key: ObjectKey) -> Iterator[Hold]:  # noqa: ARG002 - all are ours
-        """See Holding."""
-        yield Hold(lambda: True)
+    def hold(self, gvk: GVK, key: ObjectKey) -> Iterator[LeaseGuard]:  # noqa: ARG002 - all are ours
+        """See ShardOwnership."""
+        yield LeaseGuard(lambda: True)
 
     async def follow(self) -> None:
         """Nothing has to be kept, nor given back."""
         await self._drained.wait()
 
     def drain(self) -> None:
-        """See Holding."""
+        """See ShardOwnership."""
         self._drained.set()

@@ -13,13 +13,13 @@ from typing import Any
 from runner.errors import NotFoundError
 from runner.kube.client import Client
 from runner.objects import Object, metadata
-from runner.replicas.election import Record
+from runner.replicas.election import LeaseRecord
 
 _API = "coordination.k8s.io/v1"
 _DEFAULT_SECONDS = 15
 
 
-class Leases:
+class LeaseClient:
     """The Leases of a namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -28,7 +28,7 @@ class Leases:
         self._path = f"/apis/{_API}/namespaces/{namespace}/leases"
         self._objects: dict[str, Object] = {}
 
-    async def read(self, names: Collection[str]) -> dict[str, tuple[Record, str]]:
+    async def read(self, names: Collection[str]) -> dict[str, tuple[LeaseRecord, str]]:
         """Return those of these names that there are, each with its resourceVersion.
 
         One is read by its name, as every operator may; several by a list of all.
@@ -37,7 +37,7 @@ class Leases:
         self._objects = {metadata(obj)["name"]: obj for obj in found if obj and metadata(obj).get("name") in names}
         return {name: _read(obj) for name, obj in self._objects.items()}
 
-    async def write(self, name: str, record: Record) -> tuple[Record, str]:
+    async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
         """Write one as it was read last, or create it. ConflictError, or NotFoundError: somebody was quicker."""
         known = self._objects.get(name)
         spec = {**((known or {}).get("spec") or {}), **_spec(record)}
@@ -66,7 +66,7 @@ class Leases:
         return items
 
 
-def _spec(record: Record) -> dict[str, Any]:
+def _spec(record: LeaseRecord) -> dict[str, Any]:
     return {
         "holderIdentity": record.holder,
         "leaseDurationSeconds": record.seconds,
@@ -76,9 +76,9 @@ def _spec(record: Record) -> dict[str, Any]:
     }
 
 
-def _read(obj: Object) -> tuple[Record, str]:
+def _read(obj: Object) -> tuple[LeaseRecord, str]:
     spec = obj.get("spec") or {}
-    record = Record(
+    record = LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         seconds=int(spec.get("leaseDurationSeconds") or _DEFAULT_SECONDS),
         acquired=str(spec.get("acquireTime") or ""),

@@ -25,25 +25,33 @@ from runner import log
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from runner.objects import GVK, ObjectKey
 from runner.replicas import election
-from runner.replicas.election import Deed, Layout, Record, Seen, Step, Times, View
-from runner.replicas.lease_guard import Hold, Listener
+from runner.replicas.election import (
+    LeaseAction,
+    LeaseLayout,
+    LeaseRecord,
+    LeaseStep,
+    LeaseTimes,
+    ObservedLease,
+    ReplicaView,
+)
+from runner.replicas.lease_guard import LeaseGuard, ShardListener
 
 _log = log.get(__name__)
 
 
-class Board(Protocol):
+class LeaseStore(Protocol):
     """Where the Leases are."""
 
-    async def read(self, names: Collection[str]) -> Mapping[str, tuple[Record, str]]:
+    async def read(self, names: Collection[str]) -> Mapping[str, tuple[LeaseRecord, str]]:
         """Return those of these names that there are."""
         ...
 
-    async def write(self, name: str, record: Record) -> tuple[Record, str]:
+    async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
         """Write one if nobody has written it since it was read."""
         ...
 
 
-class Deadline(Protocol):
+class ProcessDeadline(Protocol):
     """Ends this process."""
 
     def arm(self, due: float | None) -> None:
@@ -59,7 +67,7 @@ class _Seat:
     """When the last renewal that was granted had been sent."""
     is_lost: bool = False
     is_leaving: bool = False
-    holds: set[Hold] = field(default_factory=set)
+    holds: set[LeaseGuard] = field(default_factory=set)
 
 
 class Replica:
@@ -67,13 +75,13 @@ class Replica:
 
     def __init__(
         self,
-        board: Board,
-        layout: Layout,
-        times: Times,
+        board: LeaseStore,
+        layout: LeaseLayout,
+        times: LeaseTimes,
         *,
         me: str,
         clock: Callable[[], float],
-        deadline: Deadline,
+        deadline: ProcessDeadline,
     ) -> None:
         self._board = board
         self._layout = layout
@@ -83,10 +91,10 @@ class Replica:
         self._deadline = deadline
         self._names = tuple(filter(None, (layout.shared, *layout.places, *layout.seats)))
         self._shards = {name: shard for shard, name in enumerate(layout.seats)}
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ObservedLease] = {}
         self._looked = float("-inf")
         self._seats: dict[str, _Seat] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[ShardListener] = []
         self._is_draining = False
         self._stirred = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
@@ -95,16 +103,16 @@ class Replica:
 
     # What is ours.
 
-    def listen(self, listener: Listener) -> None:
-        """See Holding."""
+    def listen(self, listener: ShardListener) -> None:
+        """See ShardOwnership."""
         self._listeners.append(listener)
 
     def shard_of(self, gvk: GVK, key: ObjectKey) -> int:
-        """See Holding."""
+        """See ShardOwnership."""
         return self._layout.shard_of(gvk, key)
 
     def owns(self, gvk: GVK, key: ObjectKey) -> bool:
-        """See Holding."""
+        """See ShardOwnership."""
         return self._begins(self._name_of(gvk, key))
 
     @property
@@ -113,14 +121,14 @@ class Replica:
         return frozenset(shard for name, shard in self._shards.items() if self._begins(name))
 
     @contextmanager
-    def hold(self, gvk: GVK, key: ObjectKey) -> Iterator[Hold | None]:
-        """See Holding."""
+    def hold(self, gvk: GVK, key: ObjectKey) -> Iterator[LeaseGuard | None]:
+        """See ShardOwnership."""
         name = self._name_of(gvk, key)
         seat = self._seats.get(name)
         if seat is None or not self._begins(name):
             yield None
             return
-        hold = Hold(lambda: self._is_valid(name, seat))
+        hold = LeaseGuard(lambda: self._is_valid(name, seat))
         seat.holds.add(hold)
         # From here on the kernel watches; what was true before that may have passed.
         self._arm()
@@ -152,7 +160,7 @@ class Replica:
     # The loop.
 
     async def follow(self) -> None:
-        """See Holding."""
+        """See ShardOwnership."""
         _log.info(
             "Taking part in sharing the work" if self._layout.shards > 1 else "Waiting for leadership",
             lease=self._layout.name,
@@ -162,18 +170,18 @@ class Replica:
         while not self._is_draining or not self._is_empty():
             await self._look()
             for step in election.plan(self._view()):
-                if step.deed is Deed.LEAVE:
+                if step.deed is LeaseAction.LEAVE:
                     self._leave(step.name)
-            due = [step for step in election.plan(self._view()) if step.deed is not Deed.LEAVE]
+            due = [step for step in election.plan(self._view()) if step.deed is not LeaseAction.LEAVE]
             await asyncio.gather(*(self._write(step) for step in due))
             if not self._is_draining or not self._is_empty():
-                await self._pause(election.next_look(self._view()))
+                await self._pause(election.next_poll(self._view()))
         # The layout is the others' to keep.
         self._seats.clear()
         self._schedule()
 
     def drain(self) -> None:
-        """See Holding."""
+        """See ShardOwnership."""
         self._is_draining = True
         self._stirred.set()
 
@@ -181,9 +189,9 @@ class Replica:
         """Whether nothing is left to be given back; the layout is left to the others who are there."""
         return all(name == self._layout.shared and not seat.is_leaving for name, seat in self._seats.items())
 
-    def _view(self) -> View:
+    def _view(self) -> ReplicaView:
         kept = {name: seat for name, seat in self._seats.items() if not seat.is_lost}
-        return View(
+        return ReplicaView(
             me=self._me,
             layout=self._layout,
             times=self._times,
@@ -227,7 +235,7 @@ class Replica:
                 self._lose(name, seat, f"its holder is {holder or 'nobody'}")
         self._note_rival()
 
-    def _note_peers(self, before: Mapping[str, Seen]) -> None:
+    def _note_peers(self, before: Mapping[str, ObservedLease]) -> None:
         """Take a renewal of what is held together for ours: it took place after the look before was asked for."""
         name = self._layout.shared
         seat, old, new = self._seats.get(name), before.get(name), self._seen.get(name)
@@ -236,15 +244,15 @@ class Replica:
         if new.record.holder == self._layout.shared_holder:
             self._renewed(seat, self._looked)
 
-    async def _write(self, step: Step) -> None:
+    async def _write(self, step: LeaseStep) -> None:
         """Carry a step out. One that somebody was quicker than is nothing: the next look shows what became of it."""
         name = step.name
         seen = self._seen.get(name)
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        if step.deed is Deed.RELEASE:
+        if step.deed is LeaseAction.RELEASE:
             record = (seen.record if seen else _NOTHING).released(now)
         elif seen is None:
-            record = Record(self._layout.holder(name, self._me), self._times.lease_seconds, now, now, 0)
+            record = LeaseRecord(self._layout.holder(name, self._me), self._times.lease_seconds, now, now, 0)
         else:
             record = seen.record.taken(self._layout.holder(name, self._me), self._times, now)
         asked = self._clock()
@@ -257,17 +265,17 @@ class Replica:
         except (ApiError, ApiUnavailableError, TimeoutError) as error:
             self._note_trouble(step.deed.value, error)
             return
-        self._seen[name] = Seen(written, version, self._clock())
+        self._seen[name] = ObservedLease(written, version, self._clock())
         self._written(step, asked)
 
-    def _written(self, step: Step, asked: float) -> None:
+    def _written(self, step: LeaseStep, asked: float) -> None:
         seat = self._seats.get(step.name)
         match step.deed:
-            case Deed.RELEASE:
+            case LeaseAction.RELEASE:
                 if seat is not None and not seat.is_lost:
                     del self._seats[step.name]
                     _log.info("Released", lease=step.name)
-            case Deed.TAKE:
+            case LeaseAction.TAKE:
                 self._seats[step.name] = _Seat(asked)
                 self._schedule()
                 self._taken(step.name)
@@ -375,4 +383,4 @@ class Replica:
                 _log.info("Somebody else leads", lease=name, holder=rival)
 
 
-_NOTHING = Record("", 1, "", "", 0)
+_NOTHING = LeaseRecord("", 1, "", "", 0)

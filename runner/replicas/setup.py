@@ -12,36 +12,41 @@ from contextlib import AsyncExitStack
 
 from runner.config.settings import Settings
 from runner.errors import ConfigError
-from runner.kube.client import Client, Limits
+from runner.kube.client import Client, ClientLimits
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Credentials
 from runner.monitoring.metrics import Metrics
 from runner.replicas import kernel_deadline
-from runner.replicas.election import Layout, Times
-from runner.replicas.lease_guard import Alone, Holding
-from runner.replicas.leases import Leases
+from runner.replicas.election import LeaseLayout, LeaseTimes
+from runner.replicas.lease_guard import ShardOwnership, SoleReplica
+from runner.replicas.leases import LeaseClient
 from runner.replicas.replica import Replica
 
 _CONNECTIONS = 16
 
 
-async def make(settings: Settings, credentials: Credentials, metrics: Metrics, stack: AsyncExitStack) -> Holding:
+async def make(settings: Settings, credentials: Credentials, metrics: Metrics, stack: AsyncExitStack) -> ShardOwnership:
     """Make what says which objects are this process's. A ConfigError says what is missing."""
     if not settings.leader_elect and settings.shards == 1:
-        return Alone()
+        return SoleReplica()
     namespace = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
     if not namespace:
         raise ConfigError(
             "--leader-election-namespace: outside of a cluster nothing says in which namespace the Leases are; give one"
         )
-    times = Times(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline)
-    limits = Limits(total=times.renew / 2, attempts=1, connections=_CONNECTIONS)
+    times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline)
+    limits = ClientLimits(total=times.renew / 2, attempts=1, connections=_CONNECTIONS)
     client = await stack.enter_async_context(Client(credentials, limits))
-    layout = Layout(settings.leader_election_id, settings.shards)
+    layout = LeaseLayout(settings.leader_election_id, settings.shards)
     # Another name for each process: one that has ended may have left runs, which its successor must not overtake.
     me = f"{settings.pod_name or socket.gethostname()}_{secrets.token_hex(8)}"
     replica = Replica(
-        Leases(client, namespace), layout, times, me=me, clock=kernel_deadline.clock, deadline=kernel_deadline.make()
+        LeaseClient(client, namespace),
+        layout,
+        times,
+        me=me,
+        clock=kernel_deadline.clock,
+        deadline=kernel_deadline.make(),
     )
     metrics.add_leases(layout.seats, lambda: replica.held)
     return replica

@@ -14,7 +14,7 @@ from runner.errors import PASSING, ConflictError, ForbiddenError, InvalidError, 
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, key_of, uid_of
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.status import kstatus
 from runner.status import report as status
 from runner.status.report import StatusReport
@@ -37,7 +37,7 @@ class StatusWriter:
         self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
 
-    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, hold: Hold) -> None:
+    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, hold: LeaseGuard) -> None:
         """Make the status of `obj` what is reported, unless it is. LeaseLostError: it may be another replica's.
 
         Waits while the API server is away or does not know us: a run's result is not lost with a connection.

@@ -18,7 +18,7 @@ from runner.engine.run_engine import RunEngine
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Synced, WatchEvent
 from runner.replicas import kernel_deadline
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.queue import WorkQueue
 
 
@@ -61,15 +61,15 @@ def _break_relisting() -> None:
 def _break_fencing() -> None:
     """What is done for an object goes on when its Lease is lost, and a process that is paused is not ended."""
 
-    def always(_: Hold) -> bool:
+    def always(_: LeaseGuard) -> bool:
         return True
 
-    def nothing(_: Hold) -> None:
+    def nothing(_: LeaseGuard) -> None:
         return
 
-    setattr(Hold, "is_valid", always)
-    setattr(Hold, "lose", nothing)
-    setattr(kernel_deadline, "make", kernel_deadline.NoSwitch)
+    setattr(LeaseGuard, "is_valid", always)
+    setattr(LeaseGuard, "lose", nothing)
+    setattr(kernel_deadline, "make", kernel_deadline.NoKernelDeadline)
 
 
 PROMISES: dict[str, Callable[[], None]] = {

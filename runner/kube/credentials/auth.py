@@ -26,7 +26,7 @@ from runner.kube.credentials import kubeconfig, proxies, tls
 from runner.kube.credentials.exec_plugin import ExecPlugin
 from runner.kube.credentials.kubeconfig import KubeConfig
 from runner.kube.credentials.oidc import OidcLogin
-from runner.kube.credentials.tokens import Fixed, TokenFile, TokenSource
+from runner.kube.credentials.tokens import AuthorizationSource, FixedAuthorization, TokenFile
 
 _REFRESH_INTERVAL = 5.0
 _PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")
@@ -191,7 +191,7 @@ def _in_cluster(host: HostEnvironment) -> KubeConfig:
     )
 
 
-def _token_source(config: KubeConfig, environ: Mapping[str, str]) -> TokenSource:
+def _token_source(config: KubeConfig, environ: Mapping[str, str]) -> AuthorizationSource:
     user = config.user
     if user.get("exec"):
         return ExecPlugin(config, environ)
@@ -199,7 +199,7 @@ def _token_source(config: KubeConfig, environ: Mapping[str, str]) -> TokenSource
         return OidcLogin(config)
     if user.get("tokenFile"):
         return TokenFile(Path(user["tokenFile"]))
-    return Fixed(user)
+    return FixedAuthorization(user)
 
 
 def _impersonate(user: Mapping[str, object], headers: CIMultiDict[str]) -> None:

@@ -19,7 +19,7 @@ _REREAD_AFTER = 60.0
 (https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/)."""
 
 
-class TokenSource(Protocol):
+class AuthorizationSource(Protocol):
     """Yields the value of the `Authorization` header."""
 
     async def authorization(self) -> str:
@@ -34,7 +34,7 @@ class TokenSource(Protocol):
         ...
 
 
-class Fixed:
+class FixedAuthorization:
     """The same for ever: a token or password of the kubeconfig, or none."""
 
     def __init__(self, user: Mapping[str, Any]) -> None:

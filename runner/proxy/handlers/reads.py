@@ -24,9 +24,9 @@ from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.handlers import content
 from runner.proxy.http.messages import Headers
 from runner.proxy.request import RequestInfo
-from runner.readcache.bodies import Bodies, Read
-from runner.readcache.entries import Shelf
-from runner.readcache.inflight import Attempt, Place
+from runner.readcache.bodies import ObjectResponse, ReadCache
+from runner.readcache.entries import CacheEntries
+from runner.readcache.inflight import CallScope, PendingCall
 
 HIT, MISS = "hit", "miss"
 
@@ -54,7 +54,7 @@ class Rights(Protocol):
 class Reads:
     """The handler."""
 
-    def __init__(self, bodies: Bodies, rights: Rights, count: Callable[[str], None]) -> None:
+    def __init__(self, bodies: ReadCache, rights: Rights, count: Callable[[str], None]) -> None:
         """`count` is told of each GET of an owned object whether it was a HIT or a MISS."""
         self._bodies = bodies
         self._rights = rights
@@ -96,7 +96,7 @@ class Reads:
             await self._learn(call, answer, attempt)
         return answer
 
-    async def _learn(self, call: Call, answer: Answer, attempt: Attempt) -> None:
+    async def _learn(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
         try:
             found = await _object(answer, call.info.path)
         except BaseException:
@@ -130,7 +130,7 @@ class Reads:
             self._bodies.taught_nothing(attempt)
         return answer
 
-    def _end_with(self, answer: Answer, attempt: Attempt) -> None:
+    def _end_with(self, answer: Answer, attempt: PendingCall) -> None:
         """End an attempt when the answer's content has been sent, or nobody wants it any more."""
         before = answer.finish
 
@@ -162,7 +162,7 @@ class Reads:
             self._bodies.passed(attempt)
         return answer
 
-    async def _learn_written(self, call: Call, answer: Answer, attempt: Attempt) -> None:
+    async def _learn_written(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
         """Learn from the answer to a write what was written, or at least under which name."""
         try:
             found = await _object(answer, "")
@@ -178,12 +178,12 @@ class Reads:
             return
         path = _path(call.info, key)
         if _takes_json(call) and _leaves_answer(call.info):
-            read = Read(path, found.content, found.obj)
+            read = ObjectResponse(path, found.content, found.obj)
             self._bodies.wrote(attempt, place, read, wanted=self._shelf(call) is not None)
         else:
             self._bodies.passed(attempt, place)
 
-    def _leave_open(self, call: Call, attempt: Attempt) -> None:
+    def _leave_open(self, call: Call, attempt: PendingCall) -> None:
         """Nobody knows whether a write has taken place, or still will: nothing is answered from memory for a time."""
         if not attempt.place.name and isinstance(call.content, bytes):
             # The name of what would have been created.
@@ -195,7 +195,7 @@ class Reads:
         self._bodies.hold(attempt)
         asyncio.get_running_loop().call_later(_GIVEN_UP, self._bodies.passed, attempt)
 
-    def _shelf(self, call: Call) -> Shelf | None:
+    def _shelf(self, call: Call) -> CacheEntries | None:
         """Return what is kept of the kind that a call is about, if its run may be answered from there."""
         run, info = call.run.run, call.info
         if not (run.inject and run.watch_dependents) or run.service_account:
@@ -203,7 +203,7 @@ class Reads:
         shelf = self._bodies.shelf(info.group, info.resource)
         return shelf if shelf is not None and self._rights.caches(run.owner, shelf.resource) else None
 
-    def _shown(self, info: RequestInfo) -> Place:
+    def _shown(self, info: RequestInfo) -> CallScope:
         """What an answer may show."""
         place = _place(info)
         shelf = self._bodies.shelf(*place[:2])
@@ -218,13 +218,13 @@ class Reads:
         self._count(result)
 
 
-def _place(info: RequestInfo) -> Place:
+def _place(info: RequestInfo) -> CallScope:
     """What a call is about."""
     if not info.group and info.resource == "bindings":
         # Pods are bound to nodes by this; which one stands in the content.
-        return Place("", "pods", info.namespace, "")
+        return CallScope("", "pods", info.namespace, "")
     is_namespace = not info.group and info.resource == "namespaces"
-    return Place(info.group, info.resource, "" if is_namespace else info.namespace, info.name)
+    return CallScope(info.group, info.resource, "" if is_namespace else info.namespace, info.name)
 
 
 def _path(info: RequestInfo, key: ObjectKey) -> str:
@@ -272,14 +272,14 @@ def _is_dry_run(info: RequestInfo) -> bool:
     return info.verb in {"create", "update", "patch"} and "dryRun=All" in info.query.split("&")
 
 
-async def _object(answer: Answer, path: str) -> Read | None:
+async def _object(answer: Answer, path: str) -> ObjectResponse | None:
     """Take an object off an answer, which still goes to the client; None when it is not plain."""
     if _has(answer.headers, b"warning"):
         # Of a version that is deprecated, say: every read says so.
         return None
     data = await content.json_in(answer)
     obj = content.parse(content.JSON, data)
-    return Read(path, data, obj) if obj is not None else None
+    return ObjectResponse(path, data, obj) if obj is not None else None
 
 
 def _has(headers: Headers, wanted: bytes) -> bool:

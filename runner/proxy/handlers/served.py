@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from runner.errors import NotFoundError
 from runner.kube import discovery
-from runner.kube.discovery import ApiResource, Requests
+from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.proxy.request import RequestInfo
 
 _FRESH = 300.0
@@ -26,7 +26,7 @@ class _Found:
 class Served:
     """The kinds behind paths."""
 
-    def __init__(self, client: Requests, clock: Callable[[], float]) -> None:
+    def __init__(self, client: DiscoveryClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._found: dict[tuple[str, str], _Found] = {}

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.store import FileStore, Store
+from runner.dependents.store import FileStore, KindStore
 from runner.dependents.watching import Dependents
 from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.client import EVERYTHING, Client, PatchType
@@ -135,7 +135,7 @@ class Operator:
     hand: Hand
     mark: Owner
     """Owns what `sleeps` makes."""
-    store: Store
+    store: KindStore
     woken: list[tuple[str, str]]
     """Name of the owner, and why."""
 
@@ -274,7 +274,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
 
     @asynccontextmanager
     async def run(
-        *resources: ApiResource, namespaces: tuple[str, ...] = (), store: Store | None = None, **watch: Any
+        *resources: ApiResource, namespaces: tuple[str, ...] = (), store: KindStore | None = None, **watch: Any
     ) -> AsyncIterator[Operator]:
         watches = [watch_of(resource.gvk, **watch) for resource in resources]
         woken: list[tuple[str, str]] = []

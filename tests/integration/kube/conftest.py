@@ -22,8 +22,9 @@ from runner.kube.client import EVERYTHING, Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.watch import Watcher, WatchPolicy
+from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, key_of
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.kube.client import Client
-from runner.kube.watch import State
+from runner.kube.watch import WatchState
 from tests.integration.kube.conftest import QUICK
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def test_five_thousand_objects_are_held_and_leave_the_loop_to_others(
         async with follow(client, kind.gvk, policy=replace(QUICK, slice=0.0)) as told:
             told.watcher._streams_lists = streamed
             taking = asyncio.create_task(turns.take())
-            await told.until(lambda told=told: told.watcher.state is State.LIVE)
+            await told.until(lambda told=told: told.watcher.state is WatchState.LIVE)
             taking.cancel()
         assert len(told.cache) == COUNT
         # How long the loop is held is measured by the benchmark `spine`. With a slice of no length it has to be given

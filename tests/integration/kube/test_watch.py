@@ -15,7 +15,8 @@ from runner.devcluster import DevCluster
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
-from runner.kube.watch import State, WatchPolicy, watchers
+from runner.kube.watch import WatchState, watchers
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: 
 async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
     kind = absent_kind
     async with follow(client, kind.gvk, namespace) as told:
-        await told.until(lambda: told.watcher.state is State.WAITING_FOR_KIND)
+        await told.until(lambda: told.watcher.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
         await told.holds("a")
-        await told.until(lambda: told.watcher.state is State.LIVE)
+        await told.until(lambda: told.watcher.state is WatchState.LIVE)
         await kind.remove()
         await told.holds()
-        await told.until(lambda: told.watcher.state is State.WAITING_FOR_KIND)
+        await told.until(lambda: told.watcher.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
         await told.holds("a")
@@ -123,7 +124,7 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
 ) -> None:
     await kind.create(namespace, "a")
     async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as told:
-        await told.until(lambda: told.watcher.state is State.FAILING)
+        await told.until(lambda: told.watcher.state is WatchState.FAILING)
         assert 'cannot watch resource "widgets"' in told.watcher.last_error
         rbac = "rbac.authorization.k8s.io"
         role = {
@@ -150,7 +151,7 @@ async def test_what_changed_while_the_wire_was_cut_is_caught_up_with(
     async with follow(far, kind.gvk, namespace) as told:
         await told.reaches("[ +a +b +c ]")
         cable.cut()
-        await told.until(lambda: told.watcher.state is State.FAILING)
+        await told.until(lambda: told.watcher.state is WatchState.FAILING)
         await client.delete(resource, ObjectKey(namespace, "a"))
         await client.delete(resource, ObjectKey(namespace, "b"))
         await kind.create(namespace, "b")
@@ -178,9 +179,9 @@ async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
     for number in range(20):
         await kind.create(namespace, f"w{number}")
     async with follow(client, kind.gvk, namespace) as told:
-        await told.until(lambda: told.watcher.state is State.LIVE)
+        await told.until(lambda: told.watcher.state is WatchState.LIVE)
         await asyncio.to_thread(devcluster.stop_apiserver)
-        await told.until(lambda: told.watcher.state is State.FAILING)
+        await told.until(lambda: told.watcher.state is WatchState.FAILING)
         await asyncio.to_thread(devcluster.start_apiserver)
         await kind.create(namespace, "late")
         await told.until(lambda: ObjectKey(namespace, "late") in told.cache)
@@ -221,7 +222,7 @@ async def test_an_api_server_that_freezes_is_given_up_and_found_again(
         await told.holds("a")
         await asyncio.to_thread(devcluster.pause, "kube-apiserver")
         try:
-            await told.until(lambda: told.watcher.state is State.FAILING)
+            await told.until(lambda: told.watcher.state is WatchState.FAILING)
         finally:
             await asyncio.to_thread(devcluster.resume, "kube-apiserver")
         await kind.create(namespace, "b")
@@ -283,7 +284,7 @@ async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path
             *(client.create(resource, "default", {"metadata": {"name": f"m{n:03d}"}}) for n in range(150))
         )
         async with follow(client, CONFIG_MAP, "default") as told:
-            await told.until(lambda: told.watcher.state is State.LIVE)
+            await told.until(lambda: told.watcher.state is WatchState.LIVE)
             assert not told.watcher._streams_lists
             assert len(told.cache) == 151  # kube-root-ca.crt is everywhere
             await client.create(resource, "default", {"metadata": {"name": "late"}})

@@ -27,7 +27,7 @@ import orjson
 import pytest
 
 from runner.kube.watch import Watcher
-from runner.readcache.bodies import Bodies
+from runner.readcache.bodies import ReadCache
 
 if TYPE_CHECKING:
     from runner.kube.watch_events import WatchEvent
@@ -421,7 +421,7 @@ async def test_with_writes_that_nobody_heeds_the_check_fails(
     operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delay_watches(monkeypatch, 0.2)
-    monkeypatch.setattr(Bodies, "_doubt", lambda *_: None)
+    monkeypatch.setattr(ReadCache, "_doubt", lambda *_: None)
     for number in range(5):
         # As a rule the first one does; on a machine that is busy with other things few calls overlap.
         history = History(operating, SEED + number)

@@ -16,7 +16,7 @@ from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.proxy.identity import RunStats
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.watches import policy
 from runner.workqueue.request import Reason, Request
 from tests.watch_values import watch_value
@@ -52,7 +52,7 @@ def test_how_long_a_run_may_take_says_the_object_else_its_watch_else_the_flag(
         obj,
         plan(its_watch, obj) or pytest.fail("nothing is to be run"),
         ApiResource(its_watch.gvk, "things", True, frozenset(), frozenset()),  # noqa: FBT003 - namespaced
-        Hold(lambda: True),
+        LeaseGuard(lambda: True),
         "ident",
     )
     grant = Grant("", RunStats(), RunSecrets(), None)

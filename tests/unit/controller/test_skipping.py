@@ -16,7 +16,7 @@ from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 from runner.watches.watch import Role
@@ -32,7 +32,7 @@ SEEN = ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
 def _attempt(cluster: Cluster, reason: Reason) -> Attempt:
     request = Request(ObjectKey("ns", "one"), reason, (), 0, 0, 0.0)
     plan = RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=False)
-    return Attempt(request, cluster.obj, plan, RESOURCE, Hold(lambda: True), "ident")
+    return Attempt(request, cluster.obj, plan, RESOURCE, LeaseGuard(lambda: True), "ident")
 
 
 class Cluster:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.dependents.deferred import DeferredNews
-from runner.dependents.ledger import News, Write
-from runner.kube.object_state import State
+from runner.dependents.deferred import DeferredNotifications
+from runner.dependents.ledger import Notification, RunWrite
+from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 KIND = GVK("apps", "v1", "Deployment")
@@ -14,25 +14,25 @@ OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "
 KEY = ObjectKey("ns", "child")
 
 
-def state(version: int, generation: int = 1, **meta: Any) -> State:
+def state(version: int, generation: int = 1, **meta: Any) -> ObjectState:
     obj = {"metadata": {"uid": "u1", "resourceVersion": str(version), "generation": generation, **meta}}
-    return State.of(obj, (OWNER,), whole=False)
+    return ObjectState.of(obj, (OWNER,), whole=False)
 
 
-def news(now: State | None) -> News:
-    return News(OWNER, KEY, "u1", "changed", now)
+def news(now: ObjectState | None) -> Notification:
+    return Notification(OWNER, KEY, "u1", "changed", now)
 
 
-def write(version: int, generation: int = 1) -> Write:
-    return Write(OWNER, "u1", str(version), state(version, generation))
+def write(version: int, generation: int = 1) -> RunWrite:
+    return RunWrite(OWNER, "u1", str(version), state(version, generation))
 
 
 def test_news_of_an_owner_without_run_is_not_deferred() -> None:
-    assert not DeferredNews().defer(OWNER, (KIND, news(state(1))))
+    assert not DeferredNotifications().defer(OWNER, (KIND, news(state(1))))
 
 
 def test_news_waits_for_the_end_of_the_run() -> None:
-    deferred = DeferredNews()
+    deferred = DeferredNotifications()
     deferred.began(OWNER)
     assert deferred.defer(OWNER, (KIND, news(state(1))))
     assert deferred.ended(OWNER) == [(KIND, news(state(1)))]
@@ -40,7 +40,7 @@ def test_news_waits_for_the_end_of_the_run() -> None:
 
 
 def test_news_waits_for_the_last_of_several_runs() -> None:
-    deferred = DeferredNews()
+    deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.began(OWNER)
     deferred.defer(OWNER, (KIND, news(state(1))))
@@ -49,7 +49,7 @@ def test_news_waits_for_the_last_of_several_runs() -> None:
 
 
 def test_a_write_takes_back_the_news_that_it_caused() -> None:
-    deferred = DeferredNews()
+    deferred = DeferredNotifications()
     deferred.began(OWNER)
     for now in (state(1), state(2, generation=2), state(3, generation=2)):
         deferred.defer(OWNER, (KIND, news(now)))
@@ -58,7 +58,7 @@ def test_a_write_takes_back_the_news_that_it_caused() -> None:
 
 
 def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
-    deferred = DeferredNews()
+    deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.defer(OWNER, (KIND, news(state(1))))
     deferred.wrote(KIND, ObjectKey("ns", "another"), write(1), with_status=False)
@@ -67,7 +67,7 @@ def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
 
 
 def test_a_deletion_takes_back_the_news_of_its_beginning_and_end() -> None:
-    deferred = DeferredNews()
+    deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.defer(OWNER, (KIND, news(state(2, deletionTimestamp="t"))))
     assert not deferred.deleted(KIND, OWNER, "u1")
@@ -77,7 +77,7 @@ def test_a_deletion_takes_back_the_news_of_its_beginning_and_end() -> None:
 
 
 def test_a_deletion_by_somebody_else_stays_news() -> None:
-    deferred = DeferredNews()
+    deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.defer(OWNER, (KIND, news(None)))
     deferred.wrote(KIND, KEY, write(1), with_status=False)

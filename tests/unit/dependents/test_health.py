@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.health import Health
+from runner.dependents.health import DependentWatchHealth
 from runner.objects import GVK
 
 
@@ -23,7 +23,7 @@ class Kind:
 @pytest.mark.parametrize("moments", [[0, 25], [0, 29]])
 def test_a_watch_may_take_its_time(moments: list[float]) -> None:
     kind = Kind(trouble=["failing"])
-    health = Health([kind])
+    health = DependentWatchHealth([kind])
     with capture_logs() as logs:
         for moment in moments:
             health.look(moment)
@@ -32,7 +32,7 @@ def test_a_watch_may_take_its_time(moments: list[float]) -> None:
 
 def test_one_that_does_not_live_is_told_once_and_again_when_it_does() -> None:
     kind = Kind(trouble=["failing: forbidden"])
-    health = Health([kind])
+    health = DependentWatchHealth([kind])
     with capture_logs() as logs:
         for moment in (0, 30, 60, 90):
             health.look(moment)
@@ -48,7 +48,7 @@ def test_one_that_does_not_live_is_told_once_and_again_when_it_does() -> None:
 
 def test_trouble_that_passes_in_between_counts_anew() -> None:
     kind = Kind(trouble=["connecting"])
-    health = Health([kind])
+    health = DependentWatchHealth([kind])
     with capture_logs() as logs:
         health.look(0)
         kind.trouble = []
@@ -61,7 +61,7 @@ def test_trouble_that_passes_in_between_counts_anew() -> None:
 
 def test_a_kind_that_is_watched_no_more_is_forgotten() -> None:
     kinds = [Kind(trouble=["failing"])]
-    health = Health(kinds)
+    health = DependentWatchHealth(kinds)
     with capture_logs() as logs:
         health.look(0)
         health.look(30)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Finding, Ledger, News, Write
-from runner.kube.object_state import State
+from runner.dependents.ledger import Ledger, LedgerResult, Notification, RunWrite
+from runner.kube.object_state import ObjectState
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
@@ -31,22 +31,22 @@ class Story:
 
     def __init__(self, *, generation_tells: bool = True) -> None:
         self.ledger = Ledger(lambda target: target == CURIOUS, generation_tells=generation_tells)
-        self.news: list[News] = []
+        self.news: list[Notification] = []
         self.reads: list[ObjectKey] = []
 
     def seen(self, obj: Object, *targets: ObjectRef) -> Story:
-        self._take(self.ledger.applied("", KEY, State.of(obj, targets or (OWNER,), whole=False)))
+        self._take(self.ledger.applied("", KEY, ObjectState.of(obj, targets or (OWNER,), whole=False)))
         return self
 
     def stray(self, obj: Object) -> Story:
-        self._take(self.ledger.applied("", KEY, State.of(obj, (), whole=False)))
+        self._take(self.ledger.applied("", KEY, ObjectState.of(obj, (), whole=False)))
         return self
 
     def read(self, obj: Object, *targets: ObjectRef) -> Story:
         assert self.reads
         self.reads.clear()
         self.ledger.reads(KEY)
-        self.news += self.ledger.read(KEY, State.of(obj, targets or (OWNER,), whole=True))
+        self.news += self.ledger.read(KEY, ObjectState.of(obj, targets or (OWNER,), whole=True))
         return self
 
     def absent(self) -> Story:
@@ -56,13 +56,13 @@ class Story:
         return self
 
     def wrote(self, obj: Object, by: ObjectRef = OWNER, *targets: ObjectRef, whole: bool = True) -> Story:
-        state = State.of(obj, targets or (by,), whole=True) if whole else None
+        state = ObjectState.of(obj, targets or (by,), whole=True) if whole else None
         meta = obj["metadata"]
-        self.news += self.ledger.wrote("", KEY, Write(by, meta["uid"], meta["resourceVersion"], state))
+        self.news += self.ledger.wrote("", KEY, RunWrite(by, meta["uid"], meta["resourceVersion"], state))
         return self
 
     def gone(self, obj: Object, *targets: ObjectRef) -> Story:
-        self.news += self.ledger.deleted(KEY, State.of(obj, targets or (OWNER,), whole=False))
+        self.news += self.ledger.deleted(KEY, ObjectState.of(obj, targets or (OWNER,), whole=False))
         return self
 
     def begins(self) -> Story:
@@ -73,7 +73,7 @@ class Story:
         self._take(self.ledger.synced(""))
         return self
 
-    def _take(self, finding: Finding) -> None:
+    def _take(self, finding: LedgerResult) -> None:
         self.news += finding.news
         self.reads += finding.read
 
@@ -213,7 +213,7 @@ def test_a_deletion_that_a_list_shows_is_news() -> None:
 def test_the_list_of_one_namespace_says_nothing_of_another() -> None:
     story = Story().begins().seen(deployment(1)).ends()
     story.ledger.restarted("elsewhere")
-    assert story.ledger.synced("elsewhere") == Finding()
+    assert story.ledger.synced("elsewhere") == LedgerResult()
 
 
 def test_a_deletion_by_the_run_is_none() -> None:
@@ -341,7 +341,7 @@ def test_many_deletions_are_not_kept_for_ever() -> None:
     for number in range(3000):
         story.gone(deployment(1, uid=f"u{number}", meta={"name": "x"}))
         story.ledger.deleted_by(OWNER, f"u{number}")
-        story.ledger.deleted(ObjectKey("ns", f"n{number}"), State.of(deployment(1), (OTHER,), whole=False))
+        story.ledger.deleted(ObjectKey("ns", f"n{number}"), ObjectState.of(deployment(1), (OTHER,), whole=False))
     assert len(story.ledger._tombs) <= 256
     assert len(story.ledger._deletions) <= 1024
 
@@ -355,13 +355,13 @@ class TestSuspects:
         return story
 
     @staticmethod
-    def closely(obj: Object) -> State:
-        return State.of(obj, (OWNER,), whole=True, suspect=True)
+    def closely(obj: Object) -> ObjectState:
+        return ObjectState.of(obj, (OWNER,), whole=True, suspect=True)
 
     def test_the_field_that_somebody_changed_is_named(self) -> None:
         story = self.story()
         mine = deployment(2, generation=2, meta={"annotations": {"a": "1"}})
-        story.ledger.wrote("", KEY, Write(OWNER, "u1", "2", self.closely(mine)))
+        story.ledger.wrote("", KEY, RunWrite(OWNER, "u1", "2", self.closely(mine)))
         theirs = deployment(3, generation=3, meta={"annotations": {"a": "2"}})
         story.seen(mine).seen(theirs)
         assert (story.reads, story.told) == ([KEY], [])
@@ -390,5 +390,5 @@ class TestSuspects:
         before, after = (deployment(n, status={"ready": n}) for n in (2, 3))
         for obj in (before, after):
             story.seen(obj, OWNER, CURIOUS)
-            story.news += story.ledger.read(KEY, State.of(obj, (OWNER, CURIOUS), whole=True, suspect=True))
+            story.news += story.ledger.read(KEY, ObjectState.of(obj, (OWNER, CURIOUS), whole=True, suspect=True))
         assert [(news.target, news.fields) for news in story.news[-1:]] == [(CURIOUS, ("status.ready",))]

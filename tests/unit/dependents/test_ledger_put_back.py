@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Ledger, News, Write
-from runner.kube.object_state import State
+from runner.dependents.ledger import Ledger, Notification, RunWrite
+from runner.kube.object_state import ObjectState
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
@@ -26,12 +26,12 @@ class Story:
     def __init__(self, *owners: ObjectRef) -> None:
         self._owners = owners or (OWNER,)
         self._ledger = Ledger(lambda _: False, generation_tells=False)
-        self.news: list[News] = []
+        self.news: list[Notification] = []
         self.event(1).begins_reading().reads(1, "old")
         assert self.news == []
 
     def event(self, version: int) -> Story:
-        state = State.of(config_map(version, "unknown"), self._owners, whole=False)
+        state = ObjectState.of(config_map(version, "unknown"), self._owners, whole=False)
         self.news += self._ledger.applied("", KEY, state).news
         return self
 
@@ -40,12 +40,12 @@ class Story:
         return self
 
     def reads(self, version: int, value: str) -> Story:
-        self.news += self._ledger.read(KEY, State.of(config_map(version, value), self._owners, whole=True))
+        self.news += self._ledger.read(KEY, ObjectState.of(config_map(version, value), self._owners, whole=True))
         return self
 
     def wrote(self, version: int, value: str) -> Story:
-        state = State.of(config_map(version, value), self._owners, whole=True)
-        self.news += self._ledger.wrote("", KEY, Write(OWNER, "u1", str(version), state))
+        state = ObjectState.of(config_map(version, value), self._owners, whole=True)
+        self.news += self._ledger.wrote("", KEY, RunWrite(OWNER, "u1", str(version), state))
         return self
 
     @property

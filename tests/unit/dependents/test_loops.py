@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import News
+from runner.dependents.ledger import Notification
 from runner.dependents.loop_guard import Contention, LoopGuard
-from runner.dependents.loops import Loops, Pair
+from runner.dependents.loops import Loops, TriggerPair
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
@@ -19,13 +19,13 @@ KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 
 
-def news(*fields: str, name: str = "web", owner: str = "mc") -> News:
+def news(*fields: str, name: str = "web", owner: str = "mc") -> Notification:
     target = ObjectRef(OWNER.gvk, ObjectKey("ns", owner))
-    return News(target, ObjectKey("ns", name), "u", "changed", None, fields)
+    return Notification(target, ObjectKey("ns", name), "u", "changed", None, fields)
 
 
-def seconds(loops: Loops, item: News, now: float, kind: GVK = KIND) -> float:
-    return loops.slowdown(Pair(item.target, kind, item.key), item, now).seconds
+def seconds(loops: Loops, item: Notification, now: float, kind: GVK = KIND) -> float:
+    return loops.slowdown(TriggerPair(item.target, kind, item.key), item, now).seconds
 
 
 def circle(loops: Loops, rounds: int, *fields: str) -> list[float]:

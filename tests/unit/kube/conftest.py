@@ -18,12 +18,13 @@ import pytest
 from aiohttp import web
 
 from runner.kube.cache import Cache, Change
-from runner.kube.client import Client, Limits, Selection
+from runner.kube.client import Client, ClientLimits, Selection
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher, WatchPolicy
+from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, key_of
 
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -290,7 +291,7 @@ async def client(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> 
     """A client of the scripted server."""
     path = write_kubeconfig(api.url, user={"token": "t0ken"})
     credentials = await auth.load(str(path), None, HostEnvironment({}, tmp_path))
-    async with Client(credentials, Limits(longest_wait=0.02)) as made:
+    async with Client(credentials, ClientLimits(longest_wait=0.02)) as made:
         yield made
 
 

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner import errors
-from runner.kube.client import EVERYTHING, Client, Limits, PatchType
+from runner.kube.client import EVERYTHING, Client, ClientLimits, PatchType
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource
@@ -118,7 +118,7 @@ async def test_patience_with_throttling_ends(api: Api, client: Client) -> None:
     with pytest.raises(errors.ThrottledError) as caught:
         await client.get(WIDGETS, KEY)
     assert caught.value.retry_after == 3
-    assert len(api.of(PATH)) == Limits().attempts
+    assert len(api.of(PATH)) == ClientLimits().attempts
 
 
 async def test_a_server_error_without_a_waiting_time_is_the_callers_to_judge(api: Api, client: Client) -> None:
@@ -153,7 +153,7 @@ async def test_nobody_listening_is_said_with_the_address(write_kubeconfig: KubeC
 
 async def test_every_call_ends_in_time(api: Api, client: Client, write_kubeconfig: KubeConfigFile) -> None:
     api.on(PATH, api.hang)
-    async with Client(client.credentials, Limits(total=0.1)) as hasty:
+    async with Client(client.credentials, ClientLimits(total=0.1)) as hasty:
         for method in ("GET", "PATCH", "DELETE"):
             with pytest.raises(errors.ApiUnavailableError, match="no answer in time"):
                 await hasty.request(method, PATH, body={})
@@ -184,7 +184,7 @@ async def test_a_warning_is_logged_once(api: Api, client: Client) -> None:
 async def test_watches_keep_no_call_waiting(api: Api, client: Client) -> None:
     api.on("/watch", api.stream({"n": 1}, "stay"))
     api.on(PATH, api.reply({}))
-    async with Client(client.credentials, Limits(connections=1)) as narrow, asyncio.timeout(5):
+    async with Client(client.credentials, ClientLimits(connections=1)) as narrow, asyncio.timeout(5):
 
         async def watch() -> None:
             async with narrow.stream("/watch", {}, idle=60) as lines:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher, WatchPolicy
+from runner.kube.watch import Watcher
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK
 
 if TYPE_CHECKING:

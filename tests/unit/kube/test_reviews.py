@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.errors import ApiUnavailableError
-from runner.kube.reviews import Reviews, Ruling, Verdict
+from runner.kube.reviews import AccessReview, AccessReviews, AccessVerdict
 
 USER = {"username": "system:serviceaccount:a:b", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}}
 
@@ -34,17 +34,17 @@ class Server:
             return {"status": {"authenticated": known, "user": USER if known else {}}}
         return {"status": {"allowed": self.allowed}}
 
-    def reviews(self) -> Reviews:
-        return Reviews(self, lambda: self.now)
+    def reviews(self) -> AccessReviews:
+        return AccessReviews(self, lambda: self.now)
 
 
-async def judged(reviews: Reviews, shown: str = "good") -> Ruling:
+async def judged(reviews: AccessReviews, shown: str = "good") -> AccessReview:
     return await reviews.judge(shown, "get", "/metrics")
 
 
 async def test_who_shows_a_token_is_asked_for_first_and_then_what_he_may() -> None:
     server = Server()
-    assert await judged(server.reviews()) == Ruling(Verdict.ALLOWED, "system:serviceaccount:a:b")
+    assert await judged(server.reviews()) == AccessReview(AccessVerdict.ALLOWED, "system:serviceaccount:a:b")
     assert server.asked == [
         ("tokenreviews", {"token": "good"}),
         (
@@ -62,7 +62,7 @@ async def test_who_shows_a_token_is_asked_for_first_and_then_what_he_may() -> No
 
 async def test_strangers_are_not_asked_about_any_further() -> None:
     server = Server()
-    assert (await judged(server.reviews(), "bad")).verdict is Verdict.STRANGER
+    assert (await judged(server.reviews(), "bad")).verdict is AccessVerdict.STRANGER
     assert [kind for kind, _ in server.asked] == ["tokenreviews"]
 
 
@@ -75,7 +75,7 @@ async def test_an_answer_holds_for_a_while(allowed: bool, lasting: float) -> Non
     assert await judged(reviews) == first
     assert len(server.asked) == 2
     server.now, server.allowed = lasting, not allowed
-    assert (await judged(reviews)).verdict is (Verdict.REFUSED if allowed else Verdict.ALLOWED)
+    assert (await judged(reviews)).verdict is (AccessVerdict.REFUSED if allowed else AccessVerdict.ALLOWED)
 
 
 async def test_many_who_come_at_once_with_the_same_token_cost_one_answer() -> None:
@@ -92,7 +92,7 @@ async def test_that_the_server_could_not_be_asked_is_not_remembered() -> None:
     with pytest.raises(ApiUnavailableError):
         await judged(reviews)
     server.away = False
-    assert (await judged(reviews)).verdict is Verdict.ALLOWED
+    assert (await judged(reviews)).verdict is AccessVerdict.ALLOWED
 
 
 async def test_no_token_is_kept_and_the_number_of_answers_is_bounded() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from runner.kube.client import EVERYTHING, Client
 from runner.kube.discovery import Discovery
-from runner.kube.watch import State, WatchPolicy, watchers
+from runner.kube.watch import WatchState, watchers
+from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, ObjectKey
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, followin
     api.on(ALL, api.stream(*listed, api.bookmark(3, ends_list=True), *later, "stay"))
     async with following() as follower:
         await follower.reaches("[ +a +b ] +a -b")
-        assert follower.watcher.state is State.LIVE
+        assert follower.watcher.state is WatchState.LIVE
     asked = api.of(ALL)[0].query
     assert asked["sendInitialEvents"] == "true"
     assert asked["resourceVersionMatch"] == "NotOlderThan"
@@ -126,7 +127,7 @@ async def test_410_as_the_answer_lists_anew(api: Api, following: Following) -> N
     api.on(ALL, listed, api.refuse(410, "Expired"), again)
     async with following() as follower:
         await follower.reaches("[ +a ] [ +a ]")
-        assert follower.watcher.state is State.LIVE
+        assert follower.watcher.state is WatchState.LIVE
     assert len(follower.changes) == 1
 
 
@@ -194,7 +195,7 @@ async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Ap
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with following() as follower:
         await follower.reaches("[ ]")
-        assert follower.watcher.state is State.LIVE
+        assert follower.watcher.state is WatchState.LIVE
         assert follower.watcher.last_error is None
         assert follower.watcher.last_contact is not None
 
@@ -204,7 +205,7 @@ async def test_what_is_forbidden_is_said_and_tried_again(api: Api, following: Fo
     message += "at the cluster scope"
     api.on(ALL, api.refuse(403, "Forbidden", message))
     async with following() as follower:
-        await api.until(lambda: follower.watcher.state is State.FAILING)
+        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
         assert "cannot watch resource" in follower.watcher.last_error
         rule = "ClusterRole: {apiGroups: [example.com], resources: [widgets], verbs: [watch]}"
         assert rule in follower.watcher.last_error
@@ -227,7 +228,7 @@ async def test_retry_after_is_obeyed(api: Api, following: Following) -> None:
 async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api, following: Following) -> None:
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True)), api.stream())
     async with following(settled=1.0, first_backoff=0.1, longest_backoff=0.2) as follower:
-        await api.until(lambda: follower.watcher.state is State.FAILING)
+        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
         await asyncio.sleep(0.5)
     assert 3 <= len(api.of(ALL)) <= 10
 
@@ -237,18 +238,18 @@ async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, following: 
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with following() as follower:
         await api.until(lambda: len(api.of(DISCOVERY)) >= 5)
-        assert follower.watcher.state is State.WAITING_FOR_KIND
+        assert follower.watcher.state is WatchState.WAITING_FOR_KIND
         assert "CRD" in follower.watcher.last_error
         assert not follower.events
         api.on(DISCOVERY, api.served())
         await follower.reaches("[ ]")
-        await api.until(lambda: follower.watcher.state is State.LIVE)
+        await api.until(lambda: follower.watcher.state is WatchState.LIVE)
 
 
 async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Api, following: Following) -> None:
     api.on(DISCOVERY, api.reply({"kind": "APIResourceList", "resources": []}))
     async with following() as follower:
-        await api.until(lambda: follower.watcher.state is State.WAITING_FOR_KIND)
+        await api.until(lambda: follower.watcher.state is WatchState.WAITING_FOR_KIND)
 
 
 async def test_a_kind_that_goes_empties_the_cache_and_may_come_back(api: Api, following: Following) -> None:
@@ -258,7 +259,7 @@ async def test_a_kind_that_goes_empties_the_cache_and_may_come_back(api: Api, fo
         await follower.reaches("[ +a ]")
         api.on(DISCOVERY, api.refuse(404, "NotFound"))
         await follower.reaches("[ +a ] [ ]")
-        assert follower.watcher.state is State.WAITING_FOR_KIND
+        assert follower.watcher.state is WatchState.WAITING_FOR_KIND
         assert follower.changes[-1].new is None
         again = api.event("ADDED", api.widget("a", 21, uid="other"))
         api.on(ALL, api.stream(again, api.bookmark(22, ends_list=True), "stay"))
@@ -280,7 +281,7 @@ async def test_a_kind_missing_for_a_moment_empties_nothing(api: Api, following: 
 async def test_not_found_that_discovery_cannot_explain_is_said(api: Api, following: Following) -> None:
     api.on(ALL, api.refuse(404, "NotFound", "page not found"))
     async with following() as follower:
-        await api.until(lambda: follower.watcher.state is State.FAILING)
+        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
         assert "page not found" in follower.watcher.last_error
 
 
@@ -308,7 +309,7 @@ async def test_of_several_namespaces_one_watcher_takes_a_cluster_scoped_kind(api
 
     assert await first_events(0) == ["Restarted", "Applied", "Synced"]
     assert await first_events(1) == ["Restarted", "Synced"]
-    assert made[1].state is State.LIVE
+    assert made[1].state is WatchState.LIVE
     assert len(api.of(ALL)) == 1
 
 
@@ -331,7 +332,7 @@ async def test_a_kind_that_becomes_cluster_scoped_is_listed_anew(api: Api, follo
 async def test_credentials_that_are_refused_are_tried_again(api: Api, following: Following) -> None:
     api.on(ALL, api.refuse(401, "Unauthorized"))
     async with following() as follower:
-        await api.until(lambda: follower.watcher.state is State.FAILING)
+        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
         api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
         await follower.reaches("[ ]")
 

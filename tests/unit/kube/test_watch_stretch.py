@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.kube.watch import State
+from runner.kube.watch import WatchState
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import Api, Following
@@ -16,9 +16,9 @@ async def test_a_stretch_begins_with_the_end_of_the_list(api: Api, following: Fo
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), 0.05, api.bookmark(3, ends_list=True), "stay"))
     async with following() as follower:
         await follower.reaches("[ +a")
-        assert (follower.watcher.state, follower.watcher.stretch) == (State.LISTING, None)
+        assert (follower.watcher.state, follower.watcher.stretch) == (WatchState.LISTING, None)
         await follower.reaches("[ +a ]")
-        assert (follower.watcher.state, follower.watcher.stretch) == (State.LIVE, 1)
+        assert (follower.watcher.state, follower.watcher.stretch) == (WatchState.LIVE, 1)
 
 
 async def test_a_list_by_pages_begins_none_until_its_watch_is_open(api: Api, following: Following) -> None:
@@ -59,7 +59,7 @@ async def test_while_nothing_is_watched_there_is_no_stretch(api: Api, following:
     async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
         await api.until(lambda: len(api.of(ALL)) == 2)
         assert follower.watcher.stretch is None
-        assert follower.watcher.state is State.LIVE
+        assert follower.watcher.state is WatchState.LIVE
 
 
 async def test_an_expired_place_has_a_gap_before_the_list(api: Api, following: Following) -> None:

@@ -27,10 +27,10 @@ from runner.proxy.calls import Answer, Call, Whole
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.http.messages import RequestHead
 from runner.proxy.identity import RunIdentity, Session
-from runner.readcache.bodies import MOST_BYTES, Bodies
-from runner.readcache.entries import Shelf, Version
-from runner.readcache.inflight import InFlight
-from runner.readcache.refetch import Rereads
+from runner.readcache.bodies import MOST_BYTES, ReadCache
+from runner.readcache.entries import CacheEntries, ObjectVersion
+from runner.readcache.inflight import PendingCalls
+from runner.readcache.refetch import Refetcher
 
 OWNER = Owner(ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc"), namespaced=True)
 VERBS = frozenset({"get", "list", "watch"})
@@ -52,7 +52,7 @@ class WrongError(AssertionError):
 class State:
     """What an object was from a moment on; `version` is None while it did not exist."""
 
-    version: Version | None
+    version: ObjectVersion | None
     since: float
 
 
@@ -61,10 +61,10 @@ class Model:
     """The API server and its watch: linearizable, but for the watch."""
 
     rng: random.Random
-    shelf: Shelf
+    shelf: CacheEntries
     stretch: int | None = 1
     states: dict[str, list[State]] = field(default_factory=lambda: {name: [State(None, 0.0)] for name in NAMES})
-    told: asyncio.Queue[tuple[float, str, Version | None]] = field(default_factory=asyncio.Queue)
+    told: asyncio.Queue[tuple[float, str, ObjectVersion | None]] = field(default_factory=asyncio.Queue)
     revision: int = 0
     later: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class Model:
         # Versions that say nothing by their order.
         before = self.states[name][-1].version
         uid = before.uid if before is not None else f"uid-{self.revision}"
-        version = Version(uid, str(self.revision * 7919 % 10007)) if exists else None
+        version = ObjectVersion(uid, str(self.revision * 7919 % 10007)) if exists else None
         self.states[name].append(State(version, self.now()))
         self.told.put_nowait((self.now() + self.rng.uniform(0, LAG), name, version))
 
@@ -106,7 +106,7 @@ class Model:
         await asyncio.sleep(self.rng.choice((0.0, 0.001, 0.01, 0.1)))
 
     async def read(self, path: str) -> bytes:
-        """What `Rereads` needs."""
+        """What `Refetcher` needs."""
         await self.delay()
         obj = self.obj(path.rpartition("/")[2])
         await self.delay()
@@ -165,8 +165,8 @@ class History:
 
     def __init__(self, seed: int, steps: int) -> None:
         self.rng = random.Random(seed)
-        rereads = Rereads(self)
-        self.bodies = Bodies(MOST_BYTES, rereads.ask)
+        rereads = Refetcher(self)
+        self.bodies = ReadCache(MOST_BYTES, rereads.ask)
         self.rereads = rereads
         owner = OWNER.ref
         shelf = self.bodies.follow(
@@ -333,14 +333,14 @@ def _nothing(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [
-        (Bodies, "_doubt", _nothing),
-        (InFlight, "spoil", _nothing),
-        (InFlight, "hold", _nothing),
-        (Shelf, "age", _nothing),
-        (Shelf, "is_fresh", lambda self, key, kept: kept.version == self.seen.get(key)),
-        (Shelf, "is_fresh", lambda self, key, kept: kept.mark == self.mark(key.namespace)),
-        (Bodies, "_is_sound", lambda *_: True),
-        (Bodies, "passed", lambda self, attempt, _=None: self.taught_nothing(attempt)),
+        (ReadCache, "_doubt", _nothing),
+        (PendingCalls, "spoil", _nothing),
+        (PendingCalls, "hold", _nothing),
+        (CacheEntries, "age", _nothing),
+        (CacheEntries, "is_fresh", lambda self, key, kept: kept.version == self.seen.get(key)),
+        (CacheEntries, "is_fresh", lambda self, key, kept: kept.mark == self.mark(key.namespace)),
+        (ReadCache, "_is_sound", lambda *_: True),
+        (ReadCache, "passed", lambda self, attempt, _=None: self.taught_nothing(attempt)),
         (Reads, "_leave_open", lambda self, _, attempt: self._bodies.passed(attempt)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

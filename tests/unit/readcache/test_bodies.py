@@ -10,9 +10,9 @@ import pytest
 
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.readcache.bodies import LARGEST, Bodies, Read
-from runner.readcache.entries import Shelf, Version
-from runner.readcache.inflight import Place
+from runner.readcache.bodies import LARGEST, ObjectResponse, ReadCache
+from runner.readcache.entries import CacheEntries, ObjectVersion
+from runner.readcache.inflight import CallScope
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})
@@ -23,8 +23,8 @@ def key(name: str) -> ObjectKey:
     return ObjectKey("ns", name)
 
 
-def place(name: str) -> Place:
-    return Place("example.com", "widgets", "ns", name)
+def place(name: str) -> CallScope:
+    return CallScope("example.com", "widgets", "ns", name)
 
 
 def path(name: str, version: str = "v1") -> str:
@@ -38,26 +38,26 @@ def widget(name: str, version: int = 1, size: int = 0, *, owned: bool = True) ->
 
 @dataclass
 class Kept:
-    """`Bodies` with one kind, whose watch the test speaks for."""
+    """`ReadCache` with one kind, whose watch the test speaks for."""
 
     most: int = 1 << 20
     asked: list[tuple[str, float]] = field(default_factory=list)
     stretch: int | None = 1
 
     def __post_init__(self) -> None:
-        self.bodies = Bodies(self.most, lambda _, key, wait: self.asked.append((key.name, wait)))
+        self.bodies = ReadCache(self.most, lambda _, key, wait: self.asked.append((key.name, wait)))
         self.shelf = self.follow()
 
-    def follow(self) -> Shelf:
+    def follow(self) -> CacheEntries:
         return self.bodies.follow(WIDGETS, lambda _: self.stretch, lambda obj: (OWNER,) if obj["owned"] else ())
 
     def seen(self, name: str, version: int = 1) -> None:
-        self.shelf.applied(key(name), Version(f"uid-{name}", str(version)))
+        self.shelf.applied(key(name), ObjectVersion(f"uid-{name}", str(version)))
 
     def read(self, obj: Object, version: str = "v1", *, wanted: bool = True) -> None:
         """A run reads an object."""
         name = obj["metadata"]["name"]
-        answer = Read(path(name, version), orjson.dumps(obj), obj)
+        answer = ObjectResponse(path(name, version), orjson.dumps(obj), obj)
         self.bodies.showed(self.bodies.begin(place(name)), answer, wanted=wanted)
 
     def has(self, name: str, version: str = "v1") -> bool:
@@ -144,7 +144,7 @@ def test_a_list_of_one_namespace_says_nothing_of_another(kept: Kept) -> None:
 @pytest.mark.parametrize("obj", [widget("a", owned=False), widget("a", size=LARGEST), {**widget("a"), "metadata": {}}])
 def test_nothing_is_kept_of_what_nobody_owns_is_too_large_or_has_no_version(kept: Kept, obj: Object) -> None:
     kept.seen("a")
-    answer = Read(path("a"), orjson.dumps(obj), obj)
+    answer = ObjectResponse(path("a"), orjson.dumps(obj), obj)
     kept.bodies.showed(kept.bodies.begin(place("a")), answer, wanted=True)
     assert not kept.has("a")
     assert kept.bodies.size == 0
@@ -252,6 +252,6 @@ def test_calls_that_have_ended_leave_nothing(kept: Kept) -> None:
     kept.bodies.taught_nothing(attempts[0])
     kept.bodies.passed(attempts[1])
     kept.bodies.passed(attempts[2], place("c"))
-    kept.bodies.wrote(attempts[3], place("d"), Read(path("d"), b"{}", widget("d")), wanted=True)
+    kept.bodies.wrote(attempts[3], place("d"), ObjectResponse(path("d"), b"{}", widget("d")), wanted=True)
     assert len(kept.bodies._calls) == 0
     assert not kept.bodies._calls._held

@@ -13,10 +13,10 @@ import pytest
 from runner.errors import ApiUnavailableError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.readcache.bodies import Bodies, Read
-from runner.readcache.entries import Version
-from runner.readcache.inflight import Place
-from runner.readcache.refetch import Rereads
+from runner.readcache.bodies import ObjectResponse, ReadCache
+from runner.readcache.entries import ObjectVersion
+from runner.readcache.inflight import CallScope
+from runner.readcache.refetch import Refetcher
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})
@@ -34,15 +34,15 @@ def content(version: int) -> bytes:
 
 @dataclass
 class Reading:
-    """`Rereads` of one object, and the API server that it asks."""
+    """`Refetcher` of one object, and the API server that it asks."""
 
     version: int = 1
     trouble: Exception | None = None
     asked: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rereads = Rereads(self)
-        self.bodies = Bodies(1 << 20, self.rereads.ask)
+        self.rereads = Refetcher(self)
+        self.bodies = ReadCache(1 << 20, self.rereads.ask)
         self.shelf = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
 
     async def read(self, path: str) -> bytes:
@@ -53,12 +53,12 @@ class Reading:
 
     def told(self, version: int) -> None:
         self.version = version
-        self.shelf.applied(KEY, Version("u", str(version)))
+        self.shelf.applied(KEY, ObjectVersion("u", str(version)))
 
     def read_by_run(self) -> None:
         data = content(self.version)
-        attempt = self.bodies.begin(Place("example.com", "widgets", *KEY))
-        self.bodies.showed(attempt, Read(PATH, data, orjson.loads(data)), wanted=True)
+        attempt = self.bodies.begin(CallScope("example.com", "widgets", *KEY))
+        self.bodies.showed(attempt, ObjectResponse(PATH, data, orjson.loads(data)), wanted=True)
 
     async def run(self, *changes: float) -> None:
         """A run reads the object; then it changes after so many seconds each."""

@@ -9,8 +9,8 @@ import pytest
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.references import state as reference_states
 from runner.references.index import ReferenceIndex
-from runner.references.state import Seen, difference, has_to_be_read, names
-from runner.references.watching import DeferredReferences, ReferenceNews
+from runner.references.state import ReferencedState, difference, has_to_be_read, names
+from runner.references.watching import DeferredReferences, ReferenceNotification
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 
@@ -23,8 +23,8 @@ def secret(version: str = "1", value: str = "old", uid: str = "u", **meta: Any) 
     return {"metadata": {"uid": uid, "resourceVersion": version, **meta}, "data": {"key": value}, "status": version}
 
 
-def seen(obj: dict[str, Any], *, whole: bool = True, generation_tells: bool = False) -> Seen:
-    return Seen.of(obj, whole=whole, generation_tells=generation_tells)
+def seen(obj: dict[str, Any], *, whole: bool = True, generation_tells: bool = False) -> ReferencedState:
+    return ReferencedState.of(obj, whole=whole, generation_tells=generation_tells)
 
 
 class TestNames:
@@ -119,8 +119,8 @@ class TestIndex:
 
 
 class TestRuns:
-    def news(self, version: str, target: ObjectRef = ONE) -> ReferenceNews:
-        return ReferenceNews(target, PASSWORD, "changed", "u", version)
+    def news(self, version: str, target: ObjectRef = ONE) -> ReferenceNotification:
+        return ReferenceNotification(target, PASSWORD, "changed", "u", version)
 
     def test_news_comes_at_once_unless_its_object_runs(self) -> None:
         runs = DeferredReferences()

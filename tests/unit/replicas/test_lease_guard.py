@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from runner.errors import LeaseLostError
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def test_a_hold_that_is_no_longer_valid_by_the_clock_is_refused_before_anybody_has_noticed() -> None:
     valid = True
-    hold = Hold(lambda: valid)
+    hold = LeaseGuard(lambda: valid)
     hold.check()
     valid = False
     with pytest.raises(LeaseLostError):
@@ -26,7 +26,7 @@ def test_a_hold_that_is_no_longer_valid_by_the_clock_is_refused_before_anybody_h
 def test_what_goes_on_is_canceled_when_the_hold_is_lost_and_may_end_first(virtually: Virtually) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        hold = Hold(lambda: True)
+        hold = LeaseGuard(lambda: True)
         loop.call_later(3, hold.lose)
         ended = []
 
@@ -47,7 +47,7 @@ def test_what_goes_on_is_canceled_when_the_hold_is_lost_and_may_end_first(virtua
 
 def test_a_timeout_of_somebody_else_stays_what_it_is(virtually: Virtually) -> None:
     async def scenario() -> None:
-        hold = Hold(lambda: True)
+        hold = LeaseGuard(lambda: True)
         with pytest.raises(TimeoutError):
             async with hold.guard(), asyncio.timeout(1):
                 await asyncio.sleep(60)
@@ -57,7 +57,7 @@ def test_a_timeout_of_somebody_else_stays_what_it_is(virtually: Virtually) -> No
 
 def test_nothing_begins_under_a_hold_that_is_lost(virtually: Virtually) -> None:
     async def scenario() -> None:
-        hold = Hold(lambda: True)
+        hold = LeaseGuard(lambda: True)
         hold.lose()
         told = []
         hold.when_lost(lambda: told.append(True))
@@ -71,7 +71,7 @@ def test_nothing_begins_under_a_hold_that_is_lost(virtually: Virtually) -> None:
 
 def test_a_hold_that_is_lost_after_the_work_is_done_disturbs_nobody(virtually: Virtually) -> None:
     async def scenario() -> None:
-        hold = Hold(lambda: True)
+        hold = LeaseGuard(lambda: True)
         async with hold.guard():
             await asyncio.sleep(1)
         hold.lose()

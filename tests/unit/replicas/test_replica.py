@@ -14,25 +14,25 @@ import pytest
 
 from runner.errors import ApiUnavailableError, ConflictError, LeaseLostError
 from runner.objects import GVK, ObjectKey
-from runner.replicas.election import Layout, Record, Times
-from runner.replicas.lease_guard import Alone, Hold
+from runner.replicas.election import LeaseLayout, LeaseRecord, LeaseTimes
+from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.replicas.replica import Replica
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 THING = GVK("test.example.com", "v1", "Thing")
 KEYS = [ObjectKey("ns", f"thing-{i}") for i in range(8)]
-TIMES = Times(lease=15, renew=10)
+TIMES = LeaseTimes(lease=15, renew=10)
 
 
 class Leases:
     """What the API server holds: a write names the version that it was made from."""
 
     def __init__(self) -> None:
-        self.records: dict[str, tuple[Record, str]] = {}
+        self.records: dict[str, tuple[LeaseRecord, str]] = {}
         self.writes = 0
 
-    def write(self, name: str, record: Record, version: str) -> tuple[Record, str]:
+    def write(self, name: str, record: LeaseRecord, version: str) -> tuple[LeaseRecord, str]:
         if self.records.get(name, (None, ""))[1] != version:
             raise ConflictError("somebody was quicker", status=409, reason="Conflict", retry_after=None)
         self.writes += 1
@@ -49,13 +49,13 @@ class Wire:
     loses_answers: bool = False
     known: dict[str, str] = field(default_factory=dict)
 
-    async def read(self, names: Collection[str]) -> dict[str, tuple[Record, str]]:
+    async def read(self, names: Collection[str]) -> dict[str, tuple[LeaseRecord, str]]:
         await self._travel()
         found = {name: self.leases.records[name] for name in names if name in self.leases.records}
         self.known = {name: version for name, (_, version) in found.items()}
         return found
 
-    async def write(self, name: str, record: Record) -> tuple[Record, str]:
+    async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
         await self._travel()
         written = self.leases.write(name, record, self.known.get(name, ""))
         if self.loses_answers:
@@ -128,7 +128,7 @@ class Process:
                         await self._run(hold, key, choice.uniform(0.5, self.world.times.lease * 2))
             await asyncio.sleep(0.1)
 
-    async def _run(self, hold: Hold, key: ObjectKey, seconds: float) -> None:
+    async def _run(self, hold: LeaseGuard, key: ObjectKey, seconds: float) -> None:
         async with hold.guard():
             self.world.begin(key, self)
             try:
@@ -153,8 +153,8 @@ class Process:
 class World:
     """What is observed."""
 
-    def __init__(self, shards: int, times: Times = TIMES) -> None:
-        self.layout = Layout("op", shards)
+    def __init__(self, shards: int, times: LeaseTimes = TIMES) -> None:
+        self.layout = LeaseLayout("op", shards)
         self.times = times
         self.leases = Leases()
         self.lateness = 0.0
@@ -195,7 +195,7 @@ def stop(*processes: Process) -> None:
 
 
 def test_alone_everything_is_ours() -> None:
-    alone = Alone()
+    alone = SoleReplica()
     assert alone.owns(THING, KEYS[0])
     with alone.hold(THING, KEYS[0]) as hold:
         hold.check()
@@ -360,7 +360,7 @@ def test_replicas_of_another_number_of_shards_wait_for_the_end_of_these(virtuall
         world = World(4)
         old = [Process(world, name) for name in "ab"]
         await asyncio.sleep(5)
-        world.layout = Layout("op", 3)
+        world.layout = LeaseLayout("op", 3)
         new = Process(world, "c")
         await asyncio.sleep(60)
         assert world.shards_of(new) == [0]
@@ -403,7 +403,7 @@ def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(
 ) -> None:
     async def scenario() -> None:
         choice = random.Random(seed)
-        world = World(shards, Times(lease=4, renew=2.5))
+        world = World(shards, LeaseTimes(lease=4, renew=2.5))
         processes = [Process(world, f"{seed}-{i}") for i in range(3)]
         for fault in range(40):
             await asyncio.sleep(choice.uniform(0.2, 4))

@@ -11,7 +11,7 @@ from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledE
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object
-from runner.replicas.lease_guard import Hold
+from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.writer import StatusWriter
 
@@ -49,7 +49,7 @@ def test_a_result_outlives_what_passes_by_itself(virtually: Virtually, refusal: 
         answers = _Answers(*[refusal] * 30)
         obj: Object = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1}}
         writer = StatusWriter(cast("Client", answers), GVK_, enabled=True, health=True)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), Hold(lambda: True))
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
         assert answers.written == 1
 
     virtually(scenario())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Claim, Owner, claims_of, references_of
+from runner.ownership import Owner, OwnerClaim, claims_of, references_of
 from runner.proxy.handlers.owners import (
     ADOPT,
     INJECT_OWNER,
@@ -291,15 +291,15 @@ def test_a_merge_patch_that_says_itself_who_owns_the_object_is_sent_as_it_is() -
 def test_owners_are_read_from_references_and_annotations() -> None:
     obj = config_map(namespace="shop", ownerReferences=[FOREIGN], annotations=ANNOTATIONS)
     assert set(claims_of(obj)) == {
-        Claim("example.com", "Other", "other", "shop", by_annotation=False),
-        Claim("cache.example.com", "Memcached", "mc", "shop", by_annotation=True),
+        OwnerClaim("example.com", "Other", "other", "shop", by_annotation=False),
+        OwnerClaim("cache.example.com", "Memcached", "mc", "shop", by_annotation=True),
     }
 
 
 @pytest.mark.parametrize("type_", ["ConfigMap", "ConfigMap."])
 def test_a_core_owner_is_found_in_either_spelling(type_: str) -> None:
     names = {"operator-sdk/primary-resource": "/c", "operator-sdk/primary-resource-type": type_}
-    assert claims_of(config_map(annotations=names)) == (Claim("", "ConfigMap", "c", "", by_annotation=True),)
+    assert claims_of(config_map(annotations=names)) == (OwnerClaim("", "ConfigMap", "c", "", by_annotation=True),)
 
 
 owners = st.sampled_from([CR, CLUSTER_CR, CORE_CR])

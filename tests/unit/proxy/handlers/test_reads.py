@@ -17,8 +17,8 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.handlers.reads import Reads
-from runner.readcache.bodies import MOST_BYTES, Bodies
-from runner.readcache.entries import Version
+from runner.readcache.bodies import MOST_BYTES, ReadCache
+from runner.readcache.entries import ObjectVersion
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Message, Stage
@@ -38,7 +38,7 @@ def widget(version: int, name: str = "a") -> Object:
 class Reading:
     """A proxy with `Reads`, one kind whose watch the test speaks for, and an API server that answers as told."""
 
-    bodies: Bodies
+    bodies: ReadCache
     cached: bool = True
     results: Counter[str] = field(default_factory=Counter)
     stage: Stage = field(init=False)
@@ -49,7 +49,7 @@ class Reading:
     def seen(self, version: int = 1, name: str = "a") -> None:
         shelf = self.bodies.shelf("example.com", "widgets")
         assert shelf is not None
-        shelf.applied(ObjectKey("ns", name), Version("u", str(version)))
+        shelf.applied(ObjectKey("ns", name), ObjectVersion("u", str(version)))
 
     def answers(self, obj: Object | bytes, start: str = "200 OK", *headers: str) -> None:
         body = obj if isinstance(obj, bytes) else orjson.dumps(obj)
@@ -77,7 +77,7 @@ class Reading:
 
 @pytest.fixture
 async def reading(staged: Callable[..., AbstractAsyncContextManager[Stage]]) -> AsyncIterator[Reading]:
-    bodies = Bodies(MOST_BYTES, lambda *_: None)
+    bodies = ReadCache(MOST_BYTES, lambda *_: None)
     bodies.follow(
         WIDGETS,
         lambda _: 1,
