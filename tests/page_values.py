@@ -13,7 +13,7 @@ from runner.kube.cache import Cache
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
 from runner.ui.journal import Journal
-from runner.ui.views import Place, Views
+from runner.ui.views import OperatorInfo, Views
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
@@ -94,7 +94,7 @@ class AKind:
 
 
 def views_of(kind: AKind, journal: Journal | None = None, runner_dir: Path = Path("/nonexistent")) -> Views:
-    return Views(Place((), runner_dir, time.time()), [kind], journal or Journal(time.time))
+    return Views(OperatorInfo((), runner_dir, time.time()), [kind], journal or Journal(time.time))
 
 
 def at(second: float) -> str:

@@ -27,8 +27,8 @@ from runner.objects import GVK
 from runner.proxy.self_test import SelfTest
 from runner.ui import server
 from runner.ui.journal import Journal
-from runner.ui.server import Page
-from runner.ui.views import Place, Views
+from runner.ui.server import StatusPage, StreamTimings
+from runner.ui.views import OperatorInfo, Views
 
 _PROBES, _METRICS = "health-probe-bind-address", "metrics-bind-address"
 _FREE = "127.0.0.1:0"
@@ -110,8 +110,8 @@ class AdminServers:
         """Show what `controllers` do until `stack` is left; unless told otherwise, outside of a cluster alone."""
         if self._page_at is None:
             return
-        place = Place(self._settings.namespaces, self._settings.runner_dir, time.time())
-        page = Page(Views(place, list(controllers), self._journal))
+        place = OperatorInfo(self._settings.namespaces, self._settings.runner_dir, time.time())
+        page = StatusPage(Views(place, list(controllers), self._journal), StreamTimings())
         url = await page.start(self._page_at)
         stack.push_async_callback(page.close)
         _log.info("Serving the status page", url=url)

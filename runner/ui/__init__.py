@@ -1,7 +1,6 @@
-"""The page that shows, on loopback alone, what the operator does: kinds, objects, queue, runs.
+"""The status page: kinds, objects, queue and runs of the operator, served on loopback only.
 
-It only looks on: nothing in the way from event to status knows of it. `journal` notes what runs do, `past` reads
-what earlier operators left of theirs, `survey` keeps the state of each object, `views` makes JSON of all that, and
-`server` answers. Nothing that objects hold is shown but their conditions, and of runs no variables and no output: task,
-file and line, times, and the message of what failed, masked as in the log.
+The page is read-only, and reconciling does not depend on it. `journal` records runs, `stored_runs` reads runs of
+earlier operators from the run folders, `object_states` caches the state of each object, `views` renders JSON, `server`
+serves it. Of objects it shows only the conditions; of runs only tasks, files, lines, times and masked error messages.
 """

@@ -1,7 +1,6 @@
-"""What this operator's runs do and did, for the page: those that go on, and the latest that have ended.
+"""Active runs and the latest finished runs of this operator, for the status page.
 
-Bounded by weight: a run weighs one, and one for each of its tasks; the oldest goes first. Ends nothing and delays
-nothing: taking in an event is a few assignments.
+The weight of all runs is bounded: one for each run and one for each task. The oldest run is removed first.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from runner.watches.watch import content_name
 from runner.workqueue.request import Request
 
 MOST_WEIGHT = 20_000
-UNKNOWN = "given up"
-"""How a run ended that nobody told the end of."""
+ABANDONED = "abandoned"
+"""Result of a run whose end was not reported."""
 _LONGEST_MESSAGE = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
-    """What a run asked of the API server."""
+class ApiCallStats:
+    """API calls of a run."""
 
     calls: int
     seconds: float
@@ -34,72 +33,71 @@ class Calls:
 
 
 @dataclass(slots=True)
-class Run:
-    """One run."""
+class RunRecord:
+    """A run."""
 
     ident: str
     gvk: GVK
     key: ObjectKey
     content: str
-    """The role's name or the playbook's path."""
+    """Name of the role, or path of the playbook."""
     reason: str
     details: tuple[str, ...]
     waited: float
     began: float
-    """Seconds since the epoch, as all moments here."""
+    """Seconds since the epoch, as all times here."""
     timeline: Timeline
     outcome: str = ""
-    """Empty while it goes on."""
+    """Empty while the run is active."""
     ended: float | None = None
     message: str = ""
-    """Why it did not succeed."""
+    """Reason of a failure."""
     place: str = ""
-    """`file:line` of the task that failed first."""
+    """`file:line` of the first failed task."""
     task: str = ""
-    """Its name."""
-    calls: Calls | None = None
+    """Name of the first failed task."""
+    calls: ApiCallStats | None = None
     ways: Mapping[str, int] = field(default_factory=dict)
     """How many tasks were executed in which way."""
 
     @property
     def weight(self) -> int:
-        """How much room it takes."""
+        """Share of the journal's capacity."""
         return 1 + len(self.timeline.tasks)
 
 
 @dataclass(frozen=True, slots=True)
-class Streak:
-    """Failed runs of an object in a row."""
+class FailureStreak:
+    """Consecutive failed runs of an object."""
 
     runs: int
     since: float
-    """When the first of them began."""
+    """Start of the first."""
 
 
 class Journal:
-    """A recorder of runs."""
+    """Recorder of runs."""
 
-    def __init__(self, clock: Callable[[], float], most_weight: int = MOST_WEIGHT) -> None:
-        """`clock` tells seconds since the epoch."""
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` returns seconds since the epoch."""
         self.revision = 0
-        """Counts what was taken in."""
-        self.live: dict[tuple[GVK, ObjectKey], Run] = {}
-        self.ended: deque[Run] = deque()
-        """The latest last."""
-        self.streaks: dict[tuple[GVK, ObjectKey], Streak] = {}
-        """Of the objects whose latest run failed."""
+        """Number of changes."""
+        self.live: dict[tuple[GVK, ObjectKey], RunRecord] = {}
+        self.ended: deque[RunRecord] = deque()
+        """In order of their end."""
+        self.streaks: dict[tuple[GVK, ObjectKey], FailureStreak] = {}
+        """Objects whose last run failed."""
         self._clock = clock
-        self._most_weight = most_weight
         self._weight = 0
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         return self._clock()
 
-    def start(self, job: Job, request: Request) -> RunNotes:
-        """Note that a run starts."""
+    def start(self, job: Job, request: Request) -> RunRecorder:
+        """Record the start of a run."""
         self.settle(lambda gvk, key: (gvk, key) != (job.gvk, job.key))
-        run = Run(
+        run = RunRecord(
             ident=job.ident,
             gvk=job.gvk,
             key=job.key,
@@ -112,70 +110,70 @@ class Journal:
         )
         self.live[job.gvk, job.key] = run
         self.revision += 1
-        return RunNotes(self, run)
+        return RunRecorder(self, run)
 
-    def settle(self, goes_on: Callable[[GVK, ObjectKey], bool]) -> None:
-        """Take those runs for ended of which nobody told the end."""
+    def settle(self, is_active: Callable[[GVK, ObjectKey], bool]) -> None:
+        """Close runs that ended without a report, according to `is_active`."""
         for (gvk, key), run in list(self.live.items()):
-            if not goes_on(gvk, key):
+            if not is_active(gvk, key):
                 run.timeline.end(self._clock(), None, whole=False)
-                self.close(run, UNKNOWN)
+                self.close(run, ABANDONED)
 
-    def close(self, run: Run, outcome: str) -> None:
-        """A run has ended."""
+    def close(self, run: RunRecord, outcome: str) -> None:
+        """Record the end of a run."""
         run.outcome, run.ended = outcome, self._clock()
         if self.live.get((run.gvk, run.key)) is run:
             del self.live[run.gvk, run.key]
         self.ended.append(run)
         self._weight += run.weight
-        while self._weight > self._most_weight and len(self.ended) > 1:
+        while self._weight > MOST_WEIGHT and len(self.ended) > 1:
             self._weight -= self.ended.popleft().weight
         self.revision += 1
 
-    def count(self, run: Run, outcome: Outcome) -> None:
-        """Count a run that came to its end by itself."""
-        whose = (run.gvk, run.key)
+    def count(self, run: RunRecord, outcome: Outcome) -> None:
+        """Update the object's streak of failed runs."""
+        owner = (run.gvk, run.key)
         if outcome is Outcome.SUCCEEDED:
-            self.streaks.pop(whose, None)
+            self.streaks.pop(owner, None)
         elif outcome is not Outcome.CANCELED:
-            before = self.streaks.get(whose, Streak(0, run.began))
-            self.streaks[whose] = Streak(before.runs + 1, before.since)
+            before = self.streaks.get(owner, FailureStreak(0, run.began))
+            self.streaks[owner] = FailureStreak(before.runs + 1, before.since)
 
-    def forget(self, is_there: Callable[[GVK, ObjectKey], bool]) -> None:
-        """Count nothing any more of objects that are gone."""
-        for whose in [each for each in self.streaks if not is_there(*each)]:
-            del self.streaks[whose]
+    def forget(self, exists: Callable[[GVK, ObjectKey], bool]) -> None:
+        """Remove deleted objects."""
+        for owner in [each for each in self.streaks if not exists(*each)]:
+            del self.streaks[owner]
 
-    def of(self, gvk: GVK, key: ObjectKey) -> list[Run]:
-        """The runs of an object, the latest first."""
+    def of(self, gvk: GVK, key: ObjectKey) -> list[RunRecord]:
+        """Return the runs of an object, newest first."""
         live = self.live.get((gvk, key))
         ended = [run for run in reversed(self.ended) if run.key == key and run.gvk == gvk]
         return [live, *ended] if live is not None else ended
 
-    def latest(self, most: int) -> list[Run]:
-        """The latest of those that have ended, the latest first."""
+    def latest(self, most: int) -> list[RunRecord]:
+        """Return the latest finished runs, newest first."""
         return [run for run, _ in zip(reversed(self.ended), range(most), strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
-class RunNotes:
-    """What is noted of one run."""
+class RunRecorder:
+    """Recorder of one run."""
 
     journal: Journal
-    run: Run
+    run: RunRecord
 
     def event(self, event: Event) -> None:
-        """Note an event."""
+        """Record an event."""
         if self.run.timeline.add(event):
             self.journal.revision += 1
 
     def end(self, result: RunResult, api: RunStats) -> None:
-        """Note how it ended."""
+        """Record the result."""
         run, masked = self.run, self.run.timeline.masked
         first = result.failures[0] if result.failures else None
         run.message = masked(first.message if first else result.message)[:_LONGEST_MESSAGE]
         run.task, run.place = (masked(first.task), first.path) if first else ("", "")
-        run.calls = Calls(api.calls, api.seconds, api.hits, api.misses)
+        run.calls = ApiCallStats(api.calls, api.seconds, api.hits, api.misses)
         run.ways = result.executions.totals
         whole = result.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
         run.timeline.end(self.journal.now(), result.failures, whole=whole)

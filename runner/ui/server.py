@@ -1,9 +1,9 @@
-"""Serves the page: literal files, views as JSON, and a stream of server-sent events.
+"""Server of the status page: static files, views as JSON, and a stream of server-sent events.
 
-Who may look: whoever can reach this machine's loopback, under one of its own names, so that no web site that has a
-name point here gets an answer; and only to read. A stream tells the overview when something is new, at most once in
-an interval and always the latest: one that does not read holds nothing up but itself, and is closed after a while.
-Source of the stream's form: https://html.spec.whatwg.org/multipage/server-sent-events.html
+Access is read-only and limited to clients on this machine. A `Host` header with another name is rejected, against DNS
+rebinding. A stream sends the current overview when something changed, at most once per interval. A client that does not
+read is disconnected and delays nothing else.
+Format of the stream: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runner import log
 from runner.monitoring import endpoints
 from runner.monitoring.endpoints import Address, Handler
 from runner.objects import ObjectKey
-from runner.ui.views import JSON, NotThereError, Views
+from runner.ui.views import JSON, PageNotFoundError, Views
 
 FLAG = "ui-bind-address"
 MOST_STREAMS = 16
@@ -43,30 +43,30 @@ _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds."""
+class StreamTimings:
+    """Timings of event streams in seconds."""
 
     interval: float = 1.0
-    """Between two looks for something new."""
-    silence: float = 15.0
-    """After which a stream is told something even so: who has left is noticed by that."""
-    patience: float = 30.0
-    """For which a stream may not read."""
+    """Minimum time between two events."""
+    keepalive: float = 15.0
+    """Maximum time between two events; a write detects that the client has left."""
+    write_timeout: float = 30.0
+    """Maximum time of a write."""
 
 
-class Page:
-    """The server. Make it in the event loop that it looks at."""
+class StatusPage:
+    """The server. Create it in the operator's event loop."""
 
-    def __init__(self, views: Views, pace: Pace | None = None) -> None:
+    def __init__(self, views: Views, timings: StreamTimings) -> None:
         self._views = views
-        self._pace = pace or Pace()
+        self._timings = timings
         self._runner: web.AppRunner | None = None
         self._closing = asyncio.Event()
         self._own_host = ""
         self.streams = 0
 
     async def start(self, address: Address) -> str:
-        """Listen; return the page's address. A place that is taken is a ConfigError."""
+        """Listen; return the URL of the page. Raises ConfigError if the address is in use."""
         folder = resources.files("runner.ui") / "files"
         handlers: dict[str, Handler] = {
             path: _file((folder / name).read_bytes(), name) for path, name in _FILES.items()
@@ -80,7 +80,7 @@ class Page:
         return f"http://{host}:{port}/"
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         self._closing.set()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -92,8 +92,8 @@ class Page:
             return await views.overview()
 
         async def objects(request: web.Request) -> JSON:
-            wish = request.query.get
-            return await views.objects(wish("kind", ""), wish("state", ""), wish("search", ""), _page(request))
+            get = request.query.get
+            return await views.objects(get("kind", ""), get("state", ""), get("search", ""), _page(request))
 
         async def queue(request: web.Request) -> JSON:
             return await views.queue(request.query.get("kind", ""), _page(request))
@@ -115,7 +115,7 @@ class Page:
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             if _host(request.host) not in {*_OWN_NAMES, self._own_host}:
-                refusal = "this page answers under the names of its own machine only: open it as http://localhost:PORT/"
+                refusal = "invalid Host header: open the page as http://localhost:PORT/"
                 return web.Response(status=421, text=refusal, headers=_HEADERS)
             return await handler(request)
 
@@ -125,7 +125,7 @@ class Page:
         async def show(request: web.Request) -> web.StreamResponse:
             try:
                 body = orjson.dumps(await view(request))
-            except NotThereError as error:
+            except PageNotFoundError as error:
                 return web.json_response({"error": str(error)}, status=404, headers=_HEADERS)
             return web.Response(body=body, content_type="application/json", headers=_HEADERS)
 
@@ -133,37 +133,37 @@ class Page:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if self.streams >= MOST_STREAMS:
-            return web.Response(status=503, text="too many pages are open", headers=_HEADERS)
+            return web.Response(status=503, text="too many open pages", headers=_HEADERS)
         response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
         self.streams += 1
         try:
             await response.prepare(request)
             if request.method == "GET":
-                await self._tell(response)
+                await self._send_overviews(response)
         except ConnectionError:
-            pass  # whoever looked has left
+            pass  # the client has disconnected
         except TimeoutError:
-            _log.debug("A page that does not read is told nothing more")
+            _log.debug("Disconnecting a status page that does not read")
             if request.transport is not None:
                 request.transport.abort()
         finally:
             self.streams -= 1
         return response
 
-    async def _tell(self, response: web.StreamResponse) -> None:
-        """Tell what is new until the operator stops, or nobody listens."""
+    async def _send_overviews(self, response: web.StreamResponse) -> None:
+        """Send changed overviews until the operator stops or the client disconnects."""
         clock = asyncio.get_running_loop().time
-        told: tuple[object, ...] | None = None
+        sent: tuple[object, ...] | None = None
         last = clock()
         while not self._closing.is_set():
-            seen = self._views.fingerprint()
-            if seen != told or clock() - last >= self._pace.silence:
+            current = self._views.fingerprint()
+            if current != sent or clock() - last >= self._timings.keepalive:
                 text = orjson.dumps(await self._views.overview())
-                async with asyncio.timeout(self._pace.patience):
+                async with asyncio.timeout(self._timings.write_timeout):
                     await response.write(b"event: overview\ndata: " + text + b"\n\n")
-                told, last = seen, clock()
+                sent, last = current, clock()
             try:
-                await asyncio.wait_for(self._closing.wait(), self._pace.interval)
+                await asyncio.wait_for(self._closing.wait(), self._timings.interval)
             except TimeoutError:
                 continue
 
@@ -176,17 +176,17 @@ def _file(content: bytes, name: str) -> Handler:
     return show
 
 
-def _host(named: str) -> str:
-    """The name in a Host header, without its port."""
+def _host(header: str) -> str:
+    """Return the name in a Host header without the port."""
     try:
-        return (urlsplit(f"//{named}").hostname or "").lower()
+        return (urlsplit(f"//{header}").hostname or "").lower()
     except ValueError:
         return ""
 
 
 def _page(request: web.Request) -> int:
     text = request.query.get("page", "")
-    return int(text) if text.isdecimal() and len(text) < 8 else 1  # noqa: PLR2004 - more pages than could ever be
+    return int(text) if text.isdecimal() and len(text) < 8 else 1  # noqa: PLR2004 - more digits than any page number has
 
 
 def _key(request: web.Request) -> ObjectKey:

@@ -1,7 +1,7 @@
-"""A run as a timeline of its tasks: folded from the events of ansible-runner, live or as they lie on the disk.
+"""Tasks of a run, from the events of ansible-runner.
 
-Keeps of each task its name, place, action, times and how it ended; of arguments and results nothing but the message
-of a failure. Bounded: the latest tasks, and a cut of each text. Pure, but for being filled.
+A task has name, location, action, times and result; no arguments, and of its result only the message of a failure. The
+number of tasks and the length of texts are bounded.
 Source: https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifact-job-events-host-and-playbook-events
 """
 
@@ -16,61 +16,61 @@ from typing import Any, Literal, TypeAlias
 from runner.engine.events import failure_message
 from runner.engine.job import Event, TaskFailure
 
-State: TypeAlias = Literal[
+TaskState: TypeAlias = Literal[
     "running", "ok", "changed", "skipped", "failed", "ignored", "rescued", "unreachable", "cut short"
 ]
 
 MOST_TASKS = 500
-"""Tasks that are kept of a run."""
+"""Maximum number of tasks of a run."""
 _LONGEST_NAME, _LONGEST_MESSAGE = 300, 2000
 _MOST_ITEMS = 10
 _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
-_ENDS: Mapping[str, State] = {
+_ENDS: Mapping[str, TaskState] = {
     "runner_on_ok": "ok",
     "runner_on_skipped": "skipped",
     "runner_on_failed": "failed",
     "runner_on_unreachable": "unreachable",
 }
-BAD: frozenset[State] = frozenset({"failed", "unreachable"})
+BAD: frozenset[TaskState] = frozenset({"failed", "unreachable"})
 
 
 @dataclass(slots=True)
-class Task:
+class TaskRecord:
     """One task of a run."""
 
     name: str
     path: str
-    """`file:line`; empty where it is not known."""
+    """`file:line`; empty if unknown."""
     action: str
     began: float
-    """Seconds since the epoch."""
+    """Return the seconds since the epoch."""
     ended: float | None = None
-    state: State = "running"
+    state: TaskState = "running"
     message: str = ""
-    """Why it failed."""
+    """Message of a failure."""
     items: list[str] = field(default_factory=list)
-    """Messages of failed items, the first of them."""
+    """Messages of the first failed items."""
 
 
 @dataclass(slots=True)
 class Timeline:
-    """The tasks of a run, the latest of them."""
+    """The latest tasks of a run."""
 
     masked: Callable[[str], str]
-    """Takes known secrets out of a text."""
-    tasks: deque[Task] = field(default_factory=lambda: deque(maxlen=MOST_TASKS))
+    """Masks known secrets in a text."""
+    tasks: deque[TaskRecord] = field(default_factory=lambda: deque(maxlen=MOST_TASKS))
     count: int = 0
-    """Tasks that had begun, those among them that are not kept."""
+    """Number of started tasks, including removed ones."""
 
     def add(self, event: Event) -> bool:
-        """Take in an event; return whether it says anything new."""
+        """Process an event; return whether anything changed."""
         kind, data = str(event.get("event", "")), event.get("event_data")
         data = data if isinstance(data, dict) else {}
         if kind in _STARTS:
             self._close(_moment(event), "ok")
             self.count += 1
             self.tasks.append(
-                Task(
+                TaskRecord(
                     name=self._cut(data.get("task"), _LONGEST_NAME),
                     path=self._cut(data.get("task_path"), _LONGEST_NAME),
                     action=self._cut(data.get("task_action"), _LONGEST_NAME),
@@ -91,9 +91,9 @@ class Timeline:
         return False
 
     def end(self, when: float, failures: Iterable[TaskFailure] | None, *, whole: bool) -> None:
-        """The run has ended. `failures` are those that nobody rescued; None: they are not known.
+        """Record the end of the run. `failures` are those that were not rescued; None: unknown.
 
-        `whole`: Ansible came to its own end. By now more values may be known to be secret than when they were noted.
+        `whole`: Ansible ended by itself. Texts are masked again, because more secrets can be known now.
         """
         self._close(when, "ok" if whole else "cut short")
         left = {(self._cut(each.task, _LONGEST_NAME), each.path) for each in failures or ()}
@@ -102,7 +102,7 @@ class Timeline:
                 task.state = "rescued"
             task.name, task.message = self.masked(task.name), self.masked(task.message)
 
-    def _ended(self, state: State, data: Mapping[str, Any], when: float) -> None:
+    def _ended(self, state: TaskState, data: Mapping[str, Any], when: float) -> None:
         task = self.tasks[-1]
         result = data.get("res")
         if state == "ok" and isinstance(result, dict) and result.get("changed") is True:
@@ -112,12 +112,12 @@ class Timeline:
             state = "ignored" if data.get("ignore_errors") else state
         task.items = []
         task.ended = when
-        # Of several hosts the worst tells.
+        # The worst result of several hosts counts.
         if task.state not in BAD or state in BAD:
             task.state = state
 
-    def _close(self, when: float, state: State) -> None:
-        """The last task goes on no longer, whatever became of it."""
+    def _close(self, when: float, state: TaskState) -> None:
+        """Close the last task if it is still running."""
         if self.tasks and self.tasks[-1].ended is None:
             self.tasks[-1].ended, self.tasks[-1].state = when, state
 
@@ -127,7 +127,7 @@ class Timeline:
 
 
 def _moment(event: Event) -> float:
-    """When an event was made, in seconds since the epoch; 0 where it does not say."""
+    """Return the time of an event in seconds since the epoch; 0 if it has none."""
     try:
         found = datetime.fromisoformat(str(event.get("created", "")))
     except ValueError:

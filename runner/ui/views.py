@@ -1,7 +1,7 @@
-"""What the page is told, as JSON values: a view for each thing to look at, a part of it at a time.
+"""Views of the status page as JSON values, in pages.
 
-Nothing of an object but its conditions, its generations and its times is ever told, and nothing of a run but what
-`journal` keeps. Names of kinds are `Kind.version.group`; times are seconds since the epoch, or as the API writes them.
+An object has only conditions, generations and times, a run only the content of the journal. Kinds are named
+`Kind.version.group`. Times are seconds since the epoch, or RFC 3339 in values from the API.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Any, TypeAlias
 from runner import __version__
 from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.status.conditions import conditions_of
-from runner.ui import past
-from runner.ui.journal import Journal, Run
-from runner.ui.survey import Kind, Row, Survey, Wish, health
+from runner.ui import stored_runs
+from runner.ui.journal import Journal, RunRecord
+from runner.ui.object_states import ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status
 from runner.watches.watch import content_name
 from runner.workqueue.request import QueueEntry
 
 JSON: TypeAlias = dict[str, Any]
 
 PAGE = 50
-"""Rows that are told at once."""
+"""Rows per page."""
 _MOST_RUNS = 50
 _SHORT, _LONG = 300, 4000
-"""Characters of a message in a list, and by itself."""
+"""Maximum length of a message in a list and in detail views."""
 _ORDER = {"running": 0, "waiting": 1, "delayed": 2}
 _MOST_LINES = 2
-"""Of a message in a list: why, and where."""
+"""Lines of a message in a list: reason and location."""
 _MOST_DETAILS = 10
 
 
-class NotThereError(LookupError):
-    """What was asked for is not there; says what."""
+class PageNotFoundError(LookupError):
+    """The requested kind, object or run does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Whose page it is."""
+class OperatorInfo:
+    """The operator whose page it is."""
 
     namespaces: Sequence[str]
     """Empty: all."""
@@ -50,23 +50,23 @@ class Place:
 
 
 def kind_id(gvk: GVK) -> str:
-    """Name a kind in an address."""
+    """Return the name of a kind in URLs."""
     return ".".join(filter(None, (gvk.kind, gvk.version, gvk.group)))
 
 
 class Views:
-    """Reads what there is."""
+    """Views of the operator's state."""
 
-    def __init__(self, place: Place, kinds: Sequence[Kind], journal: Journal) -> None:
-        self._place = place
+    def __init__(self, operator: OperatorInfo, kinds: Sequence[WatchedKind], journal: Journal) -> None:
+        self._operator = operator
         self._kinds = {kind_id(kind.watch.gvk): kind for kind in kinds}
         self._journal = journal
-        self._survey = Survey(list(kinds))
+        self._states = ObjectStates(list(kinds))
         self._reading = asyncio.Semaphore(1)
-        """Of run folders: however many look, one thread does."""
+        """Only one thread reads run folders."""
 
     def fingerprint(self) -> tuple[object, ...]:
-        """What differs whenever there may be something new to see."""
+        """Return a value that changes whenever a view can have changed."""
         queues = [
             (kind.informer.revision, kind.queue.adds, len(kind.queue), kind.queue.active, kind.problem())
             for kind in self._kinds.values()
@@ -74,13 +74,13 @@ class Views:
         return (self._journal.revision, *queues)
 
     async def overview(self) -> JSON:
-        """Kinds, the runs that go on, the latest that failed or ended."""
+        """Return kinds, active runs and the latest finished runs."""
         self._settle()
-        await self._survey.refresh()
+        await self._states.refresh()
         return {
             "version": __version__,
-            "namespaces": list(self._place.namespaces),
-            "started": self._place.started,
+            "namespaces": list(self._operator.namespaces),
+            "started": self._operator.started,
             "now": time.time(),
             "kinds": [self._kind(name, kind) for name, kind in self._kinds.items()],
             "live": [self._run(run) for run in self._journal.live.values()],
@@ -88,34 +88,34 @@ class Views:
         }
 
     async def objects(self, kind: str, state: str, search: str, page: int) -> JSON:
-        """A page of the objects that are asked for, counted from 1; one behind the last is the last."""
-        await self._survey.refresh()
-        rows = self._survey.rows(Wish(self._find(kind).watch.gvk if kind else None, state, search))
+        """Return a page of the matching objects, counted from 1; numbers after the last mean the last."""
+        await self._states.refresh()
+        rows = self._states.rows(ObjectFilter(self._find(kind).watch.gvk if kind else None, state, search))
         part, page, pages = _part(rows, page)
-        found = [told for row in part if (told := self._row(row)) is not None]
+        found = [shown for row in part if (shown := self._row(row)) is not None]
         return {"total": len(rows), "page": page, "pages": pages, "objects": found, "now": time.time()}
 
     async def queue(self, kind: str, page: int) -> JSON:
-        """A page of the queues: what runs, what waits and why, what comes later."""
+        """Return a page of the queue: running, waiting and delayed requests."""
         kinds = [self._find(kind)] if kind else list(self._kinds.values())
         standing = [(each, at) for each in kinds for at in each.queue.entries()]
-        # What people have to wait for comes first; a kind's own order stays.
+        # By stage; the order within a kind stays.
         standing.sort(key=lambda item: _ORDER[item[1].stage])
         part, page, pages = _part(standing, page)
-        told = [
-            {**_names(each.watch.gvk, at.key), **_standing(at), **self._streak(each.watch.gvk, at.key)}
+        shown = [
+            {**_names(each.watch.gvk, at.key), **_queue_entry(at), **self._streak(each.watch.gvk, at.key)}
             for each, at in part
         ]
-        return {"total": len(standing), "page": page, "pages": pages, "queue": told, "now": time.time()}
+        return {"total": len(standing), "page": page, "pages": pages, "queue": shown, "now": time.time()}
 
     async def object(self, kind: str, key: ObjectKey) -> JSON:
-        """One object: its conditions, its place in the queue, its runs."""
+        """Return an object with its conditions, its queue entry and its runs."""
         self._settle()
         of = self._find(kind)
         obj = of.informer.get(key)
         runs = await self._runs_of(of, key)
         if obj is None and not runs:
-            raise NotThereError(f"there is no {of.watch.gvk.kind} {key}")
+            raise PageNotFoundError(f"{of.watch.gvk.kind} {key} not found")
         standing = next((at for at in of.queue.entries() if at.key == key), None)
         return {
             **_names(of.watch.gvk, key),
@@ -123,27 +123,27 @@ class Views:
             "gone": obj is None,
             **(_whole(obj) if obj is not None else {}),
             **self._streak(of.watch.gvk, key),
-            "standing": _standing(standing) if standing is not None else None,
+            "standing": _queue_entry(standing) if standing is not None else None,
             "runs": [self._run(run) for run in runs],
             "now": time.time(),
         }
 
     async def run(self, kind: str, key: ObjectKey, ident: str) -> JSON:
-        """One run with its tasks."""
+        """Return a run with its tasks."""
         self._settle()
         gvk = self._find(kind).watch.gvk
         found = next((run for run in self._journal.of(gvk, key) if run.ident == ident), None)
         if found is None:
             async with self._reading:
-                found = await asyncio.to_thread(past.run, self._place.runner_dir, gvk, key, ident)
+                found = await asyncio.to_thread(stored_runs.run, self._operator.runner_dir, gvk, key, ident)
         if found is None:
-            raise NotThereError(f"no run {ident} of {gvk.kind} {key} is kept")
+            raise PageNotFoundError(f"run {ident} of {gvk.kind} {key} not found")
         return {**self._run(found), "tasks": _tasks(found), "now": time.time()}
 
-    async def _runs_of(self, kind: Kind, key: ObjectKey) -> list[Run]:
+    async def _runs_of(self, kind: WatchedKind, key: ObjectKey) -> list[RunRecord]:
         gvk = kind.watch.gvk
         async with self._reading:
-            kept = await asyncio.to_thread(past.runs, self._place.runner_dir, gvk, key)
+            kept = await asyncio.to_thread(stored_runs.runs, self._operator.runner_dir, gvk, key)
         noted = self._journal.of(gvk, key)
         known = {run.ident for run in noted}
         older = [run for run in kept if run.ident not in known]
@@ -158,14 +158,14 @@ class Views:
         found = self._journal.streaks.get((gvk, key))
         return {"failed_runs": found.runs if found else 0, "failing_since": found.since if found else None}
 
-    def _find(self, name: str) -> Kind:
+    def _find(self, name: str) -> WatchedKind:
         if name not in self._kinds:
-            raise NotThereError(f"no kind {name!r} is watched; there are {', '.join(self._kinds)}")
+            raise PageNotFoundError(f"unknown kind {name!r}; watched kinds: {', '.join(self._kinds)}")
         return self._kinds[name]
 
-    def _kind(self, name: str, kind: Kind) -> JSON:
+    def _kind(self, name: str, kind: WatchedKind) -> JSON:
         gvk, queue = kind.watch.gvk, kind.queue
-        counts = self._survey.counts(gvk)
+        counts = self._states.counts(gvk)
         return {
             "id": name,
             "kind": gvk.kind,
@@ -179,12 +179,12 @@ class Views:
             "problem": kind.problem(),
         }
 
-    def _row(self, row: Row) -> JSON | None:
-        kind = self._survey.kinds[row.kind]
+    def _row(self, row: ObjectRow) -> JSON | None:
+        kind = self._states.kinds[row.kind]
         obj = kind.informer.get(row.key)
         if obj is None:
             return None
-        found = health(obj)
+        found = display_status(obj)
         return {
             **_names(kind.watch.gvk, row.key),
             "state": found.state.value,
@@ -194,7 +194,7 @@ class Views:
             "running": kind.queue.is_running(row.key),
         }
 
-    def _run(self, run: Run) -> JSON:
+    def _run(self, run: RunRecord) -> JSON:
         calls, current = run.calls, run.timeline.tasks[-1] if run.timeline.tasks else None
         return {
             **_names(run.gvk, run.key),
@@ -218,7 +218,7 @@ class Views:
         }
 
 
-def _tasks(run: Run) -> list[JSON]:
+def _tasks(run: RunRecord) -> list[JSON]:
     return [
         {
             "name": task.name,
@@ -234,7 +234,7 @@ def _tasks(run: Run) -> list[JSON]:
 
 
 def _whole(obj: Object) -> JSON:
-    found, meta = health(obj), metadata(obj)
+    found, meta = display_status(obj), metadata(obj)
     status = obj.get("status")
     return {
         "state": found.state.value,
@@ -256,7 +256,7 @@ def _whole(obj: Object) -> JSON:
     }
 
 
-def _standing(at: QueueEntry) -> JSON:
+def _queue_entry(at: QueueEntry) -> JSON:
     return {
         "stage": at.stage,
         "reason": at.reason.value,
@@ -270,7 +270,7 @@ def _names(gvk: GVK, key: ObjectKey) -> JSON:
 
 
 def _part(rows: Sequence[Any], page: int) -> tuple[Sequence[Any], int, int]:
-    """Return the rows of a page, which page it is, and how many there are."""
+    """Return the rows of a page, its number, and the number of pages."""
     pages = max(1, -(-len(rows) // PAGE))
     page = min(max(page, 1), pages)
     return rows[(page - 1) * PAGE : page * PAGE], page, pages

@@ -1,22 +1,22 @@
 "use strict";
-// Shows what the operator tells. Text becomes text nodes only, never markup; everything is a link or a form control, so
-// that it works without a mouse; what is drawn anew keeps the elements that are there, and so the focus.
+// Status page. Text becomes text nodes only, never markup. Every control is a link or a form control, for keyboard use.
+// Updates keep existing elements, and so the focus.
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
 const news = document.getElementById("news");
 let overview = null;
-let shown = null; // the view's data, so that times can be drawn anew
+let shown = null; // data of the view, to update times
 let route = { view: "overview", parts: [], query: new URLSearchParams() };
-let skew = 0; // seconds that this clock is behind the operator's
-let asked = 0;
+let skew = 0; // seconds by which this clock is behind the operator's
+let requests = 0;
 
 // --- elements
 
 function el(name, attributes, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes || {})) {
-    if (key === "on") for (const [what, act] of Object.entries(value)) made.addEventListener(what, act);
+    if (key === "on") for (const [type, listener] of Object.entries(value)) made.addEventListener(type, listener);
     else if (key === "bar") Object.assign(made.style, value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
@@ -28,12 +28,12 @@ function keyOf(node) {
   return node.nodeType === 1 ? node.getAttribute("data-key") || node.id : "";
 }
 
-function alike(old, fresh) {
+function matches(old, fresh) {
   return old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
 }
 
-// Makes `old` look like `fresh`. Controls that people are in are left as they are.
-function become(old, fresh) {
+// Updates `old` to match `fresh`, except for the focused control.
+function update(old, fresh) {
   if (old.nodeType === 3) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
@@ -52,11 +52,11 @@ function fill(parent, children) {
   let next = parent.firstChild;
   for (const fresh of children) {
     let found = keyOf(fresh) ? byKey.get(keyOf(fresh)) : next;
-    if (!found || !alike(found, fresh)) found = null;
+    if (!found || !matches(found, fresh)) found = null;
     if (!found) parent.insertBefore(fresh, next);
     else {
       if (found !== next) parent.insertBefore(found, next);
-      become(found, fresh);
+      update(found, fresh);
       next = found.nextSibling;
     }
   }
@@ -75,7 +75,7 @@ function draw(title, ...children) {
   document.title = `${title} · Ansible operator`;
 }
 
-// --- words
+// --- texts
 
 const now = () => Date.now() / 1000 + skew;
 const seconds = (moment) => (typeof moment === "number" ? moment : Date.parse(moment) / 1000);
@@ -98,14 +98,14 @@ function ago(moment) {
   return el("time", { datetime: exact, title: exact }, passed < 5 ? "just now" : `${span(passed)} ago`);
 }
 
-const MOOD = {
+const TONE = {
   failing: "bad", stalled: "bad", failed: "bad", died: "bad", "timed out": "bad", "not started": "bad", unreachable: "bad",
-  "cut short": "bad", "given up": "bad", ready: "good", succeeded: "good", ok: "good", running: "busy", "in progress": "busy",
+  "cut short": "bad", abandoned: "bad", ready: "good", succeeded: "good", ok: "good", running: "busy", "in progress": "busy",
   changed: "busy", "being deleted": "busy", waiting: "busy", rescued: "busy", ignored: "busy",
 };
-const tag = (word) => el("span", { class: `tag ${MOOD[word] || ""}`.trim() }, word);
+const tag = (word) => el("span", { class: `tag ${TONE[word] || ""}`.trim() }, word);
 const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-const why = (reason, details) => (details && details.length ? `${reason}: ${details.join(", ")}` : reason);
+const trigger = (reason, details) => (details && details.length ? `${reason}: ${details.join(", ")}` : reason);
 const named = (one) => (one.namespace ? `${one.namespace}/${one.name}` : one.name);
 
 function place(one) {
@@ -114,9 +114,9 @@ function place(one) {
 const objectLink = (one, text) => el("a", { href: `#/object/${place(one)}` }, text || named(one));
 const runLink = (run, text) => el("a", { href: `#/run/${place(run)}/${encodeURIComponent(run.ident)}` }, text);
 
-// columns: [heading, cell(row), class]; the first names its row.
+// columns: [heading, cell(row), class]; the first is the row's header.
 function table(caption, columns, rows, empty, attributes) {
-  // Roles are told as well: narrow windows lay tables out as blocks, which would take them away.
+  // ARIA roles are explicit, because narrow windows show tables as blocks, which removes the implicit roles.
   const head = el("tr", { role: "row" }, columns.map(([heading, , kind]) => el("th", { scope: "col", role: "columnheader", class: kind }, heading)));
   const body = rows.map((row, index) =>
     el("tr", { role: "row", "data-key": rowKey(row, index) }, columns.map(([heading, cell, kind], at) =>
@@ -138,10 +138,10 @@ const facts = (pairs) => el("dl", { class: "facts" },
 
 const RUN_COLUMNS = [
   ["Object", (run) => [objectLink(run), " ", el("span", { class: "soft" }, run.kind)]],
-  ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "goes on"), "tight"],
-  ["Began", (run) => ago(run.began), "tight"],
-  ["Why it ran", (run) => why(run.reason, run.details)],
-  ["What came of it", (run) => outcome(run), "message"],
+  ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
+  ["Started", (run) => ago(run.began), "tight"],
+  ["Trigger", (run) => trigger(run.reason, run.details)],
+  ["Result", (run) => outcome(run), "message"],
   ["API calls", (run) => (run.calls === null ? "" : String(run.calls)), "number"],
 ];
 
@@ -154,7 +154,7 @@ function outcome(run) {
 
 function drawOverview() {
   const { kinds, live, recent } = overview;
-  const bad = recent.filter((run) => MOOD[run.outcome] === "bad").slice(0, 5);
+  const bad = recent.filter((run) => TONE[run.outcome] === "bad").slice(0, 5);
   draw("Overview",
     el("h2", {}, "Kinds"),
     table("Kinds", [
@@ -163,22 +163,22 @@ function drawOverview() {
       ["Workers busy", (kind) => `${kind.active} of ${kind.workers}`, "number"],
       ["Waiting", (kind) => String(kind.waiting), "number"],
       ["Objects", (kind) => String(kind.objects), "number"],
-      ["How they are", (kind) => el("div", { class: "tags" }, Object.entries(kind.states).map(([state, count]) =>
-        el("a", { class: `tag ${MOOD[state] || ""}`, href: `#/objects?kind=${encodeURIComponent(kind.id)}&state=${encodeURIComponent(state)}` }, `${count} ${state}`)))],
+      ["Status", (kind) => el("div", { class: "tags" }, Object.entries(kind.states).map(([state, count]) =>
+        el("a", { class: `tag ${TONE[state] || ""}`, href: `#/objects?kind=${encodeURIComponent(kind.id)}&state=${encodeURIComponent(state)}` }, `${count} ${state}`)))],
       ["Watch", (kind) => (kind.problem ? [tag("failing"), " ", kind.problem] : "live")],
-    ], kinds, "No kind is watched."),
-    el("h2", {}, "Running now"),
-    table("Running now", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), live, "Nothing runs."),
+    ], kinds, "No watched kinds"),
+    el("h2", {}, "Active"),
+    table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), live, "No active runs"),
     bad.length ? [el("h2", {}, "Latest failures"), table("Latest failures", RUN_COLUMNS, bad, "")] : null,
   );
 }
 
 function drawRuns() {
   draw("Runs",
-    el("h2", {}, "Running now"),
-    table("Running now", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), overview.live, "Nothing runs."),
-    el("h2", {}, "Latest that have ended"),
-    table("Latest runs", RUN_COLUMNS, overview.recent, "No run has ended since the operator started."));
+    el("h2", {}, "Active"),
+    table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), overview.live, "No active runs"),
+    el("h2", {}, "Finished"),
+    table("Finished runs", RUN_COLUMNS, overview.recent, "No finished runs since the operator started"));
 }
 
 function go(changes) {
@@ -213,7 +213,7 @@ function searched(event) {
 }
 
 function drawObjects(data) {
-  const states = ["failing", "stalled", "in progress", "being deleted", "not known", "paused", "ready"];
+  const states = ["failing", "stalled", "in progress", "being deleted", "unknown", "paused", "ready"];
   draw("Objects",
     el("form", { role: "search", on: { submit: (event) => event.preventDefault() } },
       el("label", {}, "Namespace or name", el("input", { type: "search", id: "search", autocomplete: "off", value: route.query.get("search") || "", on: { input: searched } })),
@@ -224,9 +224,9 @@ function drawObjects(data) {
       ["Object", (one) => [objectLink(one), " ", el("span", { class: "soft" }, one.kind)]],
       ["State", (one) => [tag(one.state), one.running ? [" ", tag("running")] : ""], "tight"],
       ["Since", (one) => ago(one.since), "tight"],
-      ["Failed runs in a row", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
-      ["What is said of it", (one) => one.message, "message"],
-    ], data.objects, "No object is like that."),
+      ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
+      ["Message", (one) => one.message, "message"],
+    ], data.objects, "No matching objects"),
     pager(data));
 }
 
@@ -237,10 +237,10 @@ function drawQueue(data) {
     table("Queue", [
       ["Object", (one) => [objectLink(one), " ", el("span", { class: "soft" }, one.kind)]],
       ["Stage", (one) => tag(one.stage), "tight"],
-      ["Why", (one) => why(one.reason, one.details)],
+      ["Trigger", (one) => trigger(one.reason, one.details)],
       ["Wait", (one) => waits(one), "tight"],
-      ["Failed runs in a row", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
-    ], data.queue, "Nothing waits, and nothing is due later."),
+      ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
+    ], data.queue, "The queue is empty"),
     pager(data));
 }
 function waits(one) {
@@ -252,12 +252,12 @@ function drawObject(data) {
   const standing = data.standing;
   const failed = data.runs.find((run) => run.task);
   draw(`${data.kind} ${named(data)}`,
-    el("p", { class: "crumbs" }, el("a", { href: `#/objects?kind=${encodeURIComponent(data.kind_id)}` }, `All of ${data.kind}`)),
+    el("p", { class: "crumbs" }, el("a", { href: `#/objects?kind=${encodeURIComponent(data.kind_id)}` }, `All objects of kind ${data.kind}`)),
     facts([
       ["State", data.gone ? "gone" : [tag(data.state), data.since ? [" since ", ago(data.since)] : ""]],
-      ["Failed runs in a row", data.failed_runs ? [`${data.failed_runs}, the first `, ago(data.failing_since)] : ""],
+      ["Consecutive failures", data.failed_runs ? [`${data.failed_runs}, the first `, ago(data.failing_since)] : ""],
       ["Failed task", failed && ["failing", "stalled"].includes(data.state) ? [failed.task, " ", el("span", { class: "place" }, failed.place)] : ""],
-      ["Queue", standing ? [tag(standing.stage), ` ${why(standing.reason, standing.details)}, `, waits({ ...standing })] : "not in it"],
+      ["Queue", standing ? [tag(standing.stage), ` ${trigger(standing.reason, standing.details)}, `, waits({ ...standing })] : "not queued"],
       ["Runs", el("code", {}, data.content)],
       ["Generation", data.generation ? `${data.generation}${data.observed ? `, observed ${data.observed}` : ""}` : ""],
       ["Created", data.created ? ago(data.created) : ""],
@@ -269,12 +269,12 @@ function drawObject(data) {
       ["Reason", (one) => one.reason],
       ["Since", (one) => ago(one.since), "tight"],
       ["Message", (one) => one.message, "message"],
-    ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "It has none."),
+    ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "No conditions"),
     el("h2", {}, "Runs"),
     table("Runs", [
-      ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "goes on"), "tight"],
+      ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
       ...RUN_COLUMNS.slice(2),
-    ], data.runs, "None is kept."));
+    ], data.runs, "No runs"));
 }
 
 function drawRun(data) {
@@ -284,34 +284,34 @@ function drawRun(data) {
   draw(`Run of ${data.kind} ${named(data)}`,
     el("p", { class: "crumbs" }, objectLink(data), ` · ${data.ident}`),
     facts([
-      ["Outcome", data.ended ? tag(data.outcome) : tag("running")],
+      ["Result", data.ended ? tag(data.outcome) : tag("running")],
       ["Failed task", data.task ? [data.task, " ", el("span", { class: "place" }, data.place)] : ""],
       ["Message", data.message],
-      ["Why it ran", why(data.reason, data.details)],
-      ["Waited", data.reason ? span(data.waited) : ""],
-      ["Began", ago(data.began)],
-      ["Took", data.ended ? span(end - data.began) : [span(end - data.began), " so far"].join("")],
+      ["Trigger", trigger(data.reason, data.details)],
+      ["Queue time", data.reason ? span(data.waited) : ""],
+      ["Started", ago(data.began)],
+      ["Duration", data.ended ? span(end - data.began) : [span(end - data.began), " so far"].join("")],
       ["API calls", data.calls === null ? "" : `${data.calls} in ${span(data.call_seconds)}, ${data.cache_hits} reads from the cache`],
       ["Tasks by execution", Object.entries(data.ways).map(([way, count]) => `${count} ${way.replaceAll("_", " ")}`).join(", ")],
     ]),
     el("h2", {}, data.task_count > data.tasks.length ? `Tasks: the latest ${data.tasks.length} of ${data.task_count}` : plural(data.task_count, "task")),
     table("Tasks", [
       ["Task", (task) => [task.name || task.action, task.message ? el("span", { class: "message" }, task.message) : ""]],
-      ["File and line", (task) => el("span", { class: "place", title: task.path }, shortened(task.path))],
+      ["Location", (task) => el("span", { class: "place", title: task.path }, shortened(task.path))],
       ["State", (task) => tag(task.state), "tight"],
-      ["Took", (task) => span((task.ended || now()) - task.began), "number"],
-      ["When", (task) => el("div", { class: "lane", role: "presentation" }, el("div", {
+      ["Duration", (task) => span((task.ended || now()) - task.began), "number"],
+      ["Timeline", (task) => el("div", { class: "lane", role: "presentation" }, el("div", {
         class: `bar ${task.state.split(" ")[0]}`,
         bar: { left: part(task.began), width: `${Math.max(((task.ended || now()) - task.began) / whole * 100, 0)}%` } })), "lane-cell"],
-    ], data.tasks.map((task, index) => ({ ...task, id: String(index) })), "No task has begun.", { class: "timeline" }));
+    ], data.tasks.map((task, index) => ({ ...task, id: String(index) })), "No tasks yet", { class: "timeline" }));
 }
 const shortened = (path) => path.replace(/^.*\/((?:roles|playbooks|collections|project)\/)/, "$1");
 
 function drawMissing(problem) {
-  draw("Not there", el("p", {}, problem), el("p", {}, el("a", { href: "#/" }, "Overview")));
+  draw("Not found", el("p", {}, problem), el("p", {}, el("a", { href: "#/" }, "Overview")));
 }
 
-// --- ways
+// --- navigation
 
 const VIEWS = { overview: drawOverview, runs: drawRuns, objects: drawObjects, queue: drawQueue, object: drawObject, run: drawRun };
 
@@ -335,16 +335,16 @@ async function load() {
     redraw();
     return;
   }
-  const mine = ++asked;
+  const mine = ++requests;
   try {
     const answer = await fetch(address());
     const data = await answer.json();
-    if (mine === asked) {
+    if (mine === requests) {
       shown = data;
       redraw();
     }
   } catch {
-    // The stream tells that the operator is away, and asks anew once it is back.
+    // The stream reports the lost connection, and its next event loads the view again.
   }
 }
 
@@ -377,18 +377,18 @@ document.getElementById("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", follow);
 
-// --- what is new
+// --- live updates
 
-let told = "";
-function tell() {
+let announced = "";
+function announce() {
   const all = overview.kinds.reduce((sum, kind) => {
     for (const [state, count] of Object.entries(kind.states)) sum[state] = (sum[state] || 0) + count;
     return sum;
   }, {});
   const bad = (all.failing || 0) + (all.stalled || 0);
   const sentence = `${plural(bad, "object")} failing`;
-  if (told && told !== sentence) news.textContent = sentence;
-  told = sentence;
+  if (announced && announced !== sentence) news.textContent = sentence;
+  announced = sentence;
 }
 
 function connect() {
@@ -400,13 +400,13 @@ function connect() {
     document.getElementById("about").textContent = `${overview.version} · ${where}`;
     connection.textContent = "live";
     connection.className = "live";
-    tell();
+    announce();
     load();
   });
   stream.addEventListener("error", () => {
-    connection.textContent = "the operator does not answer";
+    connection.textContent = "no connection to the operator";
     connection.className = "lost";
-    // A refusal ends a stream for good; a lost connection it mends itself.
+    // The browser reconnects after a lost connection, but not after an error response.
     if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
   });
 }

@@ -127,7 +127,7 @@ def _by_the_page(reader: Reader, url: str, place: str, given_up: str) -> list[fl
     reader.script("document.querySelector('tbody th a').click()")
     reader.await_heading("Memcached ")
     shown = reader.await_text(f"{TASK} {place}", HOW_OFTEN)
-    assert re.search(rf"Failed runs in a row\s+{ATTEMPTS}, the first ", shown)
+    assert re.search(rf"Consecutive failures\s+{ATTEMPTS}, the first ", shown)
     times = reader.script("return [...document.querySelectorAll('dl time')].map((each) => each.dateTime)")
     assert given_up in times
     rows = {row[0]: row for row in reader.rows()}
@@ -201,7 +201,7 @@ def test_a_run_is_seen_while_it_goes_on_and_after_the_operator_has_gone(
     things.create("one", {"password": PASSWORD, "gate": str(gate)})
     reader.open(url)
     reader.await_text("1 of ", "Wait at the gate", "created")
-    reader.script("[...document.querySelectorAll('a')].find((each) => each.innerText === 'goes on').click()")
+    reader.script("[...document.querySelectorAll('a')].find((each) => each.innerText === 'running').click()")
     reader.await_heading("Run of Thing")
     reader.await_text("Wait at the gate", "running", "so far")
     gate.touch()

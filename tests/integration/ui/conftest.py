@@ -18,7 +18,7 @@ from runner.monitoring.endpoints import Address
 from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
-from runner.ui.server import Pace, Page
+from runner.ui.server import StatusPage, StreamTimings
 from runner.watches.policy import Backoff
 from runner.watches.watch import Role
 from runner.workqueue.request import Reason, Request
@@ -48,7 +48,7 @@ class Crowd:
         self.kind = AKind()
         for number in range(OBJECTS):
             self.kind.informer.put(f"one-{number:04}", condition("Ready", message="Last reconciliation succeeded"))
-        page = Page(views_of(self.kind, self._journal, self._folder), Pace(interval=0.05))
+        page = StatusPage(views_of(self.kind, self._journal, self._folder), StreamTimings(interval=0.05))
         try:
             self.url = await page.start(Address("127.0.0.1", 0))
             ready.set_result(None)

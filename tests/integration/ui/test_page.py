@@ -164,7 +164,7 @@ def test_a_screen_reader_finds_its_way_in_every_view(crowd: Crowd, reader: Reade
         "#/": "Latest failures",
         "#/objects?search=one-000": "10 objects",
         "#/queue": "1 entry",
-        "#/runs": "Latest that have ended",
+        "#/runs": "Finished",
         f"#/object/{KIND}/shop/one-0007": "Conditions",
         f"#/run/{KIND}/shop/one-0007/20261121T110000.000001Z-aaaaaa": "2 tasks",
     }

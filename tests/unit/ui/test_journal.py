@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
-from runner.ui.journal import UNKNOWN, Journal, RunNotes
+from runner.ui import journal as journals
+from runner.ui.journal import ABANDONED, Journal, RunRecorder
 from runner.watches.watch import Role
 from runner.workqueue.request import Reason, Request
 from tests.page_values import ended, start
@@ -17,7 +20,7 @@ KEY = ObjectKey("default", "sample")
 CALLS = RunStats(calls=3, seconds=0.5, hits=1)
 
 
-def begin(journal: Journal, job: Job) -> RunNotes:
+def begin(journal: Journal, job: Job) -> RunRecorder:
     return journal.start(job, Request(job.key, Reason.CHANGED, ("spec.size",), 0, 0, 2.5))
 
 
@@ -78,12 +81,15 @@ def test_a_run_of_which_nobody_tells_the_end_is_given_up(make_job: Callable[...,
     assert [run.ident for run in journal.live.values()] == ["two"]
     journal.settle(lambda _gvk, _key: False)
     assert not journal.live
-    assert [(run.ident, run.outcome) for run in journal.latest(9)] == [("two", UNKNOWN), ("one", UNKNOWN)]
+    assert [(run.ident, run.outcome) for run in journal.latest(9)] == [("two", ABANDONED), ("one", ABANDONED)]
     assert [task.state for task in journal.latest(9)[1].timeline.tasks] == ["cut short"]
 
 
-def test_the_oldest_runs_go_where_all_weigh_too_much(make_job: Callable[..., Job]) -> None:
-    journal = Journal(lambda: 0.0, most_weight=12)
+def test_the_oldest_runs_go_where_all_weigh_too_much(
+    make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "MOST_WEIGHT", 12)
+    journal = Journal(lambda: 0.0)
     for number in range(6):
         notes = begin(journal, make_job(ident=str(number)))
         for name in "abc":
@@ -92,8 +98,11 @@ def test_the_oldest_runs_go_where_all_weigh_too_much(make_job: Callable[..., Job
     assert [run.ident for run in journal.latest(9)] == ["5", "4", "3"]
 
 
-def test_a_run_that_is_heavier_than_all_that_is_allowed_is_kept_alone(make_job: Callable[..., Job]) -> None:
-    journal = Journal(lambda: 0.0, most_weight=1)
+def test_a_run_that_is_heavier_than_all_that_is_allowed_is_kept_alone(
+    make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "MOST_WEIGHT", 1)
+    journal = Journal(lambda: 0.0)
     for ident in ("one", "two"):
         notes = begin(journal, make_job(ident=ident))
         notes.event(start("a"))

@@ -20,13 +20,13 @@ from runner.monitoring.endpoints import Address
 from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
-from runner.ui.server import MOST_STREAMS, Pace, Page
+from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE
 from runner.watches.watch import Role
 from runner.workqueue.request import Reason, Request
 from tests.page_values import AKind, condition, ended, start, views_of
 
-QUICK = Pace(interval=0.001)
+QUICK = StreamTimings(interval=0.001)
 KIND = "Memcached.v1alpha1.cache.example.com"
 PATHS = ("/", "/page.js", "/page.css", "/api/overview", "/api/objects", "/api/queue", "/events")
 
@@ -34,7 +34,9 @@ PATHS = ("/", "/page.js", "/page.css", "/api/overview", "/api/objects", "/api/qu
 class Shown:
     """A page that is served, and what it looks at."""
 
-    def __init__(self, kind: AKind, journal: Journal, page: Page, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, kind: AKind, journal: Journal, page: StatusPage, url: str, session: aiohttp.ClientSession
+    ) -> None:
         self.kind, self.journal, self.page, self.url, self._session = kind, journal, page, url, session
         self.port = int(url.rstrip("/").rpartition(":")[2])
 
@@ -57,9 +59,9 @@ def shown(tmp_path: Path) -> Callable[..., Any]:
     """Serve a page while a block lasts."""
 
     @asynccontextmanager
-    async def serve(pace: Pace = QUICK, host: str = "127.0.0.1") -> AsyncIterator[Shown]:
+    async def serve(pace: StreamTimings = QUICK, host: str = "127.0.0.1") -> AsyncIterator[Shown]:
         kind, journal = AKind(), Journal(lambda: 1_800_000_000.0)
-        page = Page(views_of(kind, journal, tmp_path), pace)
+        page = StatusPage(views_of(kind, journal, tmp_path), pace)
         url = await page.start(Address(host, 0))
         try:
             async with aiohttp.ClientSession() as session:
@@ -183,9 +185,9 @@ async def test_an_object_is_told_with_conditions_and_runs(
 async def test_what_is_not_there_is_said(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         for path, problem in {
-            "/api/object?kind=Nothing": f"no kind 'Nothing' is watched; there are {KIND}",
-            f"/api/object?kind={KIND}&namespace=a&name=b": "there is no Memcached a/b",
-            f"/api/run?kind={KIND}&namespace=a&name=b&ident=../../x": "no run ../../x of Memcached a/b is kept",
+            "/api/object?kind=Nothing": f"unknown kind 'Nothing'; watched kinds: {KIND}",
+            f"/api/object?kind={KIND}&namespace=a&name=b": "Memcached a/b not found",
+            f"/api/run?kind={KIND}&namespace=a&name=b&ident=../../x": "run ../../x of Memcached a/b not found",
         }.items():
             async with page.ask(path) as answer:
                 assert (answer.status, await answer.json()) == (404, {"error": problem})
@@ -239,7 +241,7 @@ async def test_a_stream_tells_what_is_new(shown: Callable[..., Any], make_job: C
 
 
 async def test_who_has_left_is_noticed_and_too_many_are_refused(shown: Callable[..., Any]) -> None:
-    async with shown(Pace(interval=0.001, silence=0.01)) as page:
+    async with shown(StreamTimings(interval=0.001, keepalive=0.01)) as page:
         streams = [await page.ask("/events") for _ in range(MOST_STREAMS)]
         async with page.ask("/events") as refused:
             assert refused.status == 503
@@ -251,7 +253,7 @@ async def test_who_has_left_is_noticed_and_too_many_are_refused(shown: Callable[
 async def test_who_does_not_read_is_left_and_holds_nothing_up(
     shown: Callable[..., Any], make_job: Callable[..., Job]
 ) -> None:
-    async with shown(Pace(interval=0.001, silence=0.0, patience=0.2)) as page:
+    async with shown(StreamTimings(interval=0.001, keepalive=0.0, write_timeout=0.2)) as page:
         failure = TaskFailure("Deploy", "m" * 4000, "/r/main.yml:7")
         for _ in range(50):
             job = make_job()
@@ -265,7 +267,7 @@ async def test_who_does_not_read_is_left_and_holds_nothing_up(
 
 
 async def test_a_page_that_closes_ends_its_streams(shown: Callable[..., Any]) -> None:
-    async with shown(Pace(interval=3600)) as page, page.ask("/events") as stream:
+    async with shown(StreamTimings(interval=3600)) as page, page.ask("/events") as stream:
         await _next(stream)
         closing: Awaitable[None] = page.page.close()
         async with asyncio.timeout(20):

@@ -1,6 +1,6 @@
-"""Runs as their folders tell of them: those of an earlier operator, and those that the journal had to let go.
+"""Finished runs in the run folders: those of earlier operators, and those that the journal has removed.
 
-Only reads, masked files alone (a run that has ended). Blocking I/O, bounded in how much is read: call it in a thread.
+Reads only finished runs, whose files are masked. Blocking I/O of bounded size: call it in a thread.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from runner.engine import run_dir
 from runner.engine.job import Event
 from runner.engine.run_folders import Kept
 from runner.objects import GVK, ObjectKey
-from runner.ui.journal import Run
+from runner.ui.journal import RunRecord
 from runner.ui.timeline import BAD, Timeline
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
 _MOST_EVENTS = 5000
 _LONGEST = 1 << 20
-"""Bytes of an event's file."""
+"""Maximum size of an event's file in bytes."""
 _OUTCOMES = {"successful": "succeeded", "timeout": "timed out"}
 
 
-def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[Run]:
-    """The runs whose folders are there and that have ended, the latest first, without their tasks."""
+def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[RunRecord]:
+    """Return the finished runs of an object, newest first, without their tasks."""
     if any("/" in part or part in {".", ".."} for part in key):
-        return []  # no object is named so: somebody wants to see other folders
+        return []  # not a valid object: path traversal
     kept = Kept(paths.run_dir(root, gvk, key), gvk, key)
-    # Until it has ended orderly, the files of a run are not masked.
+    # The files of an active run are not masked.
     going_on = run_dir.going_on(kept.folder)
     found = []
     for ident in reversed(kept.runs()):
         began = _began(ident)
         if began is not None and (going_on is None or ident != going_on.ident):
             status = kept.status(ident)
-            run = Run(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
+            run = RunRecord(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
             run.ended = _modified(kept.output(ident).with_name("status"))
             found.append(run)
     return found
 
 
-def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> Run | None:
-    """One of them with its tasks."""
+def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunRecord | None:
+    """Return one run with its tasks."""
     found = next((each for each in runs(root, gvk, key) if each.ident == ident), None)
     if found is None:
         return None
@@ -55,13 +55,13 @@ def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> Run | None:
     found.timeline.end(found.ended or found.began, None, whole=found.outcome in {"succeeded", "failed"})
     bad = [task for task in found.timeline.tasks if task.state in BAD]
     if bad and found.outcome != "succeeded":
-        # The last that failed ended the run: what was rescued came before.
+        # The last failed task ended the run; failures before it were rescued.
         found.message, found.task, found.place = bad[-1].message, bad[-1].name, bad[-1].path
     return found
 
 
 def _events(folder: Path) -> Iterator[Event]:
-    """The events in their order. Files are named `<counter>-<uuid>.json`."""
+    """Yield the events in order. Files are named `<counter>-<uuid>.json`."""
     try:
         names = [each.name for each in folder.iterdir() if each.name.endswith(".json")]
     except OSError:
@@ -72,7 +72,7 @@ def _events(folder: Path) -> Iterator[Event]:
         try:
             event = orjson.loads(file.read_bytes()) if file.stat().st_size <= _LONGEST else None
         except (OSError, ValueError):
-            continue  # removed meanwhile, or cut short as its run was
+            continue  # removed meanwhile, or incomplete
         if isinstance(event, dict):
             yield event
 

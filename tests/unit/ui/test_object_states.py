@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.objects import PAUSED
-from runner.ui.survey import State, Survey, Wish, health
+from runner.ui.object_states import DisplayState, ObjectFilter, ObjectStates, display_status
 from tests.page_values import AKind, an_object, condition
 
 GONE = {"metadata": {"deletionTimestamp": "2026-11-21T12:00:00Z"}}
@@ -17,29 +17,29 @@ LEFT_ALONE = {"metadata": {"annotations": {PAUSED: "true"}}}
 @pytest.mark.parametrize(
     ("conditions", "more", "state"),
     [
-        ([], {}, State.UNKNOWN),
-        ([condition("Running")], {}, State.WORKING),
-        ([condition("Running", "False")], {}, State.UNKNOWN),
-        ([condition("Running"), condition("Successful")], {}, State.READY),
-        ([condition("Ready")], {}, State.READY),
-        ([condition("Ready", "Unknown"), condition("Reconciling")], {}, State.WORKING),
-        ([condition("Failure"), condition("Reconciling")], {}, State.FAILING),
-        ([condition("Failure", "False"), condition("Ready")], {}, State.READY),
-        ([condition("Failure"), condition("Stalled")], {}, State.STALLED),
-        ([condition("Ready")], LEFT_ALONE, State.PAUSED),
-        ([condition("Failure")], LEFT_ALONE, State.FAILING),
-        ([condition("Failure")], GONE, State.DELETING),
+        ([], {}, DisplayState.UNKNOWN),
+        ([condition("Running")], {}, DisplayState.WORKING),
+        ([condition("Running", "False")], {}, DisplayState.UNKNOWN),
+        ([condition("Running"), condition("Successful")], {}, DisplayState.READY),
+        ([condition("Ready")], {}, DisplayState.READY),
+        ([condition("Ready", "Unknown"), condition("Reconciling")], {}, DisplayState.WORKING),
+        ([condition("Failure"), condition("Reconciling")], {}, DisplayState.FAILING),
+        ([condition("Failure", "False"), condition("Ready")], {}, DisplayState.READY),
+        ([condition("Failure"), condition("Stalled")], {}, DisplayState.STALLED),
+        ([condition("Ready")], LEFT_ALONE, DisplayState.PAUSED),
+        ([condition("Failure")], LEFT_ALONE, DisplayState.FAILING),
+        ([condition("Failure")], GONE, DisplayState.DELETING),
     ],
 )
 def test_an_objects_state_is_read_from_its_conditions(
-    conditions: list[dict[str, Any]], more: dict[str, Any], state: State
+    conditions: list[dict[str, Any]], more: dict[str, Any], state: DisplayState
 ) -> None:
-    assert health(an_object("a", conditions, "ns", 1, more)).state is state
+    assert display_status(an_object("a", conditions, "ns", 1, more)).state is state
 
 
 def test_since_and_message_are_those_of_the_condition_that_decides() -> None:
     failure = condition("Failure", message="no such image", since="2026-11-21T11:30:00Z")
-    found = health(an_object("a", [condition("Ready", "False"), failure], "ns", 1, {}))
+    found = display_status(an_object("a", [condition("Ready", "False"), failure], "ns", 1, {}))
     assert (found.since, found.message) == ("2026-11-21T11:30:00Z", "no such image")
 
 
@@ -47,7 +47,7 @@ async def test_a_second_look_parses_what_changed_alone() -> None:
     kind = AKind()
     for number in range(500):
         kind.informer.put(f"one-{number}", condition("Ready"))
-    survey = Survey([kind])
+    survey = ObjectStates([kind])
     await survey.refresh()
     assert kind.informer.parsed == 500
     kind.informer.put("one-7", condition("Failure"))
@@ -63,11 +63,11 @@ async def test_the_worst_come_first_and_a_wish_narrows() -> None:
     kind.informer.put("bread", condition("Ready"), namespace="b")
     kind.informer.put("milk", condition("Failure"), namespace="b")
     kind.informer.put("Beer", condition("Ready"), namespace="a")
-    survey = Survey([kind])
+    survey = ObjectStates([kind])
     await survey.refresh()
 
     def names(**wish: Any) -> list[str]:
-        return [str(row.key) for row in survey.rows(Wish(**wish))]
+        return [str(row.key) for row in survey.rows(ObjectFilter(**wish))]
 
     assert names() == ["b/milk", "a/Beer", "b/bread"]
     assert names(search="BE") == ["a/Beer"]

@@ -10,7 +10,7 @@ import pytest
 
 from runner.engine import run_dir
 from runner.objects import GVK, ObjectKey
-from runner.ui import past
+from runner.ui import stored_runs
 from tests.page_values import ended, start
 
 THING, KEY = GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "bread")
@@ -34,11 +34,11 @@ def keep(artifacts: Path, ident: str, *events: dict[str, Any]) -> None:
 
 
 def test_runs_that_are_kept_are_told_the_latest_first(artifacts: Path, tmp_path: Path) -> None:
-    found = past.runs(tmp_path, THING, KEY)
+    found = stored_runs.runs(tmp_path, THING, KEY)
     assert [(run.ident, run.outcome) for run in found] == [(SECOND, "succeeded"), (FIRST, "failed")]
     assert found[1].began == 1_795_258_800.5
     assert all(run.ended for run in found)
-    assert past.runs(tmp_path, THING, ObjectKey("shop", "milk")) == []
+    assert stored_runs.runs(tmp_path, THING, ObjectKey("shop", "milk")) == []
 
 
 def test_tasks_come_in_their_order_and_the_last_failure_says_why(artifacts: Path, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_tasks_come_in_their_order_and_the_last_failure_says_why(artifacts: Path
         artifacts, FIRST, *events, start("Deploy", 20, "/r/main.yml:7"), ended("on_failed", 21, res={"msg": "no image"})
     )
     (artifacts / FIRST / "job_events" / "14-uuid-partial.json").write_text("{")
-    run = past.run(tmp_path, THING, KEY, FIRST)
+    run = stored_runs.run(tmp_path, THING, KEY, FIRST)
     assert run is not None
     assert [task.name for task in run.timeline.tasks] == [*(f"t{number}" for number in range(11)), "Deploy"]
     assert (run.task, run.place, run.message) == ("Deploy", "/r/main.yml:7", "no image")
@@ -55,15 +55,15 @@ def test_tasks_come_in_their_order_and_the_last_failure_says_why(artifacts: Path
 
 @pytest.mark.parametrize("ident", ["", "..", "strange", "latest", f"../{FIRST}", "20261121T130000.000000Z-cccccc"])
 def test_nothing_but_a_run_that_is_there_is_read(artifacts: Path, tmp_path: Path, ident: str) -> None:
-    assert past.run(tmp_path, THING, KEY, ident) is None
+    assert stored_runs.run(tmp_path, THING, KEY, ident) is None
 
 
 @pytest.mark.parametrize("key", [("shop", "../shop/bread"), ("shop/.", "bread"), ("..", "shop/bread"), (".", "bread")])
 def test_no_folder_is_read_but_that_of_an_object(artifacts: Path, tmp_path: Path, key: tuple[str, str]) -> None:
     inside = tmp_path / "test.example.com/v1/Thing/shop"
-    assert past.runs(tmp_path, THING, KEY)
-    assert past.runs(tmp_path, THING, ObjectKey(*key)) == []
-    assert past.runs(inside.parent.parent, GVK("", "", "Thing"), ObjectKey("", "../Thing/shop/bread")) == []
+    assert stored_runs.runs(tmp_path, THING, KEY)
+    assert stored_runs.runs(tmp_path, THING, ObjectKey(*key)) == []
+    assert stored_runs.runs(inside.parent.parent, GVK("", "", "Thing"), ObjectKey("", "../Thing/shop/bread")) == []
 
 
 def test_a_run_whose_files_are_not_masked_yet_is_not_read(artifacts: Path, tmp_path: Path) -> None:
@@ -71,5 +71,5 @@ def test_a_run_whose_files_are_not_masked_yet_is_not_read(artifacts: Path, tmp_p
     (folder / "env").mkdir()
     (folder / "env" / "envvars").write_text("{}")
     (folder / run_dir._UNMASKED).write_text(SECOND)
-    assert [run.ident for run in past.runs(tmp_path, THING, KEY)] == [FIRST]
-    assert past.run(tmp_path, THING, KEY, SECOND) is None
+    assert [run.ident for run in stored_runs.runs(tmp_path, THING, KEY)] == [FIRST]
+    assert stored_runs.run(tmp_path, THING, KEY, SECOND) is None

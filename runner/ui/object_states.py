@@ -1,0 +1,205 @@
+"""Cache of the displayed state of every object.
+
+`refresh` parses only objects with a new resourceVersion, in batches, so that it does not block the event loop. `rows`
+sorts and filters the cached states. The cache has two short values for each watched object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from runner.kube.cache import Summary
+from runner.objects import GVK, Object, ObjectKey, is_deleting, is_paused, metadata
+from runner.status.conditions import Condition, conditions_of, find
+from runner.status.kstatus import READY, RECONCILING, STALLED
+from runner.watches.watch import Watch
+from runner.workqueue.queue import WorkQueue
+
+_BATCH = 100
+"""Objects to parse without a break, which takes about a millisecond."""
+
+
+class InformerView(Protocol):
+    """Objects of a kind; an `Informer`."""
+
+    revision: int
+
+    def all_keys(self) -> list[ObjectKey]:
+        """Return the keys of all objects."""
+        ...
+
+    def summary(self, key: ObjectKey) -> Summary | None:
+        """Return the metadata of an object, without parsing it."""
+        ...
+
+    def get(self, key: ObjectKey) -> Object | None:
+        """Return an object."""
+        ...
+
+
+class WatchedKind(Protocol):
+    """Watched kind; a `Controller`."""
+
+    watch: Watch
+    queue: WorkQueue
+    workers: int
+
+    @property
+    def informer(self) -> InformerView:
+        """Return the informer."""
+        ...
+
+    def problem(self) -> str | None:
+        """Return the problem of its watch."""
+        ...
+
+
+class DisplayState(Enum):
+    """State of an object, in order of severity."""
+
+    FAILING = "failing"
+    STALLED = "stalled"
+    WORKING = "in progress"
+    DELETING = "being deleted"
+    UNKNOWN = "unknown"
+    PAUSED = "paused"
+    READY = "ready"
+
+
+_RANK = {state: rank for rank, state in enumerate(DisplayState)}
+
+
+@dataclass(frozen=True, slots=True)
+class DisplayStatus:
+    """State of an object, with time and message of the condition."""
+
+    state: DisplayState
+    since: str = ""
+    """RFC 3339; empty if unknown."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    version: str
+    state: DisplayState
+
+
+class ObjectRow(NamedTuple):
+    """An object in a list. Rows sort in display order."""
+
+    rank: int
+    """Rank of its state; 0 is the worst."""
+    kind: int
+    """Index of the kind."""
+    key: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFilter:
+    """Filter of objects. Empty fields match all."""
+
+    gvk: GVK | None = None
+    state: str = ""
+    search: str = ""
+    """Part of `namespace/name`; case is ignored."""
+
+
+def display_status(obj: Object) -> DisplayStatus:
+    """Return the state of an object according to its conditions."""
+    conditions = conditions_of(obj)
+    if is_deleting(obj):
+        return _status(DisplayState.DELETING, _true(conditions, "Failure"), str(metadata(obj).get("deletionTimestamp")))
+    deciding = ((DisplayState.STALLED, STALLED), (DisplayState.FAILING, "Failure"))
+    if (bad := _first(conditions, deciding)) is not None:
+        return bad
+    if is_paused(obj):
+        return DisplayStatus(DisplayState.PAUSED)
+    others = (
+        (DisplayState.WORKING, RECONCILING),
+        (DisplayState.READY, READY),
+        (DisplayState.READY, "Successful"),
+        (DisplayState.WORKING, "Running"),
+    )
+    return _first(conditions, others) or _status(DisplayState.UNKNOWN, find(conditions, "Running"))
+
+
+def _first(conditions: Sequence[Condition], deciding: Iterable[tuple[DisplayState, str]]) -> DisplayStatus | None:
+    """Return the state of the first of these conditions that is true."""
+    for state, kind in deciding:
+        if (found := _true(conditions, kind)) is not None:
+            return _status(state, found)
+    return None
+
+
+def _true(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    found = find(conditions, kind)
+    return found if found is not None and found.get("status") == "True" else None
+
+
+def _status(state: DisplayState, condition: Condition | None, since: str = "") -> DisplayStatus:
+    condition = condition or {}
+    return DisplayStatus(
+        state, since or str(condition.get("lastTransitionTime") or ""), str(condition.get("message") or "")
+    )
+
+
+@dataclass(slots=True)
+class ObjectStates:
+    """Cache of states."""
+
+    kinds: Sequence[WatchedKind]
+    _states: dict[GVK, dict[ObjectKey, _Noted]] = field(default_factory=dict)
+    _seen: dict[GVK, int] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def refresh(self) -> None:
+        """Update the states of changed objects."""
+        async with self._lock:
+            for kind in self.kinds:
+                gvk, revision = kind.watch.gvk, kind.informer.revision
+                if self._seen.get(gvk) != revision:
+                    self._states[gvk] = await self._updated(kind, self._states.get(gvk, {}))
+                    self._seen[gvk] = revision
+
+    async def _updated(self, kind: WatchedKind, known: dict[ObjectKey, _Noted]) -> dict[ObjectKey, _Noted]:
+        found: dict[ObjectKey, _Noted] = {}
+        parsed = 0
+        for key in kind.informer.all_keys():
+            summary, noted = kind.informer.summary(key), known.get(key)
+            if summary is not None and noted is not None and noted.version == summary.resource_version:
+                found[key] = noted
+                continue
+            obj = kind.informer.get(key)
+            if obj is not None:
+                found[key] = _Noted(summary.resource_version if summary is not None else "", display_status(obj).state)
+            parsed += 1
+            if parsed % _BATCH == 0:
+                await asyncio.sleep(0)
+        return found
+
+    def counts(self, gvk: GVK) -> dict[str, int]:
+        """Return the number of objects of a kind by state, as of the last refresh."""
+        counted = Counter(noted.state for noted in self._states.get(gvk, {}).values())
+        return {state.value: counted[state] for state in DisplayState if counted[state]}
+
+    def rows(self, filters: ObjectFilter) -> list[ObjectRow]:
+        """Return the matching objects by severity, then kind, namespace and name."""
+        search = filters.search.lower()
+        found: list[ObjectRow] = []
+        for index, kind in enumerate(self.kinds):
+            if filters.gvk in {None, kind.watch.gvk}:
+                states = self._states.get(kind.watch.gvk, {})
+                found += [
+                    ObjectRow(_RANK[noted.state], index, key)
+                    for key, noted in states.items()
+                    if (not filters.state or noted.state.value == filters.state)
+                    and (not search or search in str(key).lower())
+                ]
+        found.sort()
+        return found
