@@ -1,4 +1,4 @@
-"""What stands in the reference of annotations. That none is missing is shown by tests/unit/docs/test_reference.py."""
+"""Reference of annotations. tests/unit/docs/test_reference.py checks that it is complete."""
 
 from __future__ import annotations
 
@@ -24,31 +24,35 @@ ON_RESOURCES = (
         _OURS + "reconcile-period",
         "duration, `off`",
         "yes; `off` is new",
-        "time between periodic runs of this object; `0s` and `off`: none. While it does not parse the object is not "
-        "run",
+        "time between periodic runs of this object; `0s` and `off`: none. An invalid value stops its runs",
     ),
-    Annotation(_OURS + "verbosity", "0 to 7", YES, "how much Ansible tells of its runs"),
+    Annotation(_OURS + "verbosity", "0 to 7", YES, "verbosity of Ansible"),
     Annotation(
-        _OURS + "max-runner-artifacts", "whole number", YES, "runs that are kept; 0 keeps all, -1 (new) keeps none"
+        _OURS + "max-runner-artifacts", "whole number", YES, "number of runs that are kept; 0: all, -1 (new): none"
     ),
     Annotation(
         _OURS + "run-timeout",
         "duration, `off`",
         NEW,
-        "how long a run of it may take ([runs.md](runs.md))",
+        "maximum duration of a run ([runs.md](runs.md#fields-in-watchesyaml))",
     ),
-    Annotation(_OURS + "paused", '`"true"`', NEW, "the object is not run, nor finalized, until it is taken off"),
+    Annotation(
+        _OURS + "paused",
+        '`"true"`',
+        NEW,
+        "the object does not run and is not finalized until a user removes the annotation",
+    ),
     Annotation(
         _OURS + "run-requested",
         "text, as the time",
         NEW,
-        "each new value starts a run, skipped by nothing ([runs.md](runs.md#a-run-on-request))",
+        "each new value starts a run ([runs.md](runs.md#request-a-run))",
     ),
     Annotation(
         _OURS + "last-run",
         "written by the operator",
         NEW,
-        "record of the last run, with `skipUnchanged`; take it off to have the object run",
+        "record of the last run for [`skipUnchanged`](skip-unchanged.md); remove it to run the object",
     ),
 )
 
@@ -57,27 +61,29 @@ ON_WRITTEN = (
         _OURS + "inject-owner",
         '`"false"`',
         NEW,
-        "the object gets no owner, and is given up if it had one of ours",
+        "the object gets no owner; the proxy removes an owner reference that it added before",
     ),
-    Annotation(_OURS + "adopt", '`"true"`', NEW, "an existing object that nobody owns becomes the resource's own"),
+    Annotation(
+        _OURS + "adopt", '`"true"`', NEW, "the resource becomes the owner of an existing object without an owner"
+    ),
     Annotation(
         "operator-sdk/primary-resource",
         "`namespace/name`",
         YES,
-        "written by the operator where no owner reference is possible: whose it is",
+        "written by the operator if an owner reference is not possible: the owner",
     ),
     Annotation("operator-sdk/primary-resource-type", "`Kind.group`", YES, "the kind of that owner"),
     Annotation(
         _OURS + "recorded-for",
         "written by the operator",
         NEW,
-        "in the file of `--record-rbac`: for whom the rights of a Role were recorded",
+        "in the file of `--record-rbac`: the service account of the recorded permissions",
     ),
     Annotation(
         _OURS + "scope",
         "`Cluster`",
         NEW,
-        "on a ClusterRole of `config/rbac`: it is granted in the whole cluster, however few namespaces are watched "
-        "([projects.md](packaging.md#into-a-cluster-and-out-of-it))",
+        "on a ClusterRole of `config/rbac`: grants it in the whole cluster, regardless of the watched namespaces "
+        "([packaging.md](packaging.md#watched-namespaces))",
     ),
 )

@@ -24,7 +24,7 @@ _FENCE = re.compile(r"^( *)```.*?^ *```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _CODE = re.compile(r"``[^`]+``|`[^`\n]+`|https?:\S+")
 _BLOCK = re.compile(r"\n *\n|\n(?= *(?:[-*|#>]|\d+\.) ?)|(?<=[^\\])\|")
-_SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`])")
+_SENTENCE = re.compile(r"(?<=[.!?:;])[*)]*\s+(?=[A-Z`*])")
 _LOG = {"debug", "info", "warning", "error", "exception"}
 _HELP = {"help", "description", "epilog"}
 _HELP_FILES = {"runner/config/options.py", "runner/cli/text.py"}

@@ -1,7 +1,6 @@
-"""What stands in the reference of watches.yaml: one entry for each field.
+"""Reference of watches.yaml: one entry for each field.
 
-Owns the words. That no field is missing, that types, defaults and examples are those of the reader,
-`runner.watches.watch`, is shown by tests/unit/docs/test_reference.py.
+tests/unit/docs/test_reference.py checks fields, types, defaults and examples against `runner.watches.watch`.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ class Field:
     """One field of watches.yaml."""
 
     path: str
-    """As errors name it: `retry.delay`, `references[].path`."""
+    """The path in error messages: `retry.delay`, `references[].path`."""
     type: Type
     default: str
-    """As one would write it; empty: nothing that could be written."""
+    """The default in YAML; empty if there is none."""
     known: str
-    """Whether the Go operator has it."""
+    """Support in the Go operator."""
     meaning: str
     example: str
     """A fragment of an entry, in YAML's flow style."""
@@ -32,17 +31,17 @@ YES, NEW = "yes", "new"
 
 WATCH = (
     Field("group", "text", "''", YES, "the kind's API group; empty for the core group", "group: cache.example.com"),
-    Field("version", "text", "", YES, "the kind's version; needed", "version: v1alpha1"),
-    Field("kind", "text", "", YES, "the kind as its objects have it; needed. A kind has one entry", "kind: Memcached"),
+    Field("version", "text", "", YES, "the kind's version; required", "version: v1alpha1"),
+    Field("kind", "text", "", YES, "the kind; required. Each kind has one entry", "kind: Memcached"),
     Field("role", "text", "", YES, "a role's name, its path, or `namespace.collection.role`", "role: memcached"),
-    Field("playbook", "text", "", YES, "a playbook's path; wins over `role`", "playbook: playbooks/site.yml"),
-    Field("vars", "mapping", "{}", YES, "variables for each run; they win over the spec", "vars: {tier: gold}"),
+    Field("playbook", "text", "", YES, "a playbook's path; overrides `role`", "playbook: playbooks/site.yml"),
+    Field("vars", "mapping", "{}", YES, "variables for each run; they override the spec", "vars: {tier: gold}"),
     Field(
         "reconcilePeriod",
         "duration",
         "0s",
         YES,
-        "time between periodic runs; `0s` is the value of `--reconcile-period` (10h), `off` none (`off` is new)",
+        "time between periodic runs; `0s`: the value of `--reconcile-period` (10h); `off` (new): no periodic runs",
         "reconcilePeriod: 1h",
     ),
     Field("manageStatus", "boolean", "true", YES, "write conditions", "manageStatus: false"),
@@ -51,8 +50,8 @@ WATCH = (
         "boolean",
         "",
         NEW,
-        "write `Ready`, `Reconciling`, `Stalled` and `observedGeneration` ([status.md](status.md)); default: as "
-        "`--health-conditions` says, which is true",
+        "write `Ready`, `Reconciling`, `Stalled` and `observedGeneration` ([status.md](status.md)); default: "
+        "the value of `--health-conditions`, true",
         "healthConditions: false",
     ),
     Field(
@@ -60,7 +59,7 @@ WATCH = (
         "boolean",
         "true",
         YES,
-        "a change of what a run made runs its owner",
+        "a change of a dependent runs its owner",
         "watchDependentResources: false",
     ),
     Field(
@@ -68,7 +67,7 @@ WATCH = (
         "boolean",
         "false",
         YES,
-        "the same for cluster-scoped objects that a namespaced object made",
+        "the same for cluster-scoped dependents of a namespaced object",
         "watchClusterScopedResources: true",
     ),
     Field(
@@ -76,7 +75,7 @@ WATCH = (
         "boolean",
         "false",
         NEW,
-        "also a change of a dependent's status alone",
+        "a change of only the status of a dependent also runs its owner",
         "watchDependentStatus: true",
     ),
     Field(
@@ -92,7 +91,7 @@ WATCH = (
         "whole number",
         "20",
         YES,
-        "runs whose output is kept for each object; 0 is the default, -1 (new) keeps none",
+        "number of runs of each object whose output is kept; 0: the default, -1 (new): none",
         "maxRunnerArtifacts: 5",
     ),
     Field(
@@ -108,7 +107,7 @@ WATCH = (
         "list",
         "[]",
         NEW,
-        "places in the spec whose keys stay as they are ([watches.md](watches.md#keys-that-are-data))",
+        "paths in the spec whose keys are not converted ([Keys that are data](#keys-that-are-data))",
         "snakeCaseExcept: [spec.nodeSelector]",
     ),
     Field(
@@ -116,7 +115,7 @@ WATCH = (
         "boolean",
         "true",
         "yes, default `false`",
-        "strings of the object are never evaluated as templates",
+        "Ansible never evaluates strings of the object as templates",
         "markUnsafe: false",
     ),
     Field(
@@ -124,7 +123,7 @@ WATCH = (
         "mapping",
         "",
         YES,
-        "labels that an object has to have; the API server selects",
+        "labels that an object must have; applied by the API server",
         "selector: {matchLabels: {tier: gold}}",
     ),
     Field(
@@ -132,16 +131,16 @@ WATCH = (
         "text",
         "",
         NEW,
-        "conditions on fields that an object has to meet ([watches.md](watches.md#which-objects))",
+        "conditions on fields of an object ([Selectors](#selectors))",
         "fieldSelector: metadata.namespace!=kube-system",
     ),
-    Field("name", "text", "", NEW, "the one object that is meant, in each watched namespace", "name: main"),
+    Field("name", "text", "", NEW, "the name of the only object to watch, in each watched namespace", "name: main"),
     Field(
         "blacklist",
         "list",
         "[]",
         YES,
-        "kinds that are neither watched as dependents nor read from memory",
+        "kinds that are neither watched as dependents nor cached for reads",
         "blacklist: [{version: v1, kind: ConfigMap}]",
     ),
     Field(
@@ -149,7 +148,7 @@ WATCH = (
         "list",
         "[]",
         NEW,
-        "objects that the spec names and whose change runs the object ([watches.md](watches.md#what-objects-refer-to))",
+        "objects that the spec names and whose change runs the object ([References](#references))",
         "references: [{version: v1, kind: Secret, path: spec.passwordSecret}]",
     ),
     Field(
@@ -157,21 +156,21 @@ WATCH = (
         "text",
         "",
         NEW,
-        "as whom runs call the API server, `name` or `namespace/name` ([proxy.md](proxy.md#runs-with-fewer-rights))",
+        "service account for API requests of runs, `name` or `namespace/name` ([proxy.md](proxy.md#restricted-runs))",
         "serviceAccount: memcached-runs",
     ),
-    Field("runTimeout", "duration", "", NEW, "how long a run may take; default: `--run-timeout`", "runTimeout: 10m"),
+    Field("runTimeout", "duration", "", NEW, "maximum duration of a run; default: `--run-timeout`", "runTimeout: 10m"),
     Field(
-        "onChange", "text", "wait", NEW, "`cancel`: a change of the spec ends the run that goes on", "onChange: cancel"
+        "onChange", "text", "wait", NEW, "`cancel`: a change of the spec cancels the current run", "onChange: cancel"
     ),
-    Field("onDelete", "text", "wait", NEW, "`cancel`: a deletion ends the run that goes on", "onDelete: cancel"),
-    Field("retry", "mapping", "{}", NEW, "how failed runs are repeated, see below", "retry: {attempts: 8}"),
+    Field("onDelete", "text", "wait", NEW, "`cancel`: a deletion cancels the current run", "onDelete: cancel"),
+    Field("retry", "mapping", "{}", NEW, "delays of retries, see below", "retry: {attempts: 8}"),
     Field(
         "skipUnchanged",
         "boolean",
         "false",
         NEW,
-        "leave out runs for the start and for periods where nothing changed ([runs.md](skip-unchanged.md))",
+        "skip runs at start and for periods if nothing changed ([skip-unchanged.md](skip-unchanged.md))",
         "skipUnchanged: true",
     ),
     Field("engine", "text", "", NEW, "`auto`, `warm` or `exec`; default: `--engine`", "engine: exec"),
@@ -180,7 +179,7 @@ WATCH = (
         "mapping",
         "",
         YES,
-        "what runs when an object is deleted, see below",
+        "the role or playbook that runs when an object is deleted, see below",
         "finalizer: {name: cache.example.com/finalizer, role: cleanup}",
     ),
 )
@@ -191,7 +190,7 @@ FINALIZER = (
         "text",
         "",
         YES,
-        "what stands in `metadata.finalizers`; needed",
+        "the entry in `metadata.finalizers`; required",
         "finalizer: {name: cache.example.com/finalizer, role: cleanup}",
     ),
     Field("finalizer.role", "text", "", YES, "the role that runs", "finalizer: {name: example.com/f, role: cleanup}"),
@@ -200,7 +199,7 @@ FINALIZER = (
         "text",
         "",
         YES,
-        "the playbook that runs; with neither, the entry's own role or playbook does",
+        "the playbook that runs; without both, the role or playbook of the watch runs",
         "finalizer: {name: example.com/f, playbook: playbooks/site.yml}",
     ),
     Field(
@@ -208,7 +207,7 @@ FINALIZER = (
         "mapping",
         "",
         YES,
-        "variables for that run; they win over the entry's `vars`",
+        "variables for that run; they override the `vars` of the watch",
         "finalizer: {name: example.com/f, vars: {state: absent}}",
     ),
     Field(
@@ -216,7 +215,7 @@ FINALIZER = (
         "mapping",
         "",
         NEW,
-        "how long it is tried; default: until it succeeds",
+        "limit of retries; default: retry until it succeeds",
         "finalizer: {name: example.com/f, role: cleanup, limit: {attempts: 20}}",
     ),
     Field(
@@ -224,7 +223,7 @@ FINALIZER = (
         "whole number",
         "",
         NEW,
-        "failed runs in a row; 0: no limit",
+        "consecutive failed runs; 0: no limit",
         "finalizer: {name: example.com/f, role: cleanup, limit: {attempts: 20}}",
     ),
     Field(
@@ -240,21 +239,21 @@ FINALIZER = (
         "text",
         "",
         NEW,
-        "`keep` (the default): the object stays until it changes; `release`: it is let go",
+        "`keep` (the default): the object remains until it changes; `release`: the operator removes its finalizer",
         "finalizer: {name: example.com/f, role: cleanup, limit: {time: 1h, then: release}}",
     ),
 )
 
 RETRY = (
-    Field("retry.delay", "duration", "1s", NEW, "wait after the first failure", "retry: {delay: 5s}"),
-    Field("retry.factor", "number", "2", NEW, "how much longer each further wait is, 1 to 100", "retry: {factor: 3}"),
-    Field("retry.maxDelay", "duration", "30m", NEW, "the longest wait", "retry: {maxDelay: 10m}"),
+    Field("retry.delay", "duration", "1s", NEW, "delay after the first failure", "retry: {delay: 5s}"),
+    Field("retry.factor", "number", "2", NEW, "factor of each further delay, 1 to 100", "retry: {factor: 3}"),
+    Field("retry.maxDelay", "duration", "30m", NEW, "maximum delay", "retry: {maxDelay: 10m}"),
     Field(
         "retry.attempts",
         "whole number",
         "0",
         NEW,
-        "failed runs in a row after which the object is left alone until it changes; 0: never",
+        "consecutive failures after which retries stop until the object changes; 0: no limit",
         "retry: {attempts: 8}",
     ),
 )
@@ -273,7 +272,7 @@ SELECTOR = (
         "list",
         "[]",
         YES,
-        "conditions on labels; all have to hold",
+        "conditions on labels; an object must meet all",
         "selector: {matchExpressions: [{key: tier, operator: In, values: [gold]}]}",
     ),
     Field(
@@ -320,9 +319,9 @@ REFERENCES = (
         "the kind's group; empty for the core group",
         "references: [{group: example.com, version: v1, kind: Plan, name: default}]",
     ),
-    Field("references[].version", "text", "", NEW, "the kind's version; needed", _SECRET + "}]"),
-    Field("references[].kind", "text", "", NEW, "the kind; needed", _SECRET + "}]"),
-    Field("references[].path", "text", "", NEW, "where the spec names the objects", _SECRET + "}]"),
+    Field("references[].version", "text", "", NEW, "the kind's version; required", _SECRET + "}]"),
+    Field("references[].kind", "text", "", NEW, "the kind; required", _SECRET + "}]"),
+    Field("references[].path", "text", "", NEW, "path of the names in the spec", _SECRET + "}]"),
     Field(
         "references[].name",
         "text",
@@ -336,7 +335,7 @@ REFERENCES = (
         "mapping",
         "",
         NEW,
-        "labels, as in `selector`; one of `path`, `name` and `selector` is needed",
+        "label selector; one of `path`, `name` and `selector` is required",
         "references: [{version: v1, kind: ConfigMap, selector: {matchLabels: {part: shop}}}]",
     ),
     Field(
@@ -344,7 +343,7 @@ REFERENCES = (
         "text",
         "",
         NEW,
-        "where they are; default: the object's own namespace, unless the spec says so",
+        "namespace of the objects; default: the value in the spec, or the namespace of the object",
         _SECRET + ", namespace: vault}]",
     ),
 )

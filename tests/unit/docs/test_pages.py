@@ -231,3 +231,11 @@ def test_yaml_that_is_no_part_of_a_file_is_read_by_our_own_readers(block: Block,
 def indented_in(text: str, there: str) -> bool:
     """Whether a file holds the text, all of it further to the right by the same."""
     return any(textwrap.indent(text, " " * width) in there for width in (0, 2, 4, 6, 8, 10, 12))
+
+
+def test_the_index_of_decisions_lists_each_decision_by_its_title() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    decisions = sorted((ROOT / "docs/decisions").glob("0*.md"))
+    missing = [page.name for page in decisions if f"[{page.read_text().splitlines()[0][2:]}]({page.name})" not in index]
+    assert decisions
+    assert missing == []
