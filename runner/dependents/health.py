@@ -53,7 +53,7 @@ class DependentWatchHealth:
             elif now - self._since.setdefault(gvk, now) >= _PATIENCE and gvk not in self._told:
                 self._told.add(gvk)
                 _log.warning(
-                    "Dependents of this kind are not watched: what others change goes unnoticed",
+                    "Dependents of this kind are not watched: changes by other clients are not detected",
                     gvk=str(gvk),
                     why=problem,
                 )

@@ -66,7 +66,7 @@ class DependentKind:
     def problems(self) -> list[str]:
         """Say what keeps it from being watched; a kind that the API server does not serve has nothing to watch."""
         return [
-            f"{self.gvk}: {watcher.state}: {watcher.last_error or 'no answer yet'}"
+            f"{self.gvk}: {watcher.state}: {watcher.last_error or 'no response yet'}"
             for watcher in self._watchers
             if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}
         ]
@@ -146,7 +146,7 @@ class DependentKind:
                 try:
                     news = await self._compare(key)
                 except (ApiError, ApiUnavailableError) as error:
-                    _log.warning("A dependent cannot be read; trying again", gvk=str(self.gvk), error=str(error))
+                    _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
                     await asyncio.sleep(backoff.next())
                     continue
                 backoff.reset()
@@ -175,7 +175,7 @@ class DependentKind:
     def _refuse(self, error: ForbiddenError) -> None:
         if self._logged.is_new():
             _log.warning(
-                "Changes of dependents' content are not seen",
+                "Cannot read dependents: changes of their content are not detected",
                 gvk=str(self.gvk),
                 error=str(error),
                 needs=f"verb get on {self.resource.qualified}",

@@ -282,7 +282,7 @@ class Ledger:
         tomb = self._tombs.pop(key, None)
         news: tuple[Notification, ...] = ()
         if tomb is not None and tomb.uid != state.uid:
-            news = tuple(Notification(target, key, state.uid, "was made anew", state) for target in tomb.targets)
+            news = tuple(Notification(target, key, state.uid, "was recreated", state) for target in tomb.targets)
         if not state.targets:
             return LedgerResult(news)
         self._by_owner = None

@@ -47,10 +47,10 @@ class Contention:
         """Say it to the owner's people; the same for as long as it goes on."""
         named = ", ".join(self.fields[:_MOST_NAMED]) + (" and more" if len(self.fields) > _MOST_NAMED else "")
         by = f" (by {self.by})" if self.by else ""
-        happens = f": {named} is changed" if named else f" {self.what}"
+        change = f": {named} changes" if named else f" {self.what}"
         return (
-            f"{self.ref}{happens} again and again{by} after this object's runs, which are slowed down "
-            "for it. Let either the role or the other writer leave it alone."
+            f"{self.ref}{change} repeatedly{by} after this object's runs, so these are delayed. "
+            "Change the role or the other client so that only one of them writes it."
         )
 
 
@@ -98,7 +98,7 @@ class LoopGuard:
         if held is not None:
             held.timer.cancel()
         _log.warning(
-            "An object is woken again and again; slowing down. Do the role and somebody else write the same?",
+            "An object is triggered repeatedly; slowing down. Check if the role and another client write the same",
             seconds=round(slowdown.seconds, 3),
             fields=list(slowdown.fields if news.fields else ()),
             gvk=str(pair.target.gvk),

@@ -60,7 +60,7 @@ class FileStore:
         try:
             await asyncio.to_thread(self._write, _spell(kinds))
         except OSError as error:
-            _log.warning("The kinds of dependents are not kept", file=str(self._path), error=str(error))
+            _log.warning("Cannot save the kinds of dependents", file=str(self._path), error=str(error))
 
     def _read(self) -> dict[str, str]:
         try:
@@ -69,7 +69,11 @@ class FileStore:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, AttributeError) as error:
-            _log.warning("The kinds of dependents are found anew", file=str(self._path), error=str(error))
+            _log.warning(
+                "Cannot read the saved kinds of dependents; the next runs find them again",
+                file=str(self._path),
+                error=str(error),
+            )
             return {}
 
     def _write(self, kinds: dict[str, str]) -> None:
@@ -140,7 +144,7 @@ class ConfigMapStore:
             return
         self._refused = True
         _log.warning(
-            "The kinds of dependents are not kept: after a restart they are watched from each resource's first run on",
+            "Cannot save the kinds of dependents: after a restart, a kind is watched from the first run of an owner",
             error=str(error),
             needs=f'in namespace {self._namespace}: apiGroups [""], resources [configmaps], verbs [get, create, patch]',
         )

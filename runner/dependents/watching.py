@@ -340,10 +340,10 @@ class Dependents:
                 return
             except ForbiddenError as error:
                 # A right that was taken away since: perhaps the role makes no such objects any more.
-                _log.info("A kind of dependents is not watched until a run makes some", error=str(error))
+                _log.info("Dependents of a kind are not watched until a run creates one", error=str(error))
                 return
             except (ApiError, ApiUnavailableError) as error:
-                _log.warning("A kind of dependents cannot be found; trying again", gvk=str(dependent), error=str(error))
+                _log.warning("Cannot find a kind of dependents; retrying", gvk=str(dependent), error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
                 return

@@ -87,4 +87,4 @@ class Warnings:
         for header in headers:
             for text in _WARNING.findall(header):
                 if self._logged.is_new(text):
-                    _log.warning("The API server warns", warning=text, request=what)
+                    _log.warning("Warning from the API server", warning=text, request=what)

@@ -340,7 +340,7 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise ApiUnavailableError(f"{call}: {base_url} gave no answer in time ({error!r})") from error
+        raise ApiUnavailableError(f"{call}: {base_url} did not respond in time ({error!r})") from error
     except (aiohttp.ClientError, OSError) as error:
         raise ApiUnavailableError(f"{call}: {base_url}: {error!r}") from error
 
@@ -355,9 +355,13 @@ def _parse(call: _Call, raw: bytes) -> Object:
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise ApiUnavailableError(f"{call}: the answer is no JSON ({error}); does a proxy stand between?") from error
+        raise ApiUnavailableError(
+            f"{call}: the response is not JSON ({error}); check for a proxy in front of the API server"
+        ) from error
     if not isinstance(found, dict):
-        raise ApiUnavailableError(f"{call}: the answer is no JSON object; does a proxy stand between?")
+        raise ApiUnavailableError(
+            f"{call}: the response is not a JSON object; check for a proxy in front of the API server"
+        )
     return found
 
 

@@ -95,7 +95,7 @@ class DeselectedObjects:
             except GoneError:
                 continue
             except (ApiError, ApiUnavailableError) as error:
-                self._log.warning("Objects outside the selection cannot be listed; trying again", error=str(error))
+                self._log.warning("Cannot list objects outside the selection; retrying", error=str(error))
                 await asyncio.sleep(backoff.next())
 
     async def _list(self, namespace: str) -> list[ObjectKey]:

@@ -71,9 +71,7 @@ class Discovery:
             if gvk not in self._found:
                 self._found.update(await self._ask(gvk.group, gvk.version))
         if gvk not in self._found:
-            raise KindNotFoundError(
-                f"the API server does not serve {gvk}; is its CRD installed, with this version served?"
-            )
+            raise KindNotFoundError(f"the API server does not serve {gvk}; install its CRD with this version served")
         return self._found[gvk]
 
     def forget(self, gvk: GVK) -> None:

@@ -82,7 +82,7 @@ class Informer:
         """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
         for watcher in self._watchers:
             if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}:
-                return f"{watcher.state}: {watcher.last_error or 'no answer yet'}"
+                return f"{watcher.state}: {watcher.last_error or 'no response yet'}"
         return None
 
     def age(self) -> float | None:
@@ -98,7 +98,7 @@ class Informer:
             if watcher.state is WatchState.LIVE and watcher.last_contact is not None:
                 silent = now - watcher.last_contact
                 if silent > _SILENCE:
-                    return f"nothing was heard from the API server for {silent:.0f} s"
+                    return f"no data from the API server for {silent:.0f} s"
         return None
 
     async def follow(self, changed: Callable[[Change], None]) -> None:

@@ -90,7 +90,7 @@ class ObjectState:
 def difference(old: ObjectState, new: ObjectState, *, with_status: bool) -> str:
     """Say what changed between two states; empty when it is nothing that matters."""
     if old.uid != new.uid:
-        return "was made anew"
+        return "was recreated"
     if new.deleting:
         # What ends by itself is news when it has ended; what a finalizer keeps may need somebody.
         return "is being deleted" if new.held and not old.deleting else ""
@@ -105,7 +105,7 @@ def _changed_parts(old: ObjectState, new: ObjectState, *, with_status: bool) -> 
     elif old.generation != new.generation:
         changed.append("spec")
     elif new.generation is None and old.version != new.version:
-        changed.append("content, perhaps")
+        changed.append("possibly content")
     if with_status and old.status is not None and new.status is not None and old.status != new.status:
         changed.append("status")
     return changed

@@ -145,7 +145,7 @@ class Watcher:
             self._absences = 0
             self._kind_poll.reset()
             self.state, self.last_error = WatchState.CONNECTING, None
-            self._log.info("Kind is served now")
+            self._log.info("The API server serves this kind now")
         return resource
 
     def _follow(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
@@ -225,7 +225,9 @@ class Watcher:
         # The server ends a kind's watches when its CRD changes too; perhaps it got a status subresource.
         self._discovery.forget(self.gvk)
         if listing:
-            raise ApiUnavailableError(f"streamed list of {self.gvk}: the server closed it before its end")
+            raise ApiUnavailableError(
+                f"streamed list of {self.gvk}: the server closed the stream before the list was complete"
+            )
 
     async def _paged_list(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
         """List page by page; the watch that follows is a step of its own."""
@@ -269,7 +271,7 @@ class Watcher:
             self._broken_lists += 1
         if refused or self._broken_lists >= _ENOUGH_BROKEN_LISTS:
             self._streams_lists = False
-            self._log.debug("The API server does not stream lists; pages are read instead", error=str(error))
+            self._log.debug("The API server does not stream lists; reading pages instead", error=str(error))
 
     def _opened(self, *, listing: bool) -> None:
         self._works(WatchState.LISTING if listing else WatchState.LIVE)
@@ -300,7 +302,7 @@ class Watcher:
     def _absent(self, error: KindNotFoundError) -> None:
         self._heard()
         if not self._absences:
-            self._log.warning("Kind is not served; waiting until it is", hint=str(error))
+            self._log.warning("The API server does not serve this kind; waiting for it", hint=str(error))
         self._absences += 1
         self._resume_from = ""
         self.state, self.last_error = WatchState.WAITING_FOR_KIND, str(error)
@@ -317,7 +319,7 @@ class Watcher:
                 return delay
         elif _is_expired(error):
             self._resume_from = ""
-            self._log.info("The watch cannot be taken up where it stopped; listing anew", error=str(error))
+            self._log.info("The watch cannot resume; listing again", error=str(error))
             return delay
         elif isinstance(error, ApiError) and error.retry_after is not None:
             delay = max(delay, min(error.retry_after, self._policy.longest_retry_after))
@@ -332,15 +334,15 @@ class Watcher:
         if str(error) == text and now - told_at < self._policy.repeat_log:
             return
         self._logged = (str(error), now)
-        self._log.warning("Watch failed; trying again", error=str(error), **self._advice(error))
+        self._log.warning("Watch failed; retrying", error=str(error), **self._advice(error))
 
     def _advice(self, error: Exception) -> dict[str, str]:
         """What would help, as fields of the log."""
         if isinstance(error, ForbiddenError):
             return {"needs": "verbs get, list and watch on this kind"}
         if self._selection.fields and isinstance(error, ApiError) and error.status == _BAD_REQUEST:
-            known = "metadata.name, metadata.namespace and, of a kind that a CRD makes, its selectableFields"
-            return {"needs": f"a field selector of fields that this kind can be selected by: {known}"}
+            known = "metadata.name, metadata.namespace and the selectableFields of the kind's CRD"
+            return {"needs": f"a field selector with fields that this kind supports: {known}"}
         return {}
 
 

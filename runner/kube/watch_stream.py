@@ -113,14 +113,14 @@ class WatchStream:
             finally:
                 self.lasted = time() - began
         if not self.settled:
-            raise ApiUnavailableError(f"{what}: the server closed it at once")
+            raise ApiUnavailableError(f"{what}: the server closed it immediately")
 
     async def _next(self, lines: AsyncIterator[bytes], what: str) -> bytes | None:
         try:
             async with asyncio.timeout(self.patience):
                 return await anext(lines, None)
         except TimeoutError as error:
-            raise ApiUnavailableError(f"{what}: nothing came for {self.patience:g} s") from error
+            raise ApiUnavailableError(f"{what}: no event for {self.patience:g} s") from error
 
 
 def _decode(line: bytes, what: str) -> tuple[str, Object]:
@@ -128,7 +128,11 @@ def _decode(line: bytes, what: str) -> tuple[str, Object]:
         event = orjson.loads(line)
         kind, obj = event["type"], event["object"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise ApiUnavailableError(f"{what}: {line[:100]!r} is no watch event; does something stand between?") from error
+        raise ApiUnavailableError(
+            f"{what}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
+        ) from error
     if not isinstance(kind, str) or not isinstance(obj, dict):
-        raise ApiUnavailableError(f"{what}: {line[:100]!r} is no watch event; does something stand between?")
+        raise ApiUnavailableError(
+            f"{what}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
+        )
     return kind, obj

@@ -75,7 +75,7 @@ class Refetcher:
             bodies.passed(attempt)
         except (ApiError, ApiUnavailableError, orjson.JSONDecodeError) as error:
             bodies.taught_nothing(attempt)
-            _log.debug("An owned object could not be read again", path=path, error=str(error))
+            _log.debug("Cannot refetch an owned object", path=path, error=str(error))
             bodies.consider(shelf, key)
         except BaseException:
             bodies.taught_nothing(attempt)
@@ -83,7 +83,7 @@ class Refetcher:
         else:
             read = ObjectResponse(path, data, obj)
             bodies.read_again(attempt, read)
-            _log.debug("An owned object was read again", path=path, version=read.version and read.version.version)
+            _log.debug("Refetched an owned object", path=path, version=read.version and read.version.version)
 
 
 async def _first(event: asyncio.Event, seconds: float) -> None:

@@ -144,7 +144,7 @@ class ReferenceKind:
     def trouble(self, key: ObjectKey) -> str:
         """What keeps an object from being known; empty while nothing does."""
         if self._lacks_namespace(key):
-            return f"{self._gvk.kind} {key.name} is named without a namespace; write {{name, namespace}} in the spec"
+            return f"{self._gvk.kind} {key.name} has no namespace; set {{name, namespace}} in the spec"
         found = self._narrow.get(key) or self._wide.get(self._scope(key))
         return found.watch.trouble if found is not None else self._trouble
 
@@ -177,7 +177,7 @@ class ReferenceKind:
                     self._states.setdefault(key, None)
             if self._trouble != told:
                 told = self._trouble
-                self._log.warning("References to a kind wait until it can be found", error=told)
+                self._log.warning("Cannot find the kind of a reference; retrying", error=told)
             await asyncio.sleep(backoff.next())
 
     def _arrange(self, group: asyncio.TaskGroup) -> None:
@@ -269,7 +269,7 @@ class ReferenceKind:
                 try:
                     await self._read_one(key)
                 except (ApiError, ApiUnavailableError) as error:
-                    self._log.warning("A reference cannot be read; trying again", error=str(error), **key._asdict())
+                    self._log.warning("Cannot read a referenced object; retrying", error=str(error), **key._asdict())
                     await asyncio.sleep(backoff.next())
                     continue
                 backoff.reset()
@@ -295,9 +295,7 @@ class ReferenceKind:
     def _refuse(self, error: ForbiddenError) -> None:
         """Do without reading: versions have to tell."""
         self._cannot_read = True
-        self._log.warning(
-            "References cannot be read, so that any change of one counts, be it of its metadata", error=str(error)
-        )
+        self._log.warning("Cannot read referenced objects: changes of metadata also trigger runs", error=str(error))
         for key, known in self._unread.take_known().items():
             old = self._states.get(key)
             self._states[key] = known

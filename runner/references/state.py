@@ -58,14 +58,14 @@ def difference(old: ReferencedState | None, new: ReferencedState | None) -> str:
     if old is None or new is None:
         return "appeared" if new is not None else GONE if old is not None else ""
     if old.uid != new.uid:
-        return "was made anew"
+        return "was recreated"
     if old.version == new.version:
         return ""
     if old.content is not None and new.content is not None:
         return "changed" if old.content != new.content else ""
     if old.generation is not None and new.generation is not None:
         return "changed" if old.generation != new.generation else ""
-    return "changed, perhaps"
+    return "may have changed"
 
 
 def has_to_be_read(old: ReferencedState | None, new: ReferencedState) -> bool:
@@ -94,7 +94,7 @@ def _named(value: object, own: str, path: str) -> Iterator[ObjectKey]:
     if name is None or name == "":
         return
     if not isinstance(name, str) or not isinstance(namespace, str | None) or "/" in name:
-        raise ValueError(f"{path} holds something that names no object; write a name, {{name, namespace}}, or a list")
+        raise ValueError(f"{path} is not a reference; set a name, {{name, namespace}}, or a list of them")
     yield ObjectKey(namespace or own, name)
 
 

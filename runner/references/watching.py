@@ -37,7 +37,7 @@ _PATIENCE = 5.0
 """Seconds that a run waits at most until what its object names is known."""
 _LOOK = 0.05
 _MOST_WRITES = 4096
-_UNPROVEN = "was there before it was watched"
+_UNPROVEN = "existed before the watch started"
 
 _log = log.get(__name__)
 
@@ -131,7 +131,7 @@ class References:
             try:
                 asked |= {ObjectRef(reference.gvk, key) for key in names(reference, obj)}
             except ValueError as error:
-                self._tell(target, "A reference cannot be followed", str(error))
+                self._tell(target, "Cannot watch a referenced object", str(error))
         fresh, left = self._index.update(target, frozenset(asked))
         self._leave(left)
         for each in fresh:
@@ -154,7 +154,7 @@ class References:
                 break
             await asyncio.sleep(_LOOK)
         for name, trouble in troubles.items():
-            self._tell(target, "A reference cannot be followed", f"{name}: {trouble or 'no answer yet'}")
+            self._tell(target, "Cannot watch a referenced object", f"{name}: {trouble or 'no response yet'}")
 
     def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
         """What tells the present state of all that an object names from others, also after a restart.

@@ -91,15 +91,15 @@ def make() -> KernelDeadline | NoKernelDeadline:
     """Make the switch of this process."""
     why = ""
     if not _IS_LINUX:
-        why = "only Linux has the timer for it"
+        why = "only Linux has the required timer"
     elif os.getpid() == 1:
-        why = "this is process 1, which the kernel does not kill: start it under an init such as tini"
+        why = "the kernel does not kill process 1; start the operator under an init such as tini"
     else:
         try:
             return KernelDeadline()
         except OSError as error:
             why = str(error)
-    _log.warning("A replica that is paused for longer than its Lease cannot be ended by the kernel", reason=why)
+    _log.warning("The kernel cannot stop a replica that is paused for longer than its lease duration", reason=why)
     return NoKernelDeadline()
 
 

@@ -162,7 +162,7 @@ class Replica:
     async def follow(self) -> None:
         """See ShardOwnership."""
         _log.info(
-            "Taking part in sharing the work" if self._layout.shards > 1 else "Waiting for leadership",
+            "Joining the replicas that share the work" if self._layout.shards > 1 else "Waiting for the leader lease",
             lease=self._layout.name,
             shards=self._layout.shards,
             identity=self._me,
@@ -232,7 +232,7 @@ class Replica:
                 # A release whose answer did not come.
                 del self._seats[name]
             else:
-                self._lose(name, seat, f"its holder is {holder or 'nobody'}")
+                self._lose(name, seat, f"{f'its holder is {holder}' if holder else 'it has no holder'}")
         self._note_rival()
 
     def _note_peers(self, before: Mapping[str, ObservedLease]) -> None:
@@ -260,7 +260,7 @@ class Replica:
             async with asyncio.timeout(self._times.renew / 2):
                 written, version = await self._board.write(name, record)
         except (ConflictError, NotFoundError) as error:
-            _log.debug("Somebody else wrote a Lease first", lease=name, error=str(error))
+            _log.debug("Another replica wrote the Lease first", lease=name, error=str(error))
             return
         except (ApiError, ApiUnavailableError, TimeoutError) as error:
             self._note_trouble(step.deed.value, error)
@@ -274,7 +274,7 @@ class Replica:
             case LeaseAction.RELEASE:
                 if seat is not None and not seat.is_lost:
                     del self._seats[step.name]
-                    _log.info("Released", lease=step.name)
+                    _log.info("Lease released", lease=step.name)
             case LeaseAction.TAKE:
                 self._seats[step.name] = _Seat(asked)
                 self._schedule()
@@ -298,7 +298,7 @@ class Replica:
 
     def _taken(self, name: str) -> None:
         shard = self._shards.get(name)
-        _log.info("Acquired", lease=name, identity=self._layout.holder(name, self._me))
+        _log.info("Lease acquired", lease=name, identity=self._layout.holder(name, self._me))
         if shard is not None:
             for listener in self._listeners:
                 listener.gained(shard)
@@ -307,13 +307,17 @@ class Replica:
         seat = self._seats[name]
         seat.is_leaving = True
         if name in self._shards:
-            _log.info("Leaving" if seat.holds else "Handing over", lease=name, running=len(seat.holds))
+            _log.info(
+                "Releasing the lease when its runs end" if seat.holds else "Releasing the lease",
+                lease=name,
+                running=len(seat.holds),
+            )
             self._tell_lost(name)
 
     def _lose(self, name: str, seat: _Seat, why: str) -> None:
         """Others may have it soon: nothing begins, and what goes on is ended."""
         seat.is_lost = True
-        _log.error("Lost", lease=name, why=why, running=len(seat.holds))
+        _log.error("Lease lost", lease=name, why=why, running=len(seat.holds))
         if name in self._shards and not seat.is_leaving:
             self._tell_lost(name)
         if name == self._layout.shared:
@@ -352,7 +356,7 @@ class Replica:
         now = self._clock()
         for name, seat in list(self._seats.items()):
             if not seat.is_lost and now >= seat.asked + self._times.renew:
-                self._lose(name, seat, f"it could not be renewed for {self._times.renew:g} s")
+                self._lose(name, seat, f"it was not renewed for {self._times.renew:g} s")
         self._schedule()
 
     def _arm(self) -> None:
@@ -369,7 +373,7 @@ class Replica:
         text = f"{what}: {error!r}"
         if text != self._trouble:
             self._trouble = text
-            _log.warning("A Lease could not be read or written; trying again", error=text)
+            _log.warning("Cannot read or write a Lease; retrying", error=text)
 
     def _note_rival(self) -> None:
         """Say once who keeps us from working."""
@@ -380,7 +384,7 @@ class Replica:
         if rival != self._rival:
             self._rival = rival
             if rival:
-                _log.info("Somebody else leads", lease=name, holder=rival)
+                _log.info("Another replica holds the leader lease", lease=name, holder=rival)
 
 
 _NOTHING = LeaseRecord("", 1, "", "", 0)

@@ -31,9 +31,7 @@ async def make(settings: Settings, credentials: Credentials, metrics: Metrics, s
         return SoleReplica()
     namespace = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
     if not namespace:
-        raise ConfigError(
-            "--leader-election-namespace: outside of a cluster nothing says in which namespace the Leases are; give one"
-        )
+        raise ConfigError("--leader-election-namespace is required outside a cluster: set the namespace of the Leases")
     times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline)
     limits = ClientLimits(total=times.renew / 2, attempts=1, connections=_CONNECTIONS)
     client = await stack.enter_async_context(Client(credentials, limits))

@@ -124,7 +124,7 @@ class Credentials:
                 self._adopt(config)
         except ConfigError as error:
             # Perhaps somebody is writing the file just now; what we have may still be good.
-            _log.warning("Credentials cannot be read again; the old ones stay in use", error=str(error))
+            _log.warning("Cannot reload the credentials; the previous ones stay in use", error=str(error))
 
     def secret_values(self) -> list[str]:
         """What of these credentials must not be shown, as far as it is in use: nothing is renewed for it."""
@@ -165,7 +165,7 @@ def _find(path: str | None, context: str | None, host: HostEnvironment) -> Calla
         return lambda: kubeconfig.read([default], context)
     tried = [f"--kubeconfig (not given), KUBECONFIG ({', '.join(map(str, named)) or 'not set'})"]
     tried += [f"the service account of a pod ({host.service_account})", str(default)]
-    raise ConfigError(f"no credentials for a cluster: tried {'; '.join(tried)}. Give --kubeconfig")
+    raise ConfigError(f"no credentials for a cluster in {'; '.join(tried)}; set --kubeconfig")
 
 
 def _in_cluster(host: HostEnvironment) -> KubeConfig:

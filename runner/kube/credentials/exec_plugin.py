@@ -33,11 +33,11 @@ class ExecPlugin:
             raise ConfigError(f"{self._origin}: exec has no command")
         if plugin.get("apiVersion") not in _VERSIONS:
             raise ConfigError(
-                f"{self._origin}: exec apiVersion {plugin.get('apiVersion')!r} is not known; "
+                f"{self._origin}: exec apiVersion {plugin.get('apiVersion')!r} is not supported; "
                 f"update the plugin to one of {', '.join(sorted(_VERSIONS))}"
             )
         if plugin.get("interactiveMode") == "Always":
-            raise ConfigError(f"{self._origin}: exec {plugin['command']} asks for a terminal; an operator has none")
+            raise ConfigError(f"{self._origin}: exec {plugin['command']} needs a terminal; an operator has none")
         self._api_version = str(plugin["apiVersion"])
         self._command = [str(plugin["command"]), *map(str, plugin.get("args") or [])]
         self._hint = str(plugin.get("installHint") or "install it, or choose another user")
@@ -69,7 +69,7 @@ class ExecPlugin:
         try:
             return {str(item["name"]): str(item["value"]) for item in plugin.get("env") or []}
         except (KeyError, TypeError) as error:
-            raise ConfigError(f"{self._origin}: exec env should be a list of entries with name and value") from error
+            raise ConfigError(f"{self._origin}: exec env must be a list of entries with name and value") from error
 
     def _info(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, Any]:
         spec: dict[str, Any] = {"interactive": False}
@@ -97,7 +97,7 @@ class ExecPlugin:
             async with asyncio.timeout(_TIMEOUT):
                 out, err = await process.communicate()
         except TimeoutError as error:
-            raise ApiUnavailableError(f"{what} gave no answer within {_TIMEOUT:.0f} s") from error
+            raise ApiUnavailableError(f"{what} did not finish within {_TIMEOUT:.0f} s") from error
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
@@ -114,9 +114,9 @@ class ExecPlugin:
             status: Mapping[str, Any] = answer["status"]
             known = answer["apiVersion"] == self._api_version and isinstance(status, dict)
         except (ValueError, KeyError, TypeError) as error:
-            raise ApiUnavailableError(f"{what} printed no ExecCredential with a status") from error
+            raise ApiUnavailableError(f"{what} did not print an ExecCredential with a status") from error
         if not known or not (status.get("token") or status.get("clientCertificateData")):
-            raise ApiUnavailableError(f"{what} printed no credential of {self._api_version}")
+            raise ApiUnavailableError(f"{what} did not print a credential of {self._api_version}")
         return status
 
     async def _renew(self) -> None:
@@ -126,7 +126,7 @@ class ExecPlugin:
             expires = dt.datetime.fromisoformat(str(stamp)) if stamp else None
         except ValueError as error:
             raise ApiUnavailableError(
-                f"{self._origin}: credential plugin {self._command[0]}: expirationTimestamp {stamp!r} is no time"
+                f"{self._origin}: credential plugin {self._command[0]}: expirationTimestamp {stamp!r} is not a time"
             ) from error
         if expires is not None and expires.tzinfo is None:
             expires = expires.replace(tzinfo=dt.UTC)

@@ -37,8 +37,8 @@ class OidcLogin:
         provider = config.user["auth-provider"]
         if provider.get("name") != "oidc":
             raise ConfigError(
-                f"{config.origin}: auth-provider {provider.get('name')!r} is not supported; kubectl dropped it too: "
-                "use its credential plugin (exec)"
+                f"{config.origin}: auth-provider {provider.get('name')!r} is not supported, as in kubectl; "
+                "use the provider's credential plugin (exec)"
             )
         self._config = config
         self._settings: dict[str, Any] = dict(provider["config"])
@@ -65,12 +65,12 @@ class OidcLogin:
         issuer = str(self._settings.get("idp-issuer-url") or "").rstrip("/")
         if not self._settings.get("refresh-token") or not issuer:
             raise ApiUnavailableError(
-                f"{self._config.origin}: the ID token has expired and cannot be renewed; log in anew"
+                f"{self._config.origin}: the ID token has expired and cannot be renewed; log in again"
             )
         try:
             tokens = await self._ask(issuer)
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
-            raise ApiUnavailableError(f"{issuer}: the ID token cannot be renewed: {error!r}; log in anew") from error
+            raise ApiUnavailableError(f"{issuer}: the ID token cannot be renewed: {error!r}; log in again") from error
         self._settings.update(tokens)
         self._refused = False
         await asyncio.to_thread(self._save, tokens)
@@ -107,7 +107,7 @@ class OidcLogin:
             kubeconfig.save_tokens(self._config.user_file, self._config.user_name, tokens)
         except (OSError, ConfigError, yaml.YAMLError, KeyError, TypeError) as error:
             _log.warning(
-                "Renewed tokens cannot be written back; another program may have to log in anew",
+                "Cannot write renewed tokens to the kubeconfig; other programs may have to log in again",
                 kubeconfig=str(self._config.user_file),
                 error=str(error),
             )

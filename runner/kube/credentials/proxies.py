@@ -25,7 +25,7 @@ def choose(cluster: Mapping[str, Any], environ: Mapping[str, str]) -> str | None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
     if not proxy.startswith(("http://", "https://")):
-        raise ConfigError(f"proxy {proxy!r} of {server.geturl()} cannot be used; write an http:// or https:// proxy")
+        raise ConfigError(f"proxy {proxy!r} of {server.geturl()} is not supported; use an http:// or https:// proxy")
     return proxy
 
 

@@ -58,7 +58,7 @@ def decode(section: Mapping[str, Any], field: str, origin: str) -> bytes:
         # Line breaks are fine, as in Go; anything else that is no base64 is a mistake.
         return base64.b64decode("".join(str(section.get(f"{field}-data") or "").split()), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ConfigError(f"{origin}: {field}-data is no valid base64: {error}") from error
+        raise ConfigError(f"{origin}: {field}-data is not valid base64: {error}") from error
 
 
 def _authorities(cluster: Mapping[str, Any], origin: str) -> str | None:
@@ -68,10 +68,10 @@ def _authorities(cluster: Mapping[str, Any], origin: str) -> str | None:
         return None
     found = b"\n".join(_CERTIFICATE.findall(bundle))
     if not found:
-        raise ConfigError(f"{origin}: certificate-authority holds no PEM certificate")
+        raise ConfigError(f"{origin}: certificate-authority contains no PEM certificate")
     return found.decode("ascii", "replace")
 
 
 def _no_password() -> bytes:
     """Keep OpenSSL from asking on the terminal; kubeconfigs know no encrypted keys."""
-    raise ValueError("the key is encrypted; kubeconfigs need a plain one")
+    raise ValueError("the key is encrypted; use an unencrypted key")

@@ -156,7 +156,7 @@ async def test_without_rights_one_warning_names_the_rule(
     await store.save({WATCH: frozenset({DEPLOYMENT})})
     await store.save({WATCH: frozenset({DEPLOYMENT, CONFIG_MAP})})
     told = capsys.readouterr().out
-    assert told.count("are not kept") == 1
+    assert told.count("Cannot save the kinds of dependents") == 1
     assert "resources [configmaps], verbs [get, create, patch]" in told
     with pytest.raises(NotFoundError):
         await hand.get(CONFIG_MAP, STORED)

@@ -30,7 +30,7 @@ WRITES_WHAT_IT_READS = """
           metadata: {name: "{{ settings }}", namespace: "{{ ansible_operator_meta.namespace }}"}
           data: {mode: wanted}
 """
-SLOWING = "An object is woken again and again; slowing down. Do the role and somebody else write the same?"
+SLOWING = "An object is triggered repeatedly; slowing down. Check if the role and another client write the same"
 
 
 class Fighter:
@@ -74,7 +74,7 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
         assert line["fields"] == ["data.mode"]
         assert fighter.rounds >= 5
         condition = things.await_condition("one", "Contended")
-    expected = f"ConfigMap {project.namespace}/one: data.mode is changed again and again"
+    expected = f"ConfigMap {project.namespace}/one: data.mode changes repeatedly"
     assert condition["reason"] == "DependentChangedAgain"
     assert expected in condition["message"]
 
@@ -116,7 +116,7 @@ def test_a_reference_that_a_role_and_somebody_else_write_is_slowed_down_and_told
     expected = f"ConfigMap {project.namespace}/shared"
     assert condition["reason"] == "ReferenceChangedAgain"
     assert expected in condition["message"]
-    assert "again and again" in condition["message"]
+    assert "repeatedly" in condition["message"]
 
     def events() -> list[dict[str, Any]]:
         found = api.call("GET", f"{core}/events")["items"]

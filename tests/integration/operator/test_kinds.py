@@ -95,7 +95,7 @@ def test_a_kind_that_is_deleted_and_comes_back_is_served_again(
     kind.remove()
     operator.await_line("Run ended", name="first", reason="deleted")
     eventually(lambda: not kind.is_served(), "the kind to go")
-    operator.await_line("Kind is not served; waiting until it is")
+    operator.await_line("The API server does not serve this kind; waiting for it")
     kind.install()
     eventually(kind.is_served, "the kind to be served again")
     kind.create("second")

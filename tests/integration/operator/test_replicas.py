@@ -64,9 +64,14 @@ def acquired(operator: Operator) -> set[str]:
     """The Leases that an operator holds, as its log tells."""
     held: set[str] = set()
     for line in operator.lines():
-        if line.get("msg") == "Acquired":
+        if line.get("msg") == "Lease acquired":
             held.add(line["lease"])
-        elif line.get("msg") in {"Released", "Lost", "Handing over", "Leaving"}:
+        elif line.get("msg") in {
+            "Lease released",
+            "Lease lost",
+            "Releasing the lease",
+            "Releasing the lease when its runs end",
+        }:
             held.discard(line["lease"])
     return held
 
@@ -82,9 +87,9 @@ def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_
     project.role("thing", HOLD)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
-    a.await_line("Acquired")
+    a.await_line("Lease acquired")
     b = replica(project, "b", "--leader-elect")
-    assert b.await_line("Somebody else leads")["holder"].startswith("a_")
+    assert b.await_line("Another replica holds the leader lease")["holder"].startswith("a_")
     spec = lease(api, namespace)
     assert spec["holderIdentity"].startswith("a_")
     assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (LEASE, 0)
@@ -94,8 +99,8 @@ def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_
     (project.folder / "notes.go").touch()
     assert a.process.wait(60) == 0
     assert a.runs("one")[0]["outcome"] == "succeeded"
-    taken = b.await_line("Acquired")
-    released = a.lines(msg="Released")[0]
+    taken = b.await_line("Lease acquired")
+    released = a.lines(msg="Lease released")[0]
     assert when(taken) - when(released) < LEASE / 2, "by the release, not since the Lease was over"
     assert when(a.runs("one")[0]) <= when(released)
     things.await_success("one")
@@ -113,7 +118,7 @@ def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
     project.role("thing", NOTE)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
-    a.await_line("Acquired")
+    a.await_line("Lease acquired")
     b = replica(project, "b", "--leader-elect")
     things.create("one", {"size": 1})
     things.await_success("one")
@@ -122,7 +127,7 @@ def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
     killed = time.time()
     things.merge("one", {"spec": {"size": 2}})
     # It looks twice a second: once to see the last renewal, once to see that it is over; the rest is a slow machine's.
-    assert when(b.await_line("Acquired")) - killed < LEASE + 3
+    assert when(b.await_line("Lease acquired")) - killed < LEASE + 3
     things.await_success("one")
     eventually(lambda: b.runs("one"), "the survivor's run")
     assert b.stop() == 0
@@ -135,7 +140,7 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
     project.role("thing", HOLD)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
-    a.await_line("Acquired")
+    a.await_line("Lease acquired")
     b = replica(project, "b", "--leader-elect")
     things.create("one", {"size": 1})
     notes = project.folder / "notes"
@@ -170,14 +175,14 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_i
     eventually(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
     devcluster.stop_apiserver()
     stopped = time.time()
-    lost = a.await_line("Lost")
+    lost = a.await_line("Lease lost")
     assert when(lost) - stopped <= renewed + 2
     ended = a.await_line("Lost the lease of the object; canceled the attempt", name="one")
     assert when(ended) - stopped <= lasts
     assert "end" not in notes.read_text()
     (project.folder / "notes.go").touch()
     devcluster.start_apiserver()
-    eventually(lambda: len(a.lines(msg="Acquired")) == 2, "the Lease to be taken back")
+    eventually(lambda: len(a.lines(msg="Lease acquired")) == 2, "the Lease to be taken back")
     things.await_success("one")
     assert a.stop() == 0
 

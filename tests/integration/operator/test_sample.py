@@ -50,7 +50,7 @@ class Sample:
     def is_read_again(self, path: str) -> bool:
         """Whether the object has been read since it changed last."""
         version = self.get(path)["metadata"]["resourceVersion"]
-        return bool(self.operator.lines(msg="An owned object was read again", path=path, version=version))
+        return bool(self.operator.lines(msg="Refetched an owned object", path=path, version=version))
 
 
 @pytest.fixture

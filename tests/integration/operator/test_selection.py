@@ -100,7 +100,7 @@ def test_a_field_that_the_kind_cannot_be_selected_by_is_told_with_what_can(proje
     project.role("thing", HELLO)
     project.watch("thing", fieldSelector="spec.mode=managed")
     operator = project.start(ready=False)
-    told = operator.await_line("Watch failed; trying again")
+    told = operator.await_line("Watch failed; retrying")
     assert "field label not supported: spec.mode" in told["error"]
     assert "selectableFields" in told["needs"]
     assert not operator.is_ready()

@@ -53,7 +53,7 @@ async def test_a_run_that_began_before_anything_was_known_is_made_up_for(
         async with it.run("ran"):
             pass
         await allow("list", "watch")
-        await it.wakes(("ran", "labelled was there before it was watched"))
+        await it.wakes(("ran", "labelled existed before the watch started"))
 
 
 async def test_a_kind_that_is_served_later_brings_its_objects(hand: Hand, refer: Refer) -> None:

@@ -243,13 +243,13 @@ def test_a_deletion_that_a_finalizer_holds_up_is_news_at_once() -> None:
 
 
 def test_an_object_that_was_made_anew_while_nobody_watched_is_news() -> None:
-    assert Story().seen(deployment(1)).begins().seen(deployment(9, uid="u2")).ends().told == ["was made anew"]
+    assert Story().seen(deployment(1)).begins().seen(deployment(9, uid="u2")).ends().told == ["was recreated"]
 
 
 def test_recreation_by_hand_after_a_deletion_by_the_run_is_news_though_it_names_no_owner() -> None:
     story = Story().seen(deployment(1))
     story.ledger.deleted_by(OWNER, "u1")
-    assert story.gone(deployment(2)).stray(deployment(3, uid="u2")).told == ["was made anew"]
+    assert story.gone(deployment(2)).stray(deployment(3, uid="u2")).told == ["was recreated"]
 
 
 def test_recreation_by_the_run_is_none() -> None:
@@ -288,7 +288,7 @@ def test_status_of_a_kind_without_generation_is_none() -> None:
 
 
 def test_a_change_before_the_first_content_was_read_is_taken_for_one() -> None:
-    assert Story().seen(config_map(1, "a")).read(config_map(2, "a")).told == ["changed: content, perhaps"]
+    assert Story().seen(config_map(1, "a")).read(config_map(2, "a")).told == ["changed: possibly content"]
 
 
 def test_what_a_run_wrote_need_not_be_read() -> None:

@@ -128,7 +128,7 @@ def test_a_circle_is_told_when_it_begins_and_when_it_has_been_quiet(virtually: V
         assert [contention.fields if contention else None for _, contention in told.told] == [("spec.replicas",)]
         contention = told.told[0][1]
         assert contention is not None
-        assert "Deployment ns/web: spec.replicas is changed again and again" in contention.sentence()
+        assert "Deployment ns/web: spec.replicas changes repeatedly" in contention.sentence()
         last = told.woken[-1]
         await asyncio.sleep(3600)
         ((over, nothing),) = told.told[1:]
@@ -167,7 +167,7 @@ def test_a_reference_that_goes_in_circles_is_slowed_down_and_told_as_one(virtual
         ((_, contention),) = told.told
         assert contention is not None
         assert contention.reason == "ReferenceChangedAgain"
-        assert "Secret ns/web changed again and again after this object's runs" in contention.sentence()
+        assert "Secret ns/web changed repeatedly after this object's runs" in contention.sentence()
         await asyncio.sleep(3600)
         assert told.told[1][1] is None
 

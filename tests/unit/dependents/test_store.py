@@ -53,4 +53,4 @@ async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, damage: bytes) 
 async def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     await FileStore(tmp_path / "file").save({WATCH: frozenset({DEPLOYMENT})})
-    assert "are not kept" in capsys.readouterr().out
+    assert "Cannot save the kinds of dependents" in capsys.readouterr().out

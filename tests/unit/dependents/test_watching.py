@@ -163,7 +163,7 @@ def test_each_namespace_has_its_watch(make: Make) -> None:
 def test_what_is_not_watched_yet_is_said(make: Make) -> None:
     dependents = make().dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no answer yet"]
+    assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no response yet"]
 
 
 def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make, virtually: Virtually) -> None:

@@ -186,7 +186,7 @@ async def test_lines_may_come_in_pieces_slowly_or_be_huge(api: Api, following: F
 async def test_what_is_no_watch_event_is_an_error_and_not_the_end(api: Api, following: Following) -> None:
     api.on(ALL, api.stream(b"<html>Bad gateway</html>\n", "stay"), api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with following() as follower:
-        await api.until(lambda: "is no watch event" in (follower.watcher.last_error or ""))
+        await api.until(lambda: "is not a watch event" in (follower.watcher.last_error or ""))
         await follower.reaches("[ ]")
 
 

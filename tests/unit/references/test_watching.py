@@ -52,7 +52,7 @@ class TestNames:
     @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b"])
     def test_what_is_no_name_is_told(self, value: Any) -> None:
         reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
-        with pytest.raises(ValueError, match=r"spec\.ref holds something that names no object; write a name"):
+        with pytest.raises(ValueError, match=r"spec\.ref is not a reference; set a name"):
             list(names(reference, {"spec": {"ref": value}}))
 
     def test_a_name_of_the_watch_is_looked_for_beside_each_object_or_where_the_watch_says(self) -> None:
@@ -66,7 +66,7 @@ class TestStates:
         old = seen(secret())
         assert difference(old, seen(secret("2", labels={"a": "b"}, managedFields=[{}]))) == ""
         assert difference(old, seen(secret("2", "new"))) == "changed"
-        assert difference(old, seen(secret("2", uid="v"))) == "was made anew"
+        assert difference(old, seen(secret("2", uid="v"))) == "was recreated"
         assert (difference(None, old), difference(old, None), difference(None, None)) == ("appeared", "is gone", "")
 
     def test_a_generation_tells_where_it_can_and_metadata_alone_never_do_elsewhere(self) -> None:
@@ -79,7 +79,7 @@ class TestStates:
         assert not has_to_be_read(seen(old), seen(old, whole=False))
 
     def test_what_was_never_read_counts_as_changed_with_its_version(self) -> None:
-        assert difference(seen(secret(), whole=False), seen(secret("2"))) == "changed, perhaps"
+        assert difference(seen(secret(), whole=False), seen(secret("2"))) == "may have changed"
 
     def test_nothing_of_a_value_is_kept_and_its_digest_is_this_process_s_own(
         self, monkeypatch: pytest.MonkeyPatch

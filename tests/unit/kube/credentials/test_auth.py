@@ -231,8 +231,8 @@ async def test_a_plugin_may_ask_for_the_cluster(write_kubeconfig: KubeConfigFile
     ("code", "message"),
     [
         ("import sys; sys.exit('no luck')", r"failed with exit code 1: no luck"),
-        ("print('hello')", "no ExecCredential"),
-        ('print(\'{"apiVersion": "v0", "status": {"token": "t"}}\')', "no credential of"),
+        ("print('hello')", "did not print an ExecCredential"),
+        ('print(\'{"apiVersion": "v0", "status": {"token": "t"}}\')', "did not print a credential of"),
     ],
 )
 async def test_a_plugin_that_fails_is_quoted(
@@ -247,7 +247,7 @@ async def test_a_plugin_that_fails_is_quoted(
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        ({"token": "t", "expirationTimestamp": "tomorrow"}, "'tomorrow' is no time"),
+        ({"token": "t", "expirationTimestamp": "tomorrow"}, "'tomorrow' is not a time"),
         ({"clientCertificateData": "x", "clientKeyData": "x"}, "cannot be used"),
     ],
 )
@@ -333,11 +333,11 @@ async def test_a_login_that_cannot_be_renewed_says_so(
     api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
 ) -> None:
     found = await load(write_kubeconfig("http://x", user=login(api, "", **{"refresh-token": ""})), tmp_path)
-    with pytest.raises(ApiUnavailableError, match="log in anew"):
+    with pytest.raises(ApiUnavailableError, match="log in again"):
         await found.headers()
     found = await load(write_kubeconfig("http://x", user=login(api, "garbage")), tmp_path)
     api.on("/token", api.refuse(400, "invalid_grant"))
-    with pytest.raises(ApiUnavailableError, match="log in anew"):
+    with pytest.raises(ApiUnavailableError, match="log in again"):
         await found.headers()
 
 
