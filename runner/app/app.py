@@ -56,7 +56,7 @@ from runner.monitoring import role_metrics
 from runner.monitoring.metrics import Metrics
 from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK, ObjectKey
-from runner.proxy.handlers.catalog import Catalog
+from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.read_set import Footprints
 from runner.proxy.handlers.reads import Reads
@@ -253,7 +253,7 @@ class _Operator:
             [
                 *self._privileges.handlers(),
                 Secrets(),
-                Catalog(clock, served.forget),
+                DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 Footprints(),
                 Refusals(),

@@ -97,12 +97,12 @@ class RunIdentity:
 
 @dataclass(slots=True)
 class Discovered:
-    """What a run has asked about the API itself."""
+    """Discovery requests of a run."""
 
-    asked: dict[tuple[str, bytes, bytes], float] = field(default_factory=dict)
-    """What it asked for, in which form, and when it did last."""
-    from_server: bool = False
-    """Whether the run knows of changes, so that only the API server can answer."""
+    requested: dict[tuple[str, bytes, bytes], float] = field(default_factory=dict)
+    """Time of the last request for each document, by target, `Accept` and `Accept-Encoding`."""
+    bypasses_cache: bool = False
+    """Set when the run reads or writes CRDs or APIServices."""
 
 
 class Closeable(Protocol):

@@ -29,7 +29,7 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
-from runner.proxy.handlers.catalog import Catalog
+from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.refusals import Refusals
@@ -112,8 +112,8 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
         async with Client(credentials) as client:
             identities, witness, passed = Identities(), Witness(), Passed()
             served = Served(client, time.monotonic)
-            catalog, writes = Catalog(time.monotonic, served.forget), Writes(served, client, witness)
-            proxy = Proxy(credentials, identities, [catalog, Negotiate(), Refusals(), writes, passed])
+            discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, witness)
+            proxy = Proxy(credentials, identities, [discovery_cache, Negotiate(), Refusals(), writes, passed])
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"

@@ -1,4 +1,4 @@
-"""What is answered from memory, and for how long it holds."""
+"""Discovery documents: which requests the cache answers, and for how long."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.catalog import Catalog
-from runner.proxy.handlers.documents import LARGEST
+from runner.proxy.handlers.discovery_cache import LARGEST, DiscoveryCache
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Message, Stage
@@ -28,11 +27,8 @@ class Cluster:
     """What the API server serves, the clock, and what the operator was told."""
 
     stage: Stage
-    catalog: Catalog
     now: float = 1000.0
     changes: int = 0
-    etag: str = '"one"'
-    """Of all groups and kinds together; empty: a server that has no such document."""
     bodies: dict[str, bytes] = field(default_factory=dict)
     """Of single paths, where they are not what `body` says."""
     headers: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -40,14 +36,7 @@ class Cluster:
 
     async def answer(self, message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         headers = self.headers.get(message.target, ())
-        if "APIGroupDiscoveryList" in (message.get("Accept") or "") and self.etag:
-            if message.get("If-None-Match") == self.etag:
-                writer.write(f"HTTP/1.1 304 Not Modified\r\nEtag: {self.etag}\r\n\r\n".encode())
-                return
-            kind = "Content-Type: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-            reply = self.stage.reply(b"all", "200 OK", f"ETag: {self.etag}", "Vary: Accept")
-            writer.write(reply.replace(b"Content-Type: application/json", kind.encode()))
-        elif any(f"ETag: {message.get('If-None-Match')}" == header for header in headers):
+        if any(f"ETag: {message.get('If-None-Match')}" == header for header in headers):
             writer.write(b"HTTP/1.1 304 Not Modified\r\n\r\n")
         else:
             writer.write(self.stage.reply(self.body(message), self.start, *headers))
@@ -57,20 +46,13 @@ class Cluster:
         return self.bodies.get(message.target, what.encode())
 
     def asked(self) -> list[str]:
-        """What the API server was asked since the last look; `vouch` for all groups and kinds together."""
+        """Return the targets that the API server was asked for since the last call."""
         seen, self.stage.api.seen = self.stage.api.seen, []
-        return ["vouch" if "GroupDiscovery" in (each.get("Accept") or "") else each.target for each in seen]
+        return [each.target for each in seen]
 
     def another_run(self, **different: object) -> None:
         """Ask as another run from here on."""
         self.stage.token = self.stage.identities.issue(replace(self.stage.run, **different))  # type: ignore[arg-type]
-
-    async def settle(self) -> None:
-        """Ask for the first time, and let what follows a change pass."""
-        await self.stage.get("/apis")
-        self.now += 11
-        self.another_run()
-        self.asked()
 
 
 @pytest.fixture
@@ -80,9 +62,8 @@ async def cluster(staged: Staged) -> AsyncIterator[Cluster]:
     def changed() -> None:
         made[0].changes += 1
 
-    catalog = Catalog(lambda: made[0].now, changed)
-    async with staged(catalog) as stage:
-        made.append(Cluster(stage, catalog))
+    async with staged(DiscoveryCache(lambda: made[0].now, changed)) as stage:
+        made.append(Cluster(stage))
         stage.api.script = made[0].answer
         yield made[0]
 
@@ -114,62 +95,15 @@ async def test_each_representation_is_kept_for_itself(cluster: Cluster) -> None:
     assert cluster.asked() == []
 
 
-async def test_one_call_vouches_for_all_that_is_kept(cluster: Cluster) -> None:
-    await cluster.settle()
-    for path in PATHS:
-        await cluster.stage.get(path)
-    for _ in range(3):
-        cluster.another_run()
-        cluster.now += 60
-        cluster.asked()
-        kept = [await cluster.stage.get(path) for path in PATHS]
-        assert {answer.get("X-Cache") for answer in kept} == {"HIT"}
-        assert cluster.stage.api.seen[0].get("If-None-Match") == '"one"'
-        assert cluster.asked() == ["vouch"]
-    assert cluster.changes == 1
-
-
-async def test_calls_at_the_same_time_have_it_vouched_for_once(cluster: Cluster) -> None:
-    await cluster.settle()
-    await cluster.stage.get("/apis")
-    cluster.another_run()
-    cluster.now += 60
-    cluster.asked()
-    await asyncio.gather(*(cluster.stage.get(path) for path in ["/apis"] * 8))
-    assert cluster.asked().count("vouch") == 1
-
-
-async def test_it_is_not_vouched_for_longer_than_some_minutes(cluster: Cluster) -> None:
-    await cluster.settle()
-    await cluster.stage.get("/version")
-    cluster.bodies["/version"] = b"newer"
-    cluster.now += 301
-    cluster.another_run()
-    assert (await cluster.stage.get("/version")).body == b"newer"
-
-
-async def test_a_change_is_seen_by_others_and_what_follows_it_is_not_kept_too_soon(cluster: Cluster) -> None:
-    await cluster.settle()
-    for path in PATHS:
-        await cluster.stage.get(path)
-    changes = cluster.changes
-    cluster.etag, cluster.bodies["/apis"] = '"two"', b"half of it"
-    cluster.now += 2
-    cluster.another_run()
-    assert (await cluster.stage.get("/apis")).body == b"half of it"
-    assert cluster.changes == changes + 1
-    cluster.bodies["/apis"] = b"all of it"
-    cluster.now += 2
-    cluster.another_run()
-    assert (await cluster.stage.get("/apis")).body == b"all of it"
-    cluster.now += 60
-    cluster.another_run()
-    cluster.asked()
-    assert (await cluster.stage.get("/apis")).body == b"all of it"
-    assert cluster.asked() == ["vouch", "/apis"]
-    cluster.now += 60
-    cluster.another_run()
-    assert (await cluster.stage.get("/apis")).get("X-Cache") == "HIT"
+async def test_a_document_without_etag_is_requested_again_after_two_seconds(cluster: Cluster) -> None:
+    requests = []
+    for _ in range(5):
+        for path in ["/apis", "/version", "/apis"]:
+            cluster.another_run()
+            await cluster.stage.get(path)
+        requests += cluster.asked()
+        cluster.now += 2
+    assert requests == ["/apis", "/version"] * 5
 
 
 async def test_a_run_that_asks_again_is_answered_by_the_server(cluster: Cluster) -> None:
@@ -188,7 +122,6 @@ async def test_a_run_that_asks_again_is_answered_by_the_server(cluster: Cluster)
 
 @pytest.mark.parametrize("start", [f"GET {CRDS}", f"GET {CRDS}/a?watch=1", f"POST {CRDS}", f"DELETE {CRDS}/a"])
 async def test_a_run_that_deals_with_kinds_is_answered_by_the_server(cluster: Cluster, start: str) -> None:
-    await cluster.settle()
     for path in PATHS:
         await cluster.stage.get(path)
     cluster.another_run()
@@ -197,7 +130,7 @@ async def test_a_run_that_deals_with_kinds_is_answered_by_the_server(cluster: Cl
     for path in PATHS:
         cluster.bodies[path] = b"new"
         assert (await cluster.stage.get(path)).body == b"new"
-    assert [path for path in cluster.asked() if path != "vouch"] == PATHS
+    assert cluster.asked() == PATHS
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])
@@ -205,7 +138,6 @@ async def test_a_run_that_deals_with_kinds_is_answered_by_the_server(cluster: Cl
     "kind", ["apiextensions.k8s.io/v1/customresourcedefinitions", "apiregistration.k8s.io/v1/apiservices"]
 )
 async def test_a_write_of_kinds_ends_what_was_kept_for_all(cluster: Cluster, verb: str, kind: str) -> None:
-    await cluster.settle()
     await cluster.stage.get("/apis")
     changes = cluster.changes
     cluster.another_run(service_account="ns/narrow")
@@ -219,9 +151,8 @@ async def test_a_write_of_kinds_ends_what_was_kept_for_all(cluster: Cluster, ver
 @pytest.mark.parametrize("start", ["403 Forbidden", "404 Not Found", "500 Oh", "503 Unavailable", "301 Moved"])
 async def test_errors_are_not_kept_and_end_what_was(cluster: Cluster, start: str) -> None:
     path = "/apis/metrics.k8s.io/v1beta1"
-    await cluster.settle()
     await cluster.stage.get(path)
-    cluster.start, cluster.etag = start, '"two"'
+    cluster.start = start
     for _ in range(2):
         cluster.now += 2
         cluster.another_run()
@@ -296,38 +227,6 @@ async def test_what_has_its_digest_in_its_address_is_never_asked_for_again(clust
     cluster.asked()
     assert (await cluster.stage.get(path)).get("X-Cache") == "HIT"
     assert cluster.asked() == []
-
-
-async def test_without_aggregated_discovery_each_document_is_asked_for_after_a_moment(cluster: Cluster) -> None:
-    cluster.etag = ""
-    asked = []
-    for _ in range(5):
-        for path in ["/apis", "/version", "/apis"]:
-            cluster.another_run()
-            await cluster.stage.get(path)
-        asked += cluster.asked()
-        cluster.now += 3
-    assert asked == ["vouch", *["/apis", "/version"] * 5]
-    cluster.now += 60
-    await cluster.stage.get("/apis")
-    assert cluster.asked() == ["vouch", "/apis"]
-
-
-async def test_without_a_voucher_the_server_is_asked_for_the_document(cluster: Cluster) -> None:
-    await cluster.settle()
-    await cluster.stage.get("/apis")
-    working = cluster.stage.api.script
-
-    async def no_voucher(message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if "GroupDiscovery" in (message.get("Accept") or ""):
-            raise ConnectionResetError
-        await working(message, reader, writer)
-
-    cluster.stage.api.script = no_voucher
-    cluster.bodies["/apis"] = b"new"
-    cluster.now += 3
-    cluster.another_run()
-    assert (await cluster.stage.get("/apis")).body == b"new"
 
 
 @pytest.mark.parametrize(

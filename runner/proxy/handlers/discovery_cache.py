@@ -1,0 +1,248 @@
+"""Cache of API discovery: versions, groups, resources and OpenAPI documents.
+
+The clients of each run first request the same discovery documents. The handler answers a repeated GET with the bytes of
+an earlier response:
+
+- for two seconds after the API server returned it;
+- without limit if the response is `immutable`: the URL of such a document contains its digest.
+
+After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
+
+The API server answers if a run requests a document a second time: clients do that if a kind is missing. It also answers
+all requests of a run that reads or writes CRDs or APIServices. A write of these kinds empties the cache.
+
+Promises: errors are not cached; no request waits for another one; requests with impersonation or a watch's service
+account bypass the cache. Must not import: the client, or other handlers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from runner import log
+from runner.proxy.calls import Answer, Call, Proceed, Whole
+from runner.proxy.http import messages
+from runner.proxy.http.messages import Headers
+
+LARGEST = 4 << 20
+"""Largest cached document in bytes. The OpenAPI of a cluster with hundreds of CRDs is larger and is not cached."""
+_CAPACITY = 16 << 20
+"""Bytes of all documents."""
+_OVERHEAD = 1 << 10
+"""Approximate bytes of a document's headers."""
+_TIME_TO_LIVE = 2.0
+"""Seconds. kubectl does not repeat its first request if a kind is missing, so this must remain short."""
+
+_KINDS = frozenset({("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")})
+_READS = frozenset({"get", "list", "watch"})
+_NAME = "[A-Za-z0-9][A-Za-z0-9.-]*"
+_DISCOVERY = re.compile(f"/version/?|/api(/{_NAME})?/?|/apis(/{_NAME}){{0,2}}/?|/openapi/v2|/openapi/v3(/{_NAME})*")
+_NOT_CACHED = frozenset({b"audit-id", b"content-length", b"age"})
+_OF_CONTENT = frozenset({b"content-type", b"content-encoding", b"content-range"})
+_BYPASS = frozenset(
+    {
+        *(b"range", b"if-range", b"if-match", b"if-modified-since", b"if-unmodified-since"),
+        *(b"cache-control", b"pragma", b"origin"),
+    }
+)
+"""Request headers with which a request bypasses the cache."""
+_VARY = frozenset({b"accept", b"accept-encoding", b"origin"})
+_NEVER = float("-inf")
+_OK = 200
+_NOT_MODIFIED = 304
+_log = log.get(__name__)
+
+Key: TypeAlias = tuple[str, bytes, bytes]
+"""Target, `Accept` and `Accept-Encoding`."""
+
+
+@dataclass(slots=True)
+class Document:
+    """A cached response of the API server."""
+
+    headers: Headers = field(repr=False)
+    body: bytes = field(repr=False)
+    requested: float
+    """Time of the last request that returned or revalidated it."""
+    generation: int
+    """Generation of the cache at that time."""
+    etag: bytes = field(init=False)
+    is_immutable: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.etag = messages.get(self.headers, b"etag")
+        self.is_immutable = b"immutable" in messages.get(self.headers, b"cache-control")
+
+    def answer(self, call: Call, cache: bytes, now: float) -> Answer:
+        """Answer a call. RFC 9110, 13.1.2 (`If-None-Match`), RFC 9111, 5.1 (`Age`)."""
+        more = [(b"Age", b"%d" % max(0, now - self.requested)), (b"X-Cache", cache)]
+        if self.etag and _matches(call.head.get(b"if-none-match"), self.etag):
+            headers = [each for each in self.headers if each[0].lower() not in _OF_CONTENT]
+            return Answer(_NOT_MODIFIED, b"", headers + more, 0, Whole(b""))
+        length = len(self.body)
+        headers = [*self.headers, (b"Content-Length", b"%d" % length), *more]
+        return Answer(_OK, b"", headers, length, Whole(self.body))
+
+
+class Documents:
+    """Documents up to a total size; the least recently used ones are evicted first."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._documents: OrderedDict[Key, Document] = OrderedDict()
+
+    def get(self, key: Key) -> Document | None:
+        """Return a document and mark it as used."""
+        if key in self._documents:
+            self._documents.move_to_end(key)
+        return self._documents.get(key)
+
+    def put(self, key: Key, document: Document) -> None:
+        """Store a document, unless a newer one is cached."""
+        current = self._documents.get(key)
+        if current is not None and current.requested > document.requested:
+            return
+        self.drop(key)
+        self._documents[key] = document
+        self._size += _size(key, document)
+        while self._size > _CAPACITY:
+            self.drop(next(iter(self._documents)))
+
+    def drop(self, key: Key) -> None:
+        """Remove a document."""
+        document = self._documents.pop(key, None)
+        if document is not None:
+            self._size -= _size(key, document)
+
+    def drop_groups(self) -> None:
+        """Remove all documents but OpenAPI, which the API server updates later and which have an `ETag`."""
+        for key in [key for key in self._documents if not key[0].startswith("/openapi/")]:
+            self.drop(key)
+
+
+class DiscoveryCache:
+    """The handler."""
+
+    def __init__(self, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+        """`on_change` is called after each write of a CRD or APIService by a run."""
+        self._clock = clock
+        self._on_change = on_change
+        self._documents = Documents()
+        self._generation = 0
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        """Answer a call."""
+        if (call.info.group, call.info.resource) in _KINDS:
+            return await self._forward(call, proceed)
+        key = None if call.run.run.service_account else _key(call)
+        if key is None:
+            return await proceed(call)
+        document, not_before = self._documents.get(key), self._not_before(call, key)
+        if document is not None and self._is_fresh(document, not_before):
+            return document.answer(call, b"HIT", self._clock())
+        return await self._request(call, proceed, key, document)
+
+    async def _forward(self, call: Call, proceed: Proceed) -> Answer:
+        """Forward a request for CRDs or APIServices."""
+        call.run.discovered.bypasses_cache = True
+        try:
+            return await proceed(call)
+        finally:
+            if call.info.verb not in _READS:
+                self._generation += 1
+                self._documents.drop_groups()
+                self._on_change()
+                _log.debug("Cached discovery documents dropped")
+
+    def _not_before(self, call: Call, key: Key) -> float:
+        """Return the time of the run's last request for this document: an older response must not be returned."""
+        now, discovered = self._clock(), call.run.discovered
+        before = discovered.requested.get(key, _NEVER)
+        discovered.requested[key] = now
+        return now if discovered.bypasses_cache else before
+
+    def _is_fresh(self, document: Document, not_before: float) -> bool:
+        if document.is_immutable:
+            return True
+        return document.requested > max(not_before, self._clock() - _TIME_TO_LIVE)
+
+    async def _request(self, call: Call, proceed: Proceed, key: Key, known: Document | None) -> Answer:
+        """Request a document from the API server, and cache the response."""
+        now, generation = self._clock(), self._generation
+        if known is not None and known.etag:
+            headers = [each for each in call.headers if each[0].lower() != b"if-none-match"]
+            call.headers = [*headers, (b"If-None-Match", known.etag)]
+        answer = await proceed(call)
+        if known is not None and known.etag and answer.status == _NOT_MODIFIED:
+            answer.finish()
+            known.requested, known.generation = now, generation
+            self._store(key, known)
+            return known.answer(call, b"REVALIDATED", now)
+        if not _is_cacheable(answer):
+            self._documents.drop(key)
+            return answer
+        body = await _read(answer)
+        if body is not None:
+            headers = [each for each in answer.headers if each[0].lower() not in _NOT_CACHED]
+            self._store(key, Document(headers, body, now, generation))
+        return answer
+
+    def _store(self, key: Key, document: Document) -> None:
+        if document.generation == self._generation:
+            self._documents.put(key, document)
+
+
+async def _read(answer: Answer) -> bytes | None:
+    """Read a response's content, which is still sent to the client; None if it is too large to cache."""
+    try:
+        body = await answer.whole(LARGEST)
+    except BaseException:
+        answer.finish()
+        raise
+    if body is not None:
+        # Release the connection before a slow client has received the response.
+        answer.finish()
+        answer.finish = lambda: None
+    return body
+
+
+def _key(call: Call) -> Key | None:
+    """Return the cache key of a call; None if only the API server can answer it."""
+    head = call.head
+    if head.method != "GET" or head.length or head.upgrade:
+        return None
+    if not _DISCOVERY.fullmatch(head.target.partition("?")[0]):
+        return None
+    names = {name.lower() for name, _ in call.headers}
+    if b"if-none-match" in names:
+        # It takes precedence (RFC 9110, 13.1.3). client-go sends both.
+        names.discard(b"if-modified-since")
+    if names & _BYPASS or any(name.startswith(b"impersonate-") for name in names):
+        return None
+    return head.target, _joined(call.headers, b"accept"), _joined(call.headers, b"accept-encoding")
+
+
+def _is_cacheable(answer: Answer) -> bool:
+    if answer.status != _OK or answer.length > LARGEST:
+        return False
+    if b"no-store" in _joined(answer.headers, b"cache-control"):
+        return False
+    return {name.strip().lower() for name in _joined(answer.headers, b"vary").split(b",")} - {b""} <= _VARY
+
+
+def _size(key: Key, document: Document) -> int:
+    return sum(map(len, key)) + len(document.body) + _OVERHEAD
+
+
+def _matches(condition: bytes, etag: bytes) -> bool:
+    """Return whether a list of entity tags contains `etag`, by weak comparison."""
+    tags = {tag.strip().removeprefix(b"W/") for tag in condition.split(b",")}
+    return b"*" in tags or etag.removeprefix(b"W/") in tags
+
+
+def _joined(headers: Headers, name: bytes) -> bytes:
+    return b",".join(value for key, value in headers if key.lower() == name)
