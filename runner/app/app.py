@@ -58,12 +58,11 @@ from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK, ObjectKey
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.read_set import Footprints
+from runner.proxy.handlers.read_set import ReadSetRecorder
 from runner.proxy.handlers.reads import Reads
-from runner.proxy.handlers.refusals import Refusals
+from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.secrets import Secrets
-from runner.proxy.handlers.served import Served
-from runner.proxy.handlers.writes import Writes
+from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
@@ -245,7 +244,7 @@ class _Operator:
     ) -> RunAccess:
         identities = Identities()
         clock = asyncio.get_running_loop().time
-        served = Served(client, clock)
+        served = ServedResources(client, clock)
         reads = Reads(dependents.bodies, dependents, self._metrics.read_through_proxy)
         proxy = Proxy(
             client.credentials,
@@ -255,8 +254,8 @@ class _Operator:
                 Secrets(),
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
-                Footprints(),
-                Refusals(),
+                ReadSetRecorder(),
+                RefusalRecorder(),
                 reads,
                 Writes(served, client, observers),
             ],

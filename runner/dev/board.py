@@ -22,7 +22,7 @@ _TROUBLE = frozenset({"warning", "error", "critical"})
 _DETAILS = ("problem", "error", "detail", "why", "command")
 
 
-class Sample(NamedTuple):
+class KindSample(NamedTuple):
     """One number of the operator's metrics: a kind's name, and what is counted."""
 
     kind: str
@@ -47,7 +47,7 @@ class _Kind:
 
 
 @dataclass(slots=True)
-class Board:
+class LiveView:
     """Takes log lines in, and tells."""
 
     _kinds: dict[str, _Kind] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Board:
             self._story = [*self._story, told][-_LATEST:]
         return told
 
-    def count(self, samples: Iterable[Sample]) -> None:
+    def count(self, samples: Iterable[KindSample]) -> None:
         """Take in what the metrics say."""
         for sample in samples:
             kind = self._kinds.setdefault(sample.kind, _Kind())
@@ -153,7 +153,7 @@ def _who(said: Mapping[str, Any]) -> str:
     return f"{kind} {'/'.join(filter(None, (said.get('namespace'), said.get('name'))))}"
 
 
-def samples(exposition: str) -> list[Sample]:
+def samples(exposition: str) -> list[KindSample]:
     """What the operator's metrics, in the exposition format, say of each kind."""
     objects: dict[str, int] = {}
     queued: dict[str, int] = {}
@@ -163,7 +163,7 @@ def samples(exposition: str) -> list[Sample]:
                 objects[each.labels["GVK"]] = int(each.value)
             elif each.name == "workqueue_depth":
                 queued[each.labels["name"]] = int(each.value)
-    return [Sample(gvk, queued.get(_queue_of(gvk), 0), count) for gvk, count in objects.items()]
+    return [KindSample(gvk, queued.get(_queue_of(gvk), 0), count) for gvk, count in objects.items()]
 
 
 def _queue_of(gvk: str) -> str:

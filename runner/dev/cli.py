@@ -130,7 +130,7 @@ def _kubectl(kubectl: str, environ: Mapping[str, str], *arguments: str) -> str:
 
 def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
     """Run the operator until it ends or `ended` is set; return the exit code."""
-    from runner.dev.board import Board  # noqa: PLC0415 - every command would wait for what it imports
+    from runner.dev.board import LiveView  # noqa: PLC0415 - every command would wait for what it imports
     from runner.dev.screen import Screen  # noqa: PLC0415 - as above
 
     ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
@@ -144,7 +144,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:
-            screen = Screen(Board(), sys.stdout, (*way, "Press Ctrl-C to stop."))
+            screen = Screen(LiveView(), sys.stdout, (*way, "Press Ctrl-C to stop."))
             reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
             reading.start()
             while not ended.wait(1.0):

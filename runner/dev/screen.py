@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Sequence
 from typing import TextIO
 
-from runner.dev.board import Board, samples
+from runner.dev.board import LiveView, samples
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _OTHER_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -18,7 +18,7 @@ _PATIENCE = 1.0
 class Screen:
     """One thread takes lines in while another one refreshes."""
 
-    def __init__(self, board: Board, stream: TextIO, header: Sequence[str] = ()) -> None:
+    def __init__(self, board: LiveView, stream: TextIO, header: Sequence[str] = ()) -> None:
         self._board = board
         self._header = header  # on a terminal it covers what was said before, so that is to be in it
         self._stream = stream

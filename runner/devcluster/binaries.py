@@ -55,7 +55,7 @@ PROGRAMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class Toolset:
     """Programs that are got and kept together."""
 
     what: str
@@ -64,13 +64,13 @@ class Kit:
     programs: tuple[Program, ...]
 
 
-CONTROL_PLANE = Kit("control plane", f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}", PROGRAMS)
-HELM_KIT = Kit(
+CONTROL_PLANE = Toolset("control plane", f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}", PROGRAMS)
+HELM_KIT = Toolset(
     "helm client",
     f"helm-{HELM}",
     (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", (("helm.sh/helm/v3/internal/version.version", HELM),)),),
 )
-ACTIONLINT_KIT = Kit(
+ACTIONLINT_KIT = Toolset(
     "GitHub workflow linter",
     f"actionlint-{ACTIONLINT}",
     (Program("actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),),
@@ -93,7 +93,7 @@ class UnavailableError(Exception):
     """This way to a program is closed here; the message says why, the next way is tried."""
 
 
-class Source(Protocol):
+class ProgramSource(Protocol):
     """A way to get a program that is not on this machine yet."""
 
     def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
@@ -107,12 +107,12 @@ def this_machine() -> Target:
     return Target(sys.platform, machines.get(machine, machine))
 
 
-def cache_folder(environ: Mapping[str, str], target: Target, kit: Kit) -> Path:
+def cache_folder(environ: Mapping[str, str], target: Target, kit: Toolset) -> Path:
     """Return the folder of a kit's programs."""
     return folders.binaries(environ) / f"{kit.versions}_{target}"
 
 
-def find(environ: Mapping[str, str], target: Target, kit: Kit) -> Mapping[str, Path]:
+def find(environ: Mapping[str, str], target: Target, kit: Toolset) -> Mapping[str, Path]:
     """Return those programs that are on this machine already."""
     places = [cache_folder(environ, target, kit)]
     if environ.get(ASSETS):
@@ -128,9 +128,9 @@ def find(environ: Mapping[str, str], target: Target, kit: Kit) -> Mapping[str, P
 
 def provide(
     environ: Mapping[str, str],
-    sources: Sequence[Source],
+    sources: Sequence[ProgramSource],
     progress: Progress,
-    kit: Kit,
+    kit: Toolset,
 ) -> Mapping[str, Path]:
     """Return all programs; get what is missing, in the given order of sources."""
     target = this_machine()
@@ -153,7 +153,7 @@ def provide(
 
 
 def _get(
-    program: Program, target: Target, kit: Kit, folder: Path, sources: Sequence[Source], progress: Progress
+    program: Program, target: Target, kit: Toolset, folder: Path, sources: Sequence[ProgramSource], progress: Progress
 ) -> None:
     reasons = []
     for source in sources:
@@ -178,7 +178,7 @@ def _get(
 class _Waiting:
     """Says once that another process is at it, then now and then that it still is."""
 
-    def __init__(self, progress: Progress, kit: Kit) -> None:
+    def __init__(self, progress: Progress, kit: Toolset) -> None:
         self._progress = progress
         self._kit = kit
         self._said = False

@@ -89,7 +89,7 @@ def _foreground(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _present(found: named.Named, copy: Path | None, how: str) -> None:
+def _present(found: named.NamedCluster, copy: Path | None, how: str) -> None:
     if found.facts is None:  # it went down between two looks
         _say(f"The control plane {found.name!r} was just stopped")
         return

@@ -21,11 +21,11 @@ from typing import IO, Any, Protocol, TextIO
 from runner.config import atomic_file
 from runner.devcluster import binaries, kubeconfig, kwok
 from runner.devcluster.api import Api
-from runner.devcluster.binaries import Kit
+from runner.devcluster.binaries import Toolset
 from runner.devcluster.downloads import Downloads, open_url
 from runner.devcluster.gobuild import GoBuild
 from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
-from runner.devcluster.orders import Order
+from runner.devcluster.orders import StartOrder
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
@@ -33,7 +33,7 @@ _ENDS_WITHIN = 20.0
 _LAST_LINES = 15
 
 
-class Control(Protocol):
+class ClusterControl(Protocol):
     """Who carries out orders on a cluster's components."""
 
     def order(self, do: str, component: str) -> int | None:
@@ -58,7 +58,7 @@ class DevCluster:
     url: str
     kubectl: Path
     logs: Path
-    control: Control = field(repr=False)
+    control: ClusterControl = field(repr=False)
 
     def stop(self) -> None:
         """End all processes and remove all data."""
@@ -166,7 +166,7 @@ class Supervised:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ExternalCluster:
     """Control over a cluster that somebody else runs: none."""
 
     kubeconfig: Path
@@ -239,7 +239,7 @@ def launch(
     if process.stdin is None or process.stdout is None:  # pragma: no cover - for the type checker; PIPE was asked for
         raise AssertionError
     supervised = Supervised(process, process.stdin, process.stdout, log)
-    order = Order(name, str(folder), {k: str(v) for k, v in programs.items()}, tuple(apiserver_args), keep_logs)
+    order = StartOrder(name, str(folder), {k: str(v) for k, v in programs.items()}, tuple(apiserver_args), keep_logs)
     try:
         supervised.stdin.write(order.to_json())
         supervised.stdin.flush()
@@ -276,7 +276,7 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
         url=kubeconfig.current_server(path),
         kubectl=kubectl,
         logs=folder,
-        control=Outside(path),
+        control=ExternalCluster(path),
     )
 
 
@@ -305,7 +305,7 @@ def get_actionlint(environ: Mapping[str, str], progress: TextIO) -> Path:
     return Path(found) if found else _provide(environ, progress, binaries.ACTIONLINT_KIT)["actionlint"]
 
 
-def _provide(environ: Mapping[str, str], progress: TextIO, kit: Kit) -> Mapping[str, Path]:
+def _provide(environ: Mapping[str, str], progress: TextIO, kit: Toolset) -> Mapping[str, Path]:
     logs = binaries.cache_folder(environ, binaries.this_machine(), kit)
     sources = (Downloads(open_url), GoBuild(environ, logs))
     return binaries.provide(environ, sources, Progress(progress), kit)

@@ -30,7 +30,7 @@ _POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedCluster:
     """What is known of a named cluster: `facts` only while it is ready."""
 
     name: str
@@ -46,7 +46,7 @@ class Named:
         return "running" if self.facts else "starting"
 
 
-def look(environ: Mapping[str, str], name: str) -> Named:
+def look(environ: Mapping[str, str], name: str) -> NamedCluster:
     """Find out how a cluster is."""
     layout = Layout(folders.cluster(environ, name))
     supervisor = FileLock(layout.lock).holder()
@@ -54,17 +54,17 @@ def look(environ: Mapping[str, str], name: str) -> Named:
     if supervisor is not None:
         with suppress(FileNotFoundError):  # still starting, or ending just now
             facts = json.loads(layout.facts.read_text(encoding="utf-8"))
-    return Named(name, layout, supervisor, facts)
+    return NamedCluster(name, layout, supervisor, facts)
 
 
-def every(environ: Mapping[str, str]) -> list[Named]:
+def every(environ: Mapping[str, str]) -> list[NamedCluster]:
     """Return all clusters that run or have left logs."""
     folder = folders.clusters(environ)
     names = sorted(path.name for path in folder.glob("*/") if folders.is_name(path.name))
     return [look(environ, name) for name in names]
 
 
-def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[Named, bool]:
+def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[NamedCluster, bool]:
     """Start a cluster that stays, unless it runs; return it and whether it was started now."""
     found = look(environ, name)
     if found.supervisor is not None:
@@ -79,7 +79,7 @@ def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[Named, 
 
 
 @contextmanager
-def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Iterator[Named]:
+def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Iterator[NamedCluster]:
     """Run a cluster under its name as long as the context lasts. Raises ClusterError if one runs."""
     found = look(environ, name)
     if found.supervisor is not None:
@@ -91,7 +91,7 @@ def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Itera
         supervised.stop()
 
 
-def _launch(found: Named, progress: TextIO) -> Supervised:
+def _launch(found: NamedCluster, progress: TextIO) -> Supervised:
     return launch(found.layout.folder, name=found.name, apiserver_args=(), keep_logs=True, progress=progress)
 
 
@@ -123,7 +123,7 @@ def _ended(layout: Layout) -> bool:
     return True
 
 
-def _wait_until_ready(environ: Mapping[str, str], name: str) -> Named:
+def _wait_until_ready(environ: Mapping[str, str], name: str) -> NamedCluster:
     deadline = time.monotonic() + _STARTS_WITHIN
     while True:
         found = look(environ, name)
@@ -136,7 +136,7 @@ def _wait_until_ready(environ: Mapping[str, str], name: str) -> Named:
         time.sleep(_POLL)
 
 
-def export(found: Named, target: Path) -> None:
+def export(found: NamedCluster, target: Path) -> None:
     """Copy the kubeconfig to a file of the user's choice; `down` removes it there.
 
     Raises ClusterError rather than overwrite a file that this command did not write.

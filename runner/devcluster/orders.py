@@ -14,12 +14,12 @@ _CHUNK = 65536
 _FIRST_LINE_POLL = 1.0
 
 
-class OwnerGoneError(Exception):
+class ParentGoneError(Exception):
     """Nobody needs this cluster any more; the message says how that was seen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StartOrder:
     """What to start; the first line of standard input."""
 
     name: str
@@ -40,7 +40,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Owner:
+class ParentProcess:
     """Who started us, seen through a pipe and by process id.
 
     The pipe tells at once, but not always: a program that the owner forked may hold the other end open. The process
@@ -59,11 +59,11 @@ class Owner:
         self._stop = reason
 
     def check(self) -> None:
-        """Raise `OwnerGoneError` if the cluster must go."""
+        """Raise `ParentGoneError` if the cluster must go."""
         if self._stop and not (self._stop == "end of input" and self.detached):
-            raise OwnerGoneError(self._stop)
+            raise ParentGoneError(self._stop)
         if not self.detached and os.getppid() != self.parent:
-            raise OwnerGoneError("the parent process exited")
+            raise ParentGoneError("the parent process exited")
 
     def lines(self, timeout: float) -> list[str]:
         """Return the lines that came in; wait at most `timeout` seconds for one."""

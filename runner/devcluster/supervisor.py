@@ -34,7 +34,7 @@ from runner.devcluster import kubeconfig, kwok, locks, pki, ports, shell
 from runner.devcluster.api import Api
 from runner.devcluster.components import SERVER_NAMES, Ports, arguments
 from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER, Layout
-from runner.devcluster.orders import Order, Owner, OwnerGoneError
+from runner.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
 from runner.devcluster.processes import Component, Guard
 from runner.errors import ClusterError
 
@@ -61,7 +61,7 @@ class _EndedError(ClusterError):
 
 
 @dataclass(slots=True)
-class Revival:
+class RestartBackoff:
     """When a component that ended by itself may start again."""
 
     delay: float = _FIRST_DELAY
@@ -83,12 +83,12 @@ class Revival:
 class Supervisor:
     """One control plane and its processes."""
 
-    order: Order
-    owner: Owner
+    order: StartOrder
+    owner: ParentProcess
     layout: Layout
     guard: Guard
     components: dict[str, Component] = field(default_factory=dict)
-    revivals: dict[str, Revival] = field(default_factory=dict)
+    revivals: dict[str, RestartBackoff] = field(default_factory=dict)
     reserved: ports.ReservedPort = field(default_factory=ports.reserve)
 
     def start(self) -> Mapping[str, Any]:
@@ -187,7 +187,7 @@ class Supervisor:
     def _revive(self) -> None:
         for name, component in self.components.items():
             ended = component.wanted and not component.alive
-            if ended and self.revivals.setdefault(name, Revival()).is_due(time.monotonic()):
+            if ended and self.revivals.setdefault(name, RestartBackoff()).is_due(time.monotonic()):
                 _log.warning("component exited unexpectedly, restarting it", component=name)
                 self._start(name)
 
@@ -278,7 +278,7 @@ def answer(values: Mapping[str, Any]) -> None:
         os.write(sys.stdout.fileno(), json.dumps(values).encode() + b"\n")
 
 
-def run(order: Order, owner: Owner) -> int:
+def run(order: StartOrder, owner: ParentProcess) -> int:
     """Run one cluster from its first process to its last file; return the exit code."""
     layout = Layout(Path(order.folder))
     lock = locks.FileLock(layout.lock)
@@ -291,7 +291,7 @@ def run(order: Order, owner: Owner) -> int:
     try:
         answer(supervisor.start())
         supervisor.serve()
-    except OwnerGoneError as gone:
+    except ParentGoneError as gone:
         _log.info("stopping cluster", reason=str(gone))
         answer({"error": f"the cluster was stopped: {gone}"})
     except ClusterError as error:
@@ -307,13 +307,13 @@ def run(order: Order, owner: Owner) -> int:
 def main() -> int:
     """Read the order and run it."""
     log.configure(level=logging.INFO, encoder="console")
-    owner = Owner(sys.stdin.fileno(), os.getppid())
+    owner = ParentProcess(sys.stdin.fileno(), os.getppid())
     signal.signal(signal.SIGTERM, lambda *_: owner.stop("SIGTERM"))
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     try:
-        return run(Order.from_json(owner.first_line()), owner)
-    except OwnerGoneError:
+        return run(StartOrder.from_json(owner.first_line()), owner)
+    except ParentGoneError:
         return 0
 
 

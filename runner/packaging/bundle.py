@@ -33,7 +33,7 @@ _OURS = {"Namespace", "ClusterServiceVersion", "Configuration", "Deployment"}
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class BundleMetadata:
     """What is said of one bundle, beside what it holds."""
 
     package: str
@@ -49,7 +49,7 @@ class Edition:
     """RFC 3339."""
 
 
-def make(documents: Iterable[Json], edition: Edition) -> tuple[Bundle, Files]:
+def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Bundle, Files]:
     """Return a bundle and its files. ConfigError: the manifests lack what a bundle is made of."""
     maker = _Maker(list(documents), edition)
     csv = maker.csv()
@@ -60,7 +60,7 @@ def make(documents: Iterable[Json], edition: Edition) -> tuple[Bundle, Files]:
 
 
 class _Maker:
-    def __init__(self, documents: list[Json], edition: Edition) -> None:
+    def __init__(self, documents: list[Json], edition: BundleMetadata) -> None:
         self._documents = documents
         self._edition = edition
         self._manager = self._one("Deployment")

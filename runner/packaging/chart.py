@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from runner.packaging import deployments, scopes
-from runner.packaging.marks import Marks
+from runner.packaging.marks import Placeholders
 from runner.scaffold import templates
 
 Json = dict[str, Any]
@@ -130,7 +130,7 @@ class _Chart:
         path = f"{kind.lower()}-{name.removeprefix(self._prefix)}.yaml"
         if kind in _BINDINGS | _ROLES:
             return path, self._right(document)
-        marks = Marks()
+        marks = Placeholders()
         made = self._labelled(self._renamed(document, marks), marks)
         if document is self._manager:
             self._fill_manager(made, marks)
@@ -170,12 +170,12 @@ class _Chart:
         return _when("$.Values.rbac.create", f"{single}{{{{- else }}}}\n{self._whole(document)}{{{{- end }}}}\n")
 
     def _whole(self, document: Json) -> str:
-        marks = Marks()
+        marks = Placeholders()
         return marks.write(self._labelled(self._renamed(document, marks), marks))
 
     def _single(self, document: Json, rules: list[Json], *, known: bool) -> str:
         """A ClusterRole or its binding in one namespace. `known`: whether the role is one of the chart's."""
-        marks = Marks()
+        marks = Placeholders()
         made = self._labelled(self._renamed(document, marks), marks)
         made["kind"] = str(document["kind"]).removeprefix("Cluster")
         made["metadata"]["namespace"] = marks.value("{{ . }}")
@@ -188,7 +188,7 @@ class _Chart:
     def _name_of(self, name: str) -> str:
         return f'{{{{ include "{self._release.name}.fullname" $ }}}}-{name.removeprefix(self._prefix)}'
 
-    def _renamed(self, value: Any, marks: Marks) -> Any:
+    def _renamed(self, value: Any, marks: Placeholders) -> Any:
         """A copy with the names and the namespace that the release gives."""
         if isinstance(value, dict):
             if value.get("kind") == "ServiceAccount" and self._account in {value.get("name"), _name(value)}:
@@ -208,14 +208,14 @@ class _Chart:
             return marks.value("{{ $.Release.Namespace }}")
         return value
 
-    def _labelled(self, document: Json, marks: Marks) -> Json:
+    def _labelled(self, document: Json, marks: Placeholders) -> Json:
         metadata = document["metadata"]
         own = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _HELMS}
         block = marks.block(f'{{{{- include "{self._release.name}.labels" $ | nindent @ }}}}')
         document["metadata"] = {**metadata, "labels": {**own, block: None}}
         return document
 
-    def _fill_manager(self, made: Json, marks: Marks) -> None:
+    def _fill_manager(self, made: Json, marks: Placeholders) -> None:
         spec, pod = made["spec"], deployments.pod(made)
         meta = spec["template"].setdefault("metadata", {})
         instance = marks.value("{{ $.Release.Name }}")
@@ -234,7 +234,7 @@ class _Chart:
         pod["serviceAccountName"] = marks.value(f'{{{{ include "{self._release.name}.serviceAccountName" $ }}}}')
         self._fill_container(deployments.container(made), marks)
 
-    def _fill_container(self, container: Json, marks: Marks) -> None:
+    def _fill_container(self, container: Json, marks: Placeholders) -> None:
         container["image"] = marks.value(
             '"{{ $.Values.image.repository }}:{{ $.Values.image.tag | default (printf "v%s" $.Chart.AppVersion) }}"'
         )
@@ -254,7 +254,7 @@ class _Chart:
         container["resources"] = {marks.block("{{- toYaml $.Values.resources | nindent @ }}"): None}
 
 
-def _argument(argument: Any, marks: Marks) -> Any:
+def _argument(argument: Any, marks: Placeholders) -> Any:
     if isinstance(argument, str) and argument.startswith(_METRICS_FLAG):
         address = argument.removeprefix(_METRICS_FLAG)
         return marks.value(
@@ -264,7 +264,7 @@ def _argument(argument: Any, marks: Marks) -> Any:
 
 
 def _crd(document: Json) -> str:
-    marks = Marks()
+    marks = Placeholders()
     metadata = document["metadata"]
     keep = marks.block("{{- if $.Values.crds.keep }}\nhelm.sh/resource-policy: keep\n{{- end }}")
     annotations = {**(metadata.get("annotations") or {}), keep: None}

@@ -98,7 +98,7 @@ def _bundle(arguments: argparse.Namespace) -> int:
     before = csv_base.name_before(known.name, version)
     documents = manifests.read(arguments.manifests, "config/manifests")
     image = arguments.image or next(manifests.images(documents), "")
-    edition = bundle.Edition(
+    edition = bundle.BundleMetadata(
         known.name,
         version,
         channels,

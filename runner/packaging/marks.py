@@ -26,7 +26,7 @@ class _Dumper(Dumper):
 
 
 @dataclass(slots=True)
-class Marks:
+class Placeholders:
     """The marks of one file."""
 
     _texts: list[str] = field(default_factory=list)

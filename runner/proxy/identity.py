@@ -96,7 +96,7 @@ class RunIdentity:
 
 
 @dataclass(slots=True)
-class Discovered:
+class DiscoveryRequests:
     """Discovery requests of a run."""
 
     requested: dict[tuple[str, bytes, bytes], float] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Session:
 
     run: RunIdentity
     connections: set[Closeable] = field(default_factory=set)
-    discovered: Discovered = field(default_factory=Discovered)
+    discovered: DiscoveryRequests = field(default_factory=DiscoveryRequests)
 
 
 class Identities:

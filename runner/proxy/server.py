@@ -20,9 +20,9 @@ from typing import NoReturn
 from runner import log
 from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube.credentials.auth import Credentials
-from runner.proxy import kubeconfig, request
+from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Content, Handler, Proceed, refusal
-from runner.proxy.handlers.authenticate import Authenticate
+from runner.proxy.handlers.authenticate import Authenticate, kubeconfig
 from runner.proxy.handlers.forward import Forward
 from runner.proxy.http import messages
 from runner.proxy.http.connection import Body, BrokenError, MalformedError
@@ -63,7 +63,7 @@ class Proxy:
         """The kubeconfig of the run that `token` was issued to."""
         run = self._identities.find(token)
         namespace = run.owner.ref.key.namespace if run else ""
-        return kubeconfig.text(self.url, token, namespace or self._credentials.namespace)
+        return kubeconfig(self.url, token, namespace or self._credentials.namespace)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which was picked where 0 was given. A place that is taken is a ConfigError."""

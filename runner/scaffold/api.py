@@ -25,7 +25,7 @@ _WATCHES = PurePosixPath("watches.yaml")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ApiRequest:
     """What `create api` was asked for."""
 
     group: str
@@ -43,7 +43,7 @@ class Wanted:
     """Whether the operator runs something for its objects; else roles read them."""
 
 
-def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
+def add(changes: ChangeSet, before: Project, wanted: ApiRequest) -> list[str]:
     """Add to a project what a kind needs; return sentences for the user. Raises ConfigError."""
     resource, others = _resource(before, wanted)
     needless = [flag for flag, is_given in _running(wanted).items() if is_given and not wanted.watched]
@@ -66,7 +66,7 @@ def add(changes: ChangeSet, before: Project, wanted: Wanted) -> list[str]:
     return notes
 
 
-def _resource(before: Project, wanted: Wanted) -> tuple[Resource, list[Resource]]:
+def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resource]]:
     """The kind that is wanted, and its other versions."""
     if not wanted.group:
         raise ConfigError("--group is required: the API group without its domain, such as `cache` of cache.example.com")
@@ -83,7 +83,7 @@ def _resource(before: Project, wanted: Wanted) -> tuple[Resource, list[Resource]
     return replace(resource, plural=first.plural, namespaced=first.namespaced), others
 
 
-def _values(before: Project, resource: Resource, wanted: Wanted, *, watched: bool) -> dict[str, str]:
+def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched: bool) -> dict[str, str]:
     """What the templates' names stand for."""
     # A kind of the same name in another group has taken the plain file names.
     taken = any(each.kind == resource.kind and not each.is_kind_of(resource) for each in before.resources)
@@ -107,7 +107,7 @@ def _values(before: Project, resource: Resource, wanted: Wanted, *, watched: boo
     }
 
 
-def _add_kind(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> list[str]:
+def _add_kind(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
     _refuse_watched(changes, values)
     _create(changes, "api", values)
     if wanted.watched:
@@ -124,7 +124,7 @@ def _add_kind(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> 
     return _add_watch(changes, wanted, values) if wanted.watched else []
 
 
-def _add_watch(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> list[str]:
+def _add_watch(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
     content, notes = _add_content(changes, wanted, values)
     entry = templates.snippet("watch.yaml", {**values, "content": content})
     if wanted.finalizer:
@@ -134,7 +134,7 @@ def _add_watch(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) ->
     return notes
 
 
-def _add_content(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) -> tuple[str, list[str]]:
+def _add_content(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> tuple[str, list[str]]:
     """Add role or playbook; return the line of watches.yaml that names it."""
     role, playbook = f"roles/{values['role']}", f"playbooks/{values['stem']}.yml"
     as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
@@ -151,7 +151,7 @@ def _add_content(changes: ChangeSet, wanted: Wanted, values: Mapping[str, str]) 
 
 
 def _add_version(
-    changes: ChangeSet, resource: Resource, others: list[Resource], wanted: Wanted, values: Mapping[str, str]
+    changes: ChangeSet, resource: Resource, others: list[Resource], wanted: ApiRequest, values: Mapping[str, str]
 ) -> list[str]:
     given = {**_running(wanted), "--short-name": bool(wanted.short_names), "--watch=false": not wanted.watched}
     if flags := [flag for flag, is_given in given.items() if is_given]:
@@ -171,7 +171,7 @@ def _add_version(
     ]
 
 
-def _running(wanted: Wanted) -> dict[str, bool]:
+def _running(wanted: ApiRequest) -> dict[str, bool]:
     """Return which flags ask for something to be run."""
     return {
         "--generate-role": wanted.role,

@@ -120,10 +120,10 @@ def _create_api(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(arguments: argparse.Namespace) -> api.Wanted:
-    from runner.scaffold.api import Wanted  # noqa: PLC0415 - the same
+def _wanted(arguments: argparse.Namespace) -> api.ApiRequest:
+    from runner.scaffold.api import ApiRequest  # noqa: PLC0415 - the same
 
-    return Wanted(
+    return ApiRequest(
         group=arguments.group,
         version=arguments.version or "v1alpha1",
         kind=arguments.kind,

@@ -35,7 +35,7 @@ _SAME = rf"{_HAS} == {_HAS}"
 
 
 @dataclass(slots=True)
-class Reader:
+class ArgumentSpecMaker:
     """Reads schemas, and gathers what argument specs cannot say."""
 
     snake_case_parameters: bool = True

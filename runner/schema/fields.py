@@ -48,7 +48,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 @dataclass(slots=True)
-class Maker:
+class SchemaMaker:
     """Makes schemas, and gathers what could not be said in them."""
 
     snake_case_parameters: bool = True

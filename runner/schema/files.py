@@ -12,8 +12,8 @@ import yaml
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.schema import rules
-from runner.schema.argspec import Reader
-from runner.schema.fields import ANYTHING, Json, Maker
+from runner.schema.argspec import ArgumentSpecMaker
+from runner.schema.fields import ANYTHING, Json, SchemaMaker
 from runner.watches.watch import Role, Watch
 from runner.yamlfile import edits
 
@@ -42,7 +42,7 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
     for watch in watches:
         path, text = find_crd(folder, watch.gvk)
         known = made.get(path, Generated(path, text, text, ()))
-        maker = Maker(watch.snake_case_parameters)
+        maker = SchemaMaker(watch.snake_case_parameters)
         schema = _schema(watch, maker)
         after = replace_spec(known.after, watch.gvk.version, schema, str(path))
         made[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
@@ -66,7 +66,7 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
         path = next((role / name for name in _SPECS if (role / name).exists()), role / _SPECS[0])
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         known = made.get(path, Generated(path, text, text, ()))
-        reader = Reader(watch.snake_case_parameters)
+        reader = ArgumentSpecMaker(watch.snake_case_parameters)
         told = reader.spec(_spec_schema(folder, watch.gvk))
         after = _extended(known.after, told, frozenset(watch.vars), str(path))
         made[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
@@ -99,7 +99,7 @@ def _spec_schema(folder: Path, gvk: GVK) -> Json:
     raise ConfigError(f"{path}: the CRD has no version {gvk.version}")
 
 
-def _schema(watch: Watch, maker: Maker) -> Json:
+def _schema(watch: Watch, maker: SchemaMaker) -> Json:
     """The spec's schema: what the role says, or anything where it says nothing."""
     content = watch.content
     entry = _entry(content.path) if isinstance(content, Role) else None

@@ -1,35 +1,62 @@
-"""Says whose call it is, and takes the client's own credentials off it.
+"""Authentication of runs: the kubeconfig that a run gets, and the check of its token.
 
-How a client shows its token depends on what it sends over plain HTTP (see `kubeconfig`): clients of other languages
-send a bearer token; client-go sends none without TLS, but passes on whom it impersonates, so there the token is the
-value of one of the impersonated user's extra fields.
+The address is the same for all runs, because clients cache discovery on disk by address: the Python client in
+`osrcp-*.json`, kubernetes.core in `k8srcp-*.json`, kubectl and helm in `~/.kube/cache`. A token in the address would
+create such a cache for each run, and would show in error messages.
 
-A client that impersonates someone on top of that (`kubectl --as`, `impersonate_user` of kubernetes.core) is passed on
-as it asks: to drop that would do with the operator's rights what was meant to be done with fewer.
+The kubeconfig contains the token twice. Clients that send a bearer token over plain HTTP use `token`. client-go
+(kubectl, helm, oc) sends no credentials without TLS, but sends the impersonated user: the token is an extra field of
+that user, and `--as` on a command line does not remove extra fields.
+
+The proxy forwards any other impersonation (`kubectl --as`, `impersonate_user` of kubernetes.core): without it, the
+request would have the operator's rights instead of fewer.
 """
 
 from __future__ import annotations
 
-from runner.proxy import kubeconfig
+import json
+
 from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import Identities, Session
 
-_TOKEN_FIELD = f"impersonate-extra-{kubeconfig.EXTRA}".encode()
-_RUN_USER = kubeconfig.USER.encode()
+_USER = "ansible-operator-run"
+"""The impersonated user of requests without other impersonation."""
+_TOKEN_EXTRA = "run-token"  # noqa: S105 - the name of a field
+"""The extra field of that user which contains the token."""
+_CONTEXT = "ansible-operator-proxy"
+_TOKEN_FIELD = f"impersonate-extra-{_TOKEN_EXTRA}".encode()
 _USER_FIELD = b"impersonate-user"
 _BEARER = "bearer "
 
 
+def kubeconfig(url: str, token: str, namespace: str) -> str:
+    """Return the kubeconfig of a run as JSON, which is YAML and a hundred times faster to write."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": _CONTEXT,
+            "contexts": [
+                {"name": _CONTEXT, "context": {"cluster": _CONTEXT, "user": _CONTEXT, "namespace": namespace}}
+            ],
+            "clusters": [{"name": _CONTEXT, "cluster": {"server": url}}],
+            "users": [
+                {"name": _CONTEXT, "user": {"token": token, "as": _USER, "as-user-extra": {_TOKEN_EXTRA: [token]}}}
+            ],
+        },
+    )
+
+
 class Authenticate:
-    """The first handler: without a run's token nothing is passed on."""
+    """The first handler: it rejects requests without the token of an active run, and removes the credentials."""
 
     def __init__(self, identities: Identities) -> None:
         self._identities = identities
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Refuse, or go on as a run."""
-        session, kept = self._read(call.headers)
+        """Authenticate a call."""
+        session, rest = self._read(call.headers)
         if session is None:
             return refusal(
                 401,
@@ -37,13 +64,13 @@ class Authenticate:
                 "KUBECONFIG, and only while the run is active",
                 (b"WWW-Authenticate", b'Bearer realm="ansible-operator"'),
             )
-        call.session, call.headers = session, kept
+        call.session, call.headers = session, rest
         session.connections.add(call.client)
         return await proceed(call)
 
     def _read(self, headers: Headers) -> tuple[Session | None, Headers]:
         tokens: list[str] = []
-        kept: Headers = []
+        rest: Headers = []
         for name, value in headers:
             lower = name.lower()
             if lower == b"authorization":
@@ -52,6 +79,6 @@ class Authenticate:
                     tokens.append(text[len(_BEARER) :].strip())
             elif lower == _TOKEN_FIELD:
                 tokens.append(value.decode("latin-1"))
-            elif lower != _USER_FIELD or value != _RUN_USER:
-                kept.append((name, value))
-        return next((found for token in tokens if (found := self._identities.session(token))), None), kept
+            elif lower != _USER_FIELD or value != _USER.encode():
+                rest.append((name, value))
+        return next((found for token in tokens if (found := self._identities.session(token))), None), rest

@@ -34,7 +34,7 @@ ADOPT = "ansible.sdk.operatorframework.io/adopt"
 _PRIMARY = (PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE)
 
 
-class How(Enum):
+class OwnerMark(Enum):
     """By what an object names its owner."""
 
     REFERENCE = "reference"
@@ -48,7 +48,7 @@ class Ownership:
 
     obj: Object = field(repr=False)
     """The definition to send: the very object that was given where nothing changed."""
-    how: How
+    how: OwnerMark
     """By what the object names this owner now."""
     why: str
     """Why it does not, or that it does; for the log."""
@@ -86,7 +86,7 @@ def own(
     field manager applied before does.
     """
     if is_virtual(resource):
-        return Ownership(obj, How.NONE, f"{resource.qualified} is virtual")
+        return Ownership(obj, OwnerMark.NONE, f"{resource.qualified} is virtual")
     items = obj.get("items")
     if str(obj.get("kind", "")).endswith("List") and isinstance(items, list) and obj.get("kind") != resource.gvk.kind:
         return _own_items(obj, items, owner, resource, namespace)
@@ -94,10 +94,10 @@ def own(
     if current is None:
         return _add(obj, obj, owner, space)
     how = _named(current, owner)
-    if how is How.NONE:
+    if how is OwnerMark.NONE:
         return _taken_on(obj, current, owner, space)
     if wants_release(obj):
-        return Ownership(obj, How.NONE, f"annotation {INJECT_OWNER}")
+        return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
     return Ownership(keep_owner(current, obj, owner) if replaces else _with_owner(obj, owner, how), how, "kept")
 
 
@@ -107,30 +107,30 @@ def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, cu
     References that the object has are written out in it.
     """
     if is_virtual(resource):
-        return Ownership(patch, How.NONE, f"{resource.qualified} is virtual")
+        return Ownership(patch, OwnerMark.NONE, f"{resource.qualified} is virtual")
     how = _named(current, owner)
-    if how is not How.NONE:
+    if how is not OwnerMark.NONE:
         return Ownership(patch, how, "it is owned already")
     added = _taken_on(patch, current, owner, _namespace(patch, resource, namespace))
-    if added.obj is patch or added.how is not How.REFERENCE or "ownerReferences" in metadata(patch):
+    if added.obj is patch or added.how is not OwnerMark.REFERENCE or "ownerReferences" in metadata(patch):
         return added
     # A merge patch replaces lists whole.
     references = [*references_of(current), owner.reference()]
-    return Ownership(_with_metadata(patch, {"ownerReferences": references}), How.REFERENCE, added.why)
+    return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.REFERENCE, added.why)
 
 
 def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategic: bool) -> Ownership:
     """Take the owner away by a merge patch (RFC 7386, or strategic) of an object that it owns."""
     how = _named(current, owner)
-    if how is How.NONE or "ownerReferences" in metadata(patch):
+    if how is OwnerMark.NONE or "ownerReferences" in metadata(patch):
         return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
-    if how is How.ANNOTATION:
+    if how is OwnerMark.ANNOTATION:
         gone = {**annotations_of(patch), **dict.fromkeys(_PRIMARY)}
-        return Ownership(_with_metadata(patch, {"annotations": gone}), How.NONE, "given up")
+        return Ownership(_with_metadata(patch, {"annotations": gone}), OwnerMark.NONE, "given up")
     references: list[Object] = [each for each in references_of(current) if each.get("uid") != owner.ref.uid]
     if strategic:
         references = [{"$patch": "delete", "uid": owner.ref.uid}]
-    return Ownership(_with_metadata(patch, {"ownerReferences": references}), How.NONE, "given up")
+    return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.NONE, "given up")
 
 
 def keep_owner(current: Mapping[str, Any], new: Object, owner: Owner) -> Object:
@@ -140,17 +140,19 @@ def keep_owner(current: Mapping[str, Any], new: Object, owner: Owner) -> Object:
     what it says, but for ours.
     """
     how = _named(current, owner)
-    if how is How.REFERENCE and not references_of(new):
+    if how is OwnerMark.REFERENCE and not references_of(new):
         return _with_metadata(new, {"ownerReferences": references_of(current)})
     return _with_owner(new, owner, how)
 
 
 def _own_items(obj: Object, items: list[Any], owner: Owner, resource: ApiResource, namespace: str) -> Ownership:
     owned = [
-        own(item, owner, resource, namespace) if isinstance(item, dict) else Ownership(item, How.NONE, "no object")
+        own(item, owner, resource, namespace)
+        if isinstance(item, dict)
+        else Ownership(item, OwnerMark.NONE, "no object")
         for item in items
     ]
-    how = next((each.how for each in owned if each.how is not How.NONE), How.NONE)
+    how = next((each.how for each in owned if each.how is not OwnerMark.NONE), OwnerMark.NONE)
     if all(each.obj is item for each, item in zip(owned, items, strict=True)):
         return Ownership(obj, how, "nothing to add")
     return Ownership({**obj, "items": [each.obj for each in owned]}, how, f"{len(items)} items")
@@ -166,23 +168,23 @@ def _taken_on(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: 
 def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to `obj`, unless someone owns what stands there (`obj` itself where it is new)."""
     if wants_release(obj):
-        return Ownership(obj, How.NONE, f"annotation {INJECT_OWNER}")
+        return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
     how = _named(obj, owner)
-    if how is not How.NONE:
+    if how is not OwnerMark.NONE:
         return Ownership(obj, how, "it names the owner itself")
     for seen in (standing, obj):
         other = _another(seen, owner)
         if other:
-            return Ownership(obj, How.NONE, other)
-    how = How.REFERENCE if owner.may_own_in(namespace) else How.ANNOTATION
+            return Ownership(obj, OwnerMark.NONE, other)
+    how = OwnerMark.REFERENCE if owner.may_own_in(namespace) else OwnerMark.ANNOTATION
     return Ownership(_with_owner(obj, owner, how), how, "added")
 
 
-def _named(obj: Mapping[str, Any], owner: Owner) -> How:
+def _named(obj: Mapping[str, Any], owner: Owner) -> OwnerMark:
     """By what an object names this owner."""
     if any(reference.get("uid") == owner.ref.uid for reference in references_of(obj)):
-        return How.REFERENCE
-    return How.ANNOTATION if _is_annotated(obj, owner) else How.NONE
+        return OwnerMark.REFERENCE
+    return OwnerMark.ANNOTATION if _is_annotated(obj, owner) else OwnerMark.NONE
 
 
 def _is_annotated(obj: Mapping[str, Any], owner: Owner) -> bool:
@@ -201,11 +203,11 @@ def _another(obj: Mapping[str, Any], owner: Owner) -> str:
     return ""
 
 
-def _with_owner(obj: Object, owner: Owner, how: How) -> Object:
+def _with_owner(obj: Object, owner: Owner, how: OwnerMark) -> Object:
     """Name the owner in `obj`, unless it is named there."""
-    if how is How.NONE or _named(obj, owner) is not How.NONE:
+    if how is OwnerMark.NONE or _named(obj, owner) is not OwnerMark.NONE:
         return obj
-    if how is How.REFERENCE:
+    if how is OwnerMark.REFERENCE:
         return _with_metadata(obj, {"ownerReferences": [*references_of(obj), owner.reference()]})
     return _with_metadata(obj, {"annotations": {**annotations_of(obj), **owner.annotations()}})
 

@@ -20,7 +20,7 @@ _WRITES = frozenset({"create", "update", "patch", "delete"})
 _REDIRECT = 300
 
 
-class Footprints:
+class ReadSetRecorder:
     """The handler."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:

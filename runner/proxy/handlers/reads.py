@@ -43,7 +43,7 @@ _NOT_FOUND = HTTPStatus.NOT_FOUND
 _REDIRECT = 300
 
 
-class Rights(Protocol):
+class CachePolicy(Protocol):
     """Who knows whose dependents objects are."""
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
@@ -54,7 +54,7 @@ class Rights(Protocol):
 class Reads:
     """The handler."""
 
-    def __init__(self, bodies: ReadCache, rights: Rights, count: Callable[[str], None]) -> None:
+    def __init__(self, bodies: ReadCache, rights: CachePolicy, count: Callable[[str], None]) -> None:
         """`count` is told of each GET of an owned object whether it was a HIT or a MISS."""
         self._bodies = bodies
         self._rights = rights

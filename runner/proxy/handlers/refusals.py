@@ -13,7 +13,7 @@ from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.handlers import content
 
 
-class Refusals:
+class RefusalRecorder:
     """The handler."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:

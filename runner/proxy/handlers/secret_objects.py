@@ -16,14 +16,14 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _DATA, _STRING_DATA = "data", "stringData"
 
 
-class Found(NamedTuple):
+class SecretValues(NamedTuple):
     """Values of one Secret; `names` are its own, which some Secrets repeat among their values."""
 
     values: list[str | bytes]
     names: tuple[str, ...]
 
 
-def of_secrets(found: Any) -> Iterator[Found]:
+def of_secrets(found: Any) -> Iterator[SecretValues]:
     """Yield the values of all Secrets in what was sent or answered on a path of Secrets."""
     waiting = [found]
     while waiting:
@@ -38,10 +38,10 @@ def of_secrets(found: Any) -> Iterator[Found]:
             values = [*_data(each.get(_DATA)), *_strings(each.get(_STRING_DATA))]
             if values:
                 names = (metadata.get("name"), metadata.get("namespace"))
-                yield Found(values, tuple(name for name in names if isinstance(name, str)))
+                yield SecretValues(values, tuple(name for name in names if isinstance(name, str)))
 
 
-def of_json_patch(found: Any) -> Iterator[Found]:
+def of_json_patch(found: Any) -> Iterator[SecretValues]:
     """Yield the values that a JSON Patch (RFC 6902) gives to a Secret."""
     for operation in found if isinstance(found, list) else ():
         if not isinstance(operation, dict):
@@ -56,12 +56,12 @@ def of_json_patch(found: Any) -> Iterator[Found]:
             yield from of_secrets({"metadata": {"annotations": {_LAST_APPLIED: value}}})
 
 
-def of_token_request(found: Any) -> Iterator[Found]:
+def of_token_request(found: Any) -> Iterator[SecretValues]:
     """Yield the token that was made for a service account."""
     status = found.get("status") if isinstance(found, dict) else None
     token = status.get("token") if isinstance(status, dict) else None
     if isinstance(token, str):
-        yield Found([token], ())
+        yield SecretValues([token], ())
 
 
 def _last_applied(annotations: Any) -> Any:

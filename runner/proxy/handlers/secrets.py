@@ -20,7 +20,7 @@ from runner import log
 from runner.engine.run_secrets import RunSecrets
 from runner.proxy.calls import Answer, Call, Content, Proceed, Whole, refusal
 from runner.proxy.handlers import content, secret_objects
-from runner.proxy.handlers.secret_objects import Found
+from runner.proxy.handlers.secret_objects import SecretValues
 from runner.proxy.identity import RunIdentity
 from runner.proxy.protobuf import secrets
 from runner.proxy.request import RequestInfo
@@ -36,7 +36,7 @@ _LARGE = 1 << 17
 _REDIRECT = 300
 _log = log.get(__name__)
 
-Read: TypeAlias = Callable[[Any], Iterator[Found]]
+Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
 """Finds the values in what was parsed."""
 
 

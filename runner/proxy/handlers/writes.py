@@ -11,27 +11,31 @@ warning where an owner would have been due. A write that was sent is told even w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from runner import log
 from runner.errors import ApiError, NotFoundError
-from runner.kube.discovery import ApiResource
+from runner.kube import discovery
+from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.handlers import content, owners
 from runner.proxy.handlers.owners import Ownership
-from runner.proxy.handlers.served import Served
 from runner.proxy.identity import RunIdentity
+from runner.proxy.request import RequestInfo
 
 _AFTERWARDS = 30.0
 """Seconds that a write may take whose client has gone."""
 _REDIRECT = 300
+_LOOKUP_TTL = 300.0
 _MERGES = frozenset({content.MERGE, content.STRATEGIC})
 _log = log.get(__name__)
 
 
-class Witness(Protocol):
+class WriteObserver(Protocol):
     """Who is told what runs write and read. Objects are as the API server answered."""
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
@@ -51,7 +55,7 @@ class Witness(Protocol):
         ...
 
 
-class Reader(Protocol):
+class ObjectReader(Protocol):
     """Reads objects with the operator's own rights."""
 
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
@@ -59,10 +63,46 @@ class Reader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    at: float
+    resources: dict[str, ApiResource]
+
+
+class ServedResources:
+    """The API server's resources by group, version and plural, cached for five minutes. An unknown plural is looked up
+    each time, since a run can have installed it a moment ago.
+    """  # noqa: D205 - one thought
+
+    def __init__(self, client: DiscoveryClient, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._lookups: dict[tuple[str, str], _Lookup] = {}
+
+    async def find(self, info: RequestInfo) -> ApiResource | None:
+        """Return the resource of a path; None if the API server does not serve it. Raises ApiError."""
+        key = (info.group, info.version)
+        found = self._lookups.get(key)
+        if found is None or info.resource not in found.resources or found.at < self._clock() - _LOOKUP_TTL:
+            found = self._lookups[key] = _Lookup(self._clock(), await self._discover(*key))
+        return found.resources.get(info.resource)
+
+    def forget(self) -> None:
+        """Drop all lookups: the served resources can have changed."""
+        self._lookups.clear()
+
+    async def _discover(self, group: str, version: str) -> dict[str, ApiResource]:
+        try:
+            answer = await self._client.request("GET", f"/apis/{group}/{version}" if group else f"/api/{version}")
+        except NotFoundError:
+            return {}
+        return {resource.plural: resource for resource in discovery.parse(group, version, answer).values()}
+
+
 class Writes:
     """The handler."""
 
-    def __init__(self, served: Served, reader: Reader, witness: Witness) -> None:
+    def __init__(self, served: ServedResources, reader: ObjectReader, witness: WriteObserver) -> None:
         self._served = served
         self._reader = reader
         self._witness = witness

@@ -32,9 +32,8 @@ from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.reads import Reads
-from runner.proxy.handlers.refusals import Refusals
-from runner.proxy.handlers.served import Served
-from runner.proxy.handlers.writes import Writes
+from runner.proxy.handlers.refusals import RefusalRecorder
+from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 from runner.watches import watch
@@ -111,9 +110,9 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
         credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
         async with Client(credentials) as client:
             identities, witness, passed = Identities(), Witness(), Passed()
-            served = Served(client, time.monotonic)
+            served = ServedResources(client, time.monotonic)
             discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, witness)
-            proxy = Proxy(credentials, identities, [discovery_cache, Negotiate(), Refusals(), writes, passed])
+            proxy = Proxy(credentials, identities, [discovery_cache, Negotiate(), RefusalRecorder(), writes, passed])
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"
@@ -230,7 +229,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         dependents = Dependents(
             client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda *_: True
         )
-        served = Served(client, time.monotonic)
+        served = ServedResources(client, time.monotonic)
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
         await proxy.start("127.0.0.1", 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.main import BAD_INPUT, main
-from runner.dev.board import Board
+from runner.dev.board import LiveView
 from runner.dev.screen import Screen
 
 LINE = '{"msg": "Watching", "level": "info", "gvk": "example.com/v1, Kind=Thing"}'
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 def test_elsewhere_than_on_a_terminal_each_line_is_told_once() -> None:
     shown = io.StringIO()
-    screen = Screen(Board(), shown)
+    screen = Screen(LiveView(), shown)
     screen.take(LINE)
     screen.take("----- a block -----")
     screen.refresh()
@@ -35,7 +35,7 @@ def test_a_terminal_shows_from_the_first_moment_how_to_get_there_even_where_it_i
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("LINES", "6")
     shown = Terminal()
-    Screen(Board(), shown, ("For kubectl:", ". /home/somebody/with/a/long/name/env"))
+    Screen(LiveView(), shown, ("For kubectl:", ". /home/somebody/with/a/long/name/env"))
     picture = shown.getvalue().rpartition("\x1b[H\x1b[J")[2]
     assert picture.splitlines()[:3] == ["For kubectl:", ". /home/somebody/with/a/long/name/env", ""]
     assert len(picture.splitlines()) == 4  # the long one takes two rows
@@ -45,7 +45,7 @@ def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "4")
     shown = Terminal()
-    screen = Screen(Board(), shown)
+    screen = Screen(LiveView(), shown)
     screen.take(LINE)
     screen.close()
     before, empty, picture = shown.getvalue().split("\x1b[H\x1b[J")
@@ -56,7 +56,7 @@ def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.Monk
 
 
 def test_what_the_operator_complains_of_before_its_log_begins_is_kept() -> None:
-    screen = Screen(Board(), io.StringIO())
+    screen = Screen(LiveView(), io.StringIO())
     screen.take("error: watches.yaml: there is no such file\n")
     assert screen.last == "error: watches.yaml: there is no such file"
 

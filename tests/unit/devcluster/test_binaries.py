@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from runner.devcluster import binaries
-from runner.devcluster.binaries import CONTROL_PLANE, PROGRAMS, Kit, Program, Target, UnavailableError
+from runner.devcluster.binaries import CONTROL_PLANE, PROGRAMS, Program, Target, Toolset, UnavailableError
 from runner.devcluster.cluster import get_helm
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
-_TWO = Kit("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))
+_TWO = Toolset("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))
 # Gets one program slowly, by a source that notes each time it is asked.
 _SLOW = """
 import sys, time

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.devcluster.orders import Order, Owner, OwnerGoneError
+from runner.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def test_an_order_survives_its_way() -> None:
-    order = Order("test", "/clusters/test", {"etcd": "/bin/etcd"}, ("--v=2",), keep_logs=True)
-    assert Order.from_json(order.to_json()) == order
+    order = StartOrder("test", "/clusters/test", {"etcd": "/bin/etcd"}, ("--v=2",), keep_logs=True)
+    assert StartOrder.from_json(order.to_json()) == order
 
 
 def test_lines_come_whole_however_they_were_cut(pipe: tuple[int, int]) -> None:
-    owner = Owner(pipe[0], os.getppid())
+    owner = ParentProcess(pipe[0], os.getppid())
     os.write(pipe[1], b'{"do": "st')
     assert owner.lines(1) == []
     os.write(pipe[1], b'op"}\n{"do"')
@@ -33,40 +33,40 @@ def test_lines_come_whole_however_they_were_cut(pipe: tuple[int, int]) -> None:
 
 
 def test_nothing_to_read_is_no_line(pipe: tuple[int, int]) -> None:
-    owner = Owner(pipe[0], os.getppid())
+    owner = ParentProcess(pipe[0], os.getppid())
     assert owner.lines(0.01) == []
     owner.check()
 
 
 def test_a_closed_pipe_means_that_the_owner_is_gone(pipe: tuple[int, int]) -> None:
-    owner = Owner(pipe[0], os.getppid())
+    owner = ParentProcess(pipe[0], os.getppid())
     os.close(pipe[1])
     assert owner.lines(1) == []
-    with pytest.raises(OwnerGoneError, match="end of input"):
+    with pytest.raises(ParentGoneError, match="end of input"):
         owner.check()
 
 
 def test_another_parent_means_that_the_owner_died_though_the_pipe_is_open(pipe: tuple[int, int]) -> None:
-    with pytest.raises(OwnerGoneError, match="parent process exited"):
-        Owner(pipe[0], os.getppid() + 1).check()
+    with pytest.raises(ParentGoneError, match="parent process exited"):
+        ParentProcess(pipe[0], os.getppid() + 1).check()
 
 
 def test_a_detached_cluster_stays_when_its_owner_goes(pipe: tuple[int, int]) -> None:
-    owner = Owner(pipe[0], os.getppid() + 1, detached=True)
+    owner = ParentProcess(pipe[0], os.getppid() + 1, detached=True)
     os.close(pipe[1])
     assert owner.lines(0.01) == []
     owner.check()
 
 
 def test_a_detached_cluster_still_ends_by_signal(pipe: tuple[int, int]) -> None:
-    owner = Owner(pipe[0], os.getppid(), detached=True)
+    owner = ParentProcess(pipe[0], os.getppid(), detached=True)
     owner.stop("SIGTERM")
-    with pytest.raises(OwnerGoneError, match="SIGTERM"):
+    with pytest.raises(ParentGoneError, match="SIGTERM"):
         owner.check()
 
 
 def test_who_waits_for_the_first_line_notices_an_owner_that_goes(pipe: tuple[int, int]) -> None:
-    owner = Owner(pipe[0], os.getppid())
+    owner = ParentProcess(pipe[0], os.getppid())
     os.close(pipe[1])
-    with pytest.raises(OwnerGoneError):
+    with pytest.raises(ParentGoneError):
         owner.first_line()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.devcluster.processes import Component, Guard, environment
-from runner.devcluster.supervisor import Revival
+from runner.devcluster.supervisor import RestartBackoff
 
 _SLEEP = ("/bin/sleep", "1000")
 # A parent that starts a component and then waits to be killed.
@@ -132,7 +132,7 @@ def test_components_see_no_secrets_of_our_environment() -> None:
 
 
 def test_a_component_that_ends_again_and_again_is_started_later_each_time() -> None:
-    revival = Revival()
+    revival = RestartBackoff()
     assert not revival.is_due(100.0)
     assert not revival.is_due(100.4)
     assert revival.is_due(100.5)

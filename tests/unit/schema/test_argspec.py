@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.schema.argspec import Reader
-from runner.schema.fields import Maker
+from runner.schema.argspec import ArgumentSpecMaker
+from runner.schema.fields import SchemaMaker
 
 SPEC: dict[str, Any] = {
     "options": {
@@ -43,7 +43,7 @@ SPEC: dict[str, Any] = {
 
 
 def test_what_an_argument_spec_says_comes_back_from_the_schema_made_of_it() -> None:
-    maker, reader = Maker(), Reader()
+    maker, reader = SchemaMaker(), ArgumentSpecMaker()
     found = reader.spec(maker.spec(SPEC))
     assert found == SPEC
     assert reader.problems == maker.problems == []
@@ -51,13 +51,13 @@ def test_what_an_argument_spec_says_comes_back_from_the_schema_made_of_it() -> N
 
 def test_fields_keep_their_spelling_where_the_watch_keeps_it() -> None:
     schema = {"properties": {"httpPort": {"type": "integer"}}}
-    assert list(Reader(snake_case_parameters=False).spec(schema)["options"]) == ["httpPort"]
-    assert list(Reader().spec(schema)["options"]) == ["http_port"]
+    assert list(ArgumentSpecMaker(snake_case_parameters=False).spec(schema)["options"]) == ["httpPort"]
+    assert list(ArgumentSpecMaker().spec(schema)["options"]) == ["http_port"]
 
 
 def test_descriptions_of_several_lines_become_paragraphs() -> None:
     schema = {"properties": {"a": {"type": "string", "description": "One.\nTwo."}}}
-    assert Reader().spec(schema)["options"]["a"]["description"] == ["One.", "Two."]
+    assert ArgumentSpecMaker().spec(schema)["options"]["a"]["description"] == ["One.", "Two."]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_descriptions_of_several_lines_become_paragraphs() -> None:
     ],
 )
 def test_what_only_the_crd_can_say_is_told(schema: dict[str, Any], told: str) -> None:
-    reader = Reader()
+    reader = ArgumentSpecMaker()
     reader.spec({"properties": {"a": {**schema, "properties": {"b": {"type": "integer"}}}}})
     assert [told in each for each in reader.problems] == [True]
 
@@ -88,7 +88,7 @@ def test_what_only_the_crd_can_say_is_told(schema: dict[str, Any], told: str) ->
     ],
 )
 def test_a_rule_that_only_looks_like_ours_is_told_and_not_bent(rule: str) -> None:
-    reader = Reader()
+    reader = ArgumentSpecMaker()
     properties = {name: {"type": "string"} for name in "abc"}
     made = reader.spec({"properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
     assert list(made) == ["options"]
@@ -96,7 +96,7 @@ def test_a_rule_that_only_looks_like_ours_is_told_and_not_bent(rule: str) -> Non
 
 
 def test_two_fields_that_become_one_variable_are_told() -> None:
-    reader = Reader()
+    reader = ArgumentSpecMaker()
     made = reader.spec({"properties": {"logLevel": {"type": "string"}, "log_level": {"type": "integer"}}})
     assert made["options"] == {"log_level": {"type": "str", "required": False}}
     assert reader.problems == ["spec.log_level: skipped, because another field has the same variable name 'log_level'"]

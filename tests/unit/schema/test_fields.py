@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.schema.fields import Maker
+from runner.schema.fields import SchemaMaker
 
 
 def properties(options: str, *, snake_case_parameters: bool = True) -> tuple[dict[str, Any], list[str]]:
-    maker = Maker(snake_case_parameters)
+    maker = SchemaMaker(snake_case_parameters)
     return maker.spec({"options": yaml.safe_load(options)})["properties"], maker.problems
 
 
@@ -92,16 +92,16 @@ def test_without_snake_case_fields_are_named_as_options() -> None:
 
 def test_what_comes_from_the_operator_or_the_watch_is_no_field() -> None:
     options = {"ansible_operator_meta": {"required": True}, "image": {}, "size": {}}
-    assert list(Maker().spec({"options": options}, frozenset({"image"}))["properties"]) == ["size"]
+    assert list(SchemaMaker().spec({"options": options}, frozenset({"image"}))["properties"]) == ["size"]
 
 
 def test_an_object_may_leave_its_spec_out_unless_something_in_it_is_required() -> None:
-    assert Maker().spec({"options": {"a": {}}})["default"] == {}
-    wanted = Maker().spec({"options": {"a": {"required": True}, "b": {"required": True, "default": "x"}}})
+    assert SchemaMaker().spec({"options": {"a": {}}})["default"] == {}
+    wanted = SchemaMaker().spec({"options": {"a": {"required": True}, "b": {"required": True, "default": "x"}}})
     assert "default" not in wanted
     assert wanted["required"] == ["a"]
 
 
 def test_the_specs_description_is_the_entry_points() -> None:
-    assert Maker().spec({"short_description": "Short.", "description": ["Long."]})["description"] == "Long."
-    assert Maker().spec({"short_description": "Short."})["description"] == "Short."
+    assert SchemaMaker().spec({"short_description": "Short.", "description": ["Long."]})["description"] == "Long."
+    assert SchemaMaker().spec({"short_description": "Short."})["description"] == "Short."

@@ -15,7 +15,7 @@ from runner.ownership import Owner, OwnerClaim, claims_of, references_of
 from runner.proxy.handlers.owners import (
     ADOPT,
     INJECT_OWNER,
-    How,
+    OwnerMark,
     adopt,
     give_up,
     keep_owner,
@@ -59,25 +59,25 @@ def config_map(**meta: Any) -> Object:
 
 def test_an_object_in_the_owners_namespace_gets_a_reference_of_four_fields() -> None:
     owned = own(config_map(), CR, CONFIG_MAP, "shop")
-    assert owned.how is How.REFERENCE
+    assert owned.how is OwnerMark.REFERENCE
     assert owned.obj == config_map(ownerReferences=[REFERENCE])
 
 
 def test_the_namespace_may_stand_in_the_definition_alone() -> None:
-    assert own(config_map(namespace="shop"), CR, CONFIG_MAP, "").how is How.REFERENCE
-    assert own(config_map(namespace="other"), CR, CONFIG_MAP, "").how is How.ANNOTATION
+    assert own(config_map(namespace="shop"), CR, CONFIG_MAP, "").how is OwnerMark.REFERENCE
+    assert own(config_map(namespace="other"), CR, CONFIG_MAP, "").how is OwnerMark.ANNOTATION
 
 
 def test_an_object_in_another_namespace_gets_the_two_annotations() -> None:
     owned = own(config_map(annotations={"mine": "stays"}), CR, CONFIG_MAP, "other")
-    assert owned.how is How.ANNOTATION
+    assert owned.how is OwnerMark.ANNOTATION
     assert owned.obj == config_map(annotations={"mine": "stays", **ANNOTATIONS})
 
 
 def test_a_cluster_scoped_object_of_a_namespaced_owner_gets_the_two_annotations() -> None:
     definition = {"kind": "ClusterRole", "metadata": {"name": "r", "namespace": "shop"}}
     owned = own(definition, CR, CLUSTER_ROLE, "shop")
-    assert owned.how is How.ANNOTATION
+    assert owned.how is OwnerMark.ANNOTATION
     assert references_of(owned.obj) == []
 
 
@@ -127,7 +127,7 @@ def test_what_someone_else_owns_is_left_alone(meta: dict[str, Any]) -> None:
     definition = config_map(**meta)
     owned = own(definition, CR, CONFIG_MAP, "shop")
     assert owned.obj is definition
-    assert owned.how is How.NONE
+    assert owned.how is OwnerMark.NONE
     assert "controls it" in owned.why or "by annotation" in owned.why
 
 
@@ -151,7 +151,7 @@ def test_a_generated_name_makes_no_difference() -> None:
 @pytest.mark.parametrize("meta", [{}, {"metadata": None}, {"metadata": {"ownerReferences": None, "annotations": None}}])
 @pytest.mark.parametrize("namespace", ["shop", "other"])
 def test_metadata_may_be_missing(meta: dict[str, Any], namespace: str) -> None:
-    assert own({"kind": "ConfigMap", **meta}, CR, CONFIG_MAP, namespace).how is not How.NONE
+    assert own({"kind": "ConfigMap", **meta}, CR, CONFIG_MAP, namespace).how is not OwnerMark.NONE
 
 
 def test_each_item_of_a_list_is_owned() -> None:
@@ -269,7 +269,7 @@ def test_a_merge_patch_that_opts_out_takes_our_reference_alone(*, strategic: boo
     assert wants_release(GIVEN_UP)
     current = config_map(ownerReferences=[FOREIGN, REFERENCE])
     released = give_up(GIVEN_UP, CR, current, strategic=strategic)
-    assert released.how is How.NONE
+    assert released.how is OwnerMark.NONE
     assert released.obj == {"metadata": {"annotations": {INJECT_OWNER: "false"}, "ownerReferences": sent}}
 
 
@@ -322,7 +322,7 @@ def test_what_is_read_back_is_what_was_said(
     current = None if standing is None else config_map(**standing)
     owned = own(config_map(**meta), owner, CONFIG_MAP, space, current=current, replaces=replaces)
     names = {(claim.kind, claim.name) for claim in claims_of({**owned.obj, "metadata": owned.obj["metadata"]})}
-    assert (owned.how is not How.NONE) <= ((owner.ref.gvk.kind, owner.ref.key.name) in names)
+    assert (owned.how is not OwnerMark.NONE) <= ((owner.ref.gvk.kind, owner.ref.key.name) in names)
     assert [reference.get("uid") for reference in references_of(owned.obj)].count(owner.ref.uid) <= max(
         1, [reference.get("uid") for reference in meta.get("ownerReferences", [])].count(owner.ref.uid)
     )

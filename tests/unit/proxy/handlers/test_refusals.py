@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runner.proxy.handlers.refusals import Refusals
+from runner.proxy.handlers.refusals import RefusalRecorder
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Stage
@@ -23,7 +23,7 @@ def refused(verb: str, resource: str) -> bytes:
 
 
 async def test_a_right_that_a_run_lacks_is_noted_and_the_answer_goes_on_as_it_came(staged: Staged) -> None:
-    async with staged(Refusals()) as stage:
+    async with staged(RefusalRecorder()) as stage:
         packed = gzip.compress(refused("list", "pods"))
         stage.api.answers(
             stage.reply(refused("get", "secrets"), "403 Forbidden"),
@@ -40,7 +40,7 @@ async def test_a_right_that_a_run_lacks_is_noted_and_the_answer_goes_on_as_it_ca
 
 async def test_what_is_refused_for_other_reasons_is_not_noted(staged: Staged) -> None:
     quota = orjson.dumps({"kind": "Status", "message": 'pods "a" is forbidden: exceeded quota: few', "code": 403})
-    async with staged(Refusals()) as stage:
+    async with staged(RefusalRecorder()) as stage:
         stage.api.answers(
             stage.reply(quota, "403 Forbidden"),
             stage.reply(b"not JSON", "403 Forbidden"),
@@ -54,7 +54,7 @@ async def test_what_is_refused_for_other_reasons_is_not_noted(staged: Staged) ->
 
 
 async def test_a_run_that_meets_ever_new_refusals_costs_bounded_memory(staged: Staged) -> None:
-    async with staged(Refusals()) as stage:
+    async with staged(RefusalRecorder()) as stage:
         stage.api.answers(*(stage.reply(refused("get", f"kind{n}"), "403 Forbidden") for n in range(30)))
         for _ in range(30):
             await stage.get()

@@ -20,8 +20,7 @@ from runner.objects import Object, ObjectKey, key_of
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
-from runner.proxy.handlers.served import Served
-from runner.proxy.handlers.writes import Writes
+from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.protobuf import owners
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def around() -> Surroundings:
 
 @pytest.fixture
 def writes(around: Surroundings) -> Writes:
-    return Writes(Served(around, lambda: 0.0), around, around)
+    return Writes(ServedResources(around, lambda: 0.0), around, around)
 
 
 async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
