@@ -64,7 +64,7 @@ class AdminServers:
         for controller in controllers:
             name = check_name(controller.watch.gvk)
             self.health.add(f"watch/{name}", controller.problem)
-            self.health.add(f"watch-silence/{name}", controller.silence, grace=0.0, live=True)
+            self.health.add(f"watch-silence/{name}", controller.informer.silence, grace=0.0, live=True)
 
     async def follow(self) -> None:
         """Look after all of it, for ever."""

@@ -62,12 +62,8 @@ class Controller:
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
     def problem(self) -> str | None:
-        """Say what keeps the kind from being watched; None while nothing does."""
+        """Return why the kind is not watched; None while it is."""
         return self.informer.problem()
-
-    def silence(self) -> str | None:
-        """Say that the watch is silent for longer than any may be, so that something of ours must be broken."""
-        return self.informer.silence()
 
     async def follow(self) -> None:
         """Turn the events of the kind's objects into requests until canceled."""

@@ -1,9 +1,12 @@
 """Decisions of a controller: why an object runs, what runs, and what follows a run. Pure.
 
-Contract, what starts a run: creation; a change of `metadata.generation`; any change of a kind that has no generation;
-deletion of an object that has our finalizer; a change of annotations if the watch sets `watchAnnotationsChanges`.
-Changes of labels or status alone start no run, except for the annotations that pause an object or request a run. Each
-object of the first list runs once.
+These events start a run:
+- the creation of an object, and its presence in the first list
+- a change of `metadata.generation`, or any change of a kind that has no generation
+- the deletion of an object that has our finalizer
+- a change of annotations if the watch sets `watchAnnotationsChanges`, or of those that pause an object or request a run
+
+Changes of labels or status alone start no run.
 """
 
 from __future__ import annotations
@@ -107,7 +110,7 @@ def plan(watch: Watch, obj: Object) -> RunPlan | None:
 
 
 def superseded(policy: RunPolicy, reason: Reason, *, terminating: bool) -> str:
-    """Return why the run in progress is to be canceled; empty if it continues.
+    """Return why to cancel the run in progress; empty if it continues.
 
     `terminating`: the object's namespace is being deleted, so the run only delays the finalizer.
     """
@@ -244,12 +247,12 @@ def _count(runs: int) -> str:
 def resync_delay(period: float, uid: str, now: float, *, settled: bool) -> float:
     """Return the seconds from `now` until the object's next periodic run: more than 0, at most `period`.
 
-    The uid determines the times of an object, a period apart. Runs of many objects so spread over the whole period,
-    even if one cause starts them all, and neither a restart nor another replica moves them. Until a run falls on such a
-    time, the next one is due after half a period to a whole one.
+    The uid determines the times of an object, a period apart. This spreads the runs of many objects over the whole
+    period, even if one cause starts them all. Neither a restart nor another replica changes the times. Until a run
+    falls on such a time, the next one is due after half a period to a whole one.
 
     `now` is in seconds since the epoch. `settled`: the last run was not for the operator's start, so that less than
-    half a period is too soon. The operator's start says nothing about when the object last ran.
+    half a period is too soon. At the operator's start, the time of the object's last run is not known.
     """
     phase = int.from_bytes(hashlib.blake2b(uid.encode(), digest_size=_DIGEST_SIZE).digest()) / (1 << 8 * _DIGEST_SIZE)
     distance = period - (now - phase * period) % period

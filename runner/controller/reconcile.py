@@ -180,7 +180,7 @@ class Reconciler:
     # Before and after a run.
 
     async def _end_contention(self, attempt: Attempt) -> None:
-        """Remove a `Contended` condition of an earlier process. If contention goes on, it is reported again."""
+        """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
         quiet = report.quiet(attempt.obj)
         if attempt.request.reason is Reason.PRESENT and quiet.conditions:
             await self._write(attempt, quiet)

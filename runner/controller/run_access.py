@@ -1,7 +1,7 @@
 """A run's access to the API server: through the proxy, with a token that ends with the run.
 
-Owns when a run begins and ends for the proxy, for the watches of dependents and for those of references, and which
-values are masked from its start.
+Owns the start and end of a run for the proxy, and for the watches of dependents and references. Masks values that are
+secret from the start of a run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The story of an object's runs, as events: why one started, its phases, what came of it. Decides; `events` writes.
+"""Kubernetes Events about runs: the start with its reason, phases, and the result. Pure, except for `EventRecorder`.
 
-A role names a phase by a task whose name begins with `Phase: `, usually a `debug`: the phase begins when that task has
-run, and ends when the next one begins, or with the run. A phase in which a task failed has failed, also where a block
-rescued it. Notes hold none of a run's secrets.
+A task whose name begins with `Phase: ` starts a phase when it has run. The phase ends when the next one starts, or with
+the run. It has failed if one of its tasks failed, even if a block rescued the task. Notes are masked.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ class ObjectEvents:
     about: ObjectRef
 
     def paused(self) -> None:
-        """The object is left as it is."""
-        self._tell("Normal", "Paused", "Wait", f"Not run while the annotation {PAUSED} is true")
+        """The object is paused."""
+        self._record("Normal", "Paused", "Wait", f"Not run while the annotation {PAUSED} is true")
 
     def unusable(self, why: str) -> None:
-        """The object cannot be run as it is."""
-        self._tell("Warning", "NotRunnable", "Wait", why)
+        """The object cannot run as it is."""
+        self._record("Warning", "NotRunnable", "Wait", why)
 
     def given_up(self, why: str) -> None:
-        """No further run takes place until something changes."""
-        self._tell("Warning", "GivenUp", "Wait", why)
+        """The object does not run until it changes."""
+        self._record("Warning", "GivenUp", "Wait", why)
 
     def slowed_down(self, reason: str, other: ObjectRef, why: str) -> None:
-        """What the object owns or names has put it into a circle."""
+        """A dependent or a reference runs the object again and again."""
         self.events.record(ApiEvent(self.about, other, "Warning", reason, "SlowedDown", why))
 
-    def _tell(self, kind: EventType, reason: str, action: str, note: str) -> None:
+    def _record(self, kind: EventType, reason: str, action: str, note: str) -> None:
         self.events.record(ApiEvent(self.about, None, kind, reason, action, note))
 
 
@@ -60,10 +59,10 @@ class RunEvents:
         self._what = "Finalizer" if finalizing else "Run"
         self._phase = ""
         self._has_failed = False
-        """Whether a task of the phase has."""
+        """Whether a task of the phase failed."""
 
     def started(self, request: Request) -> None:
-        """Say why the run takes place."""
+        """Record the start of the run with its reason."""
         why, alike = request.reason.value, ""
         if request.reason is Reason.RETRY:
             alike = why
@@ -72,10 +71,10 @@ class RunEvents:
             more = len(request.details) - _MOST_DETAILS
             details = ", ".join(request.details[:_MOST_DETAILS]) + (f" and {more} more" if more > 0 else "")
             why = f"{why}: {details}"
-        self._tell("Normal", "Started", f"{self._what} started, {why}", alike)
+        self._record("Normal", "Started", f"{self._what} started, {why}", alike)
 
     def event(self, event: Event) -> None:
-        """Take in one event of ansible-runner."""
+        """Record phases and failed tasks from an event of ansible-runner."""
         kind, data = event.get("event"), event.get("event_data") or {}
         if kind == _FAILED and not data.get("ignore_errors"):
             self._has_failed = True
@@ -84,36 +83,36 @@ class RunEvents:
             self._end_phase("ended")
             self._phase = task[len(_PHASE) :].strip()
             if self._phase:
-                self._tell_phase("Normal", "PhaseStarted", f"Phase {self._phase} started")
+                self._record_phase("Normal", "PhaseStarted", f"Phase {self._phase} started")
 
     def ended(self, result: RunResult) -> None:
-        """Say what came of it."""
+        """Record the result."""
         well = result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED}
         self._end_phase("ended" if result.outcome is Outcome.SUCCEEDED else "was cut short", well=well)
         note, recap = f"{self._what} succeeded after {result.duration:.1f} s", result.recap
         alike = f"{recap.ok} ok, {recap.changed} changed, {recap.skipped} skipped" if recap else ""
         if result.outcome is Outcome.SUCCEEDED:
-            self._tell("Normal", "Succeeded", f"{note}: {alike}" if alike else note, alike=alike or "-")
+            self._record("Normal", "Succeeded", f"{note}: {alike}" if alike else note, alike=alike or "-")
             return
         others = len(result.failures) - 1
         more = f"; and {_count(others, 'more failed task')}" if others > 0 else ""
         ending = _ENDINGS.get(result.outcome, "Failed")
-        self._tell("Normal" if well else "Warning", ending, report.first_failure(result) + more)
+        self._record("Normal" if well else "Warning", ending, report.first_failure(result) + more)
 
     def _end_phase(self, how: str, *, well: bool = True) -> None:
         if self._has_failed and well:
             how, well = "failed", False
         self._has_failed = False
         if self._phase:
-            self._tell_phase("Normal" if well else "Warning", "PhaseEnded", f"Phase {self._phase} {how}")
+            self._record_phase("Normal" if well else "Warning", "PhaseEnded", f"Phase {self._phase} {how}")
             self._phase = ""
 
-    def _tell_phase(self, kind: EventType, reason: str, note: str) -> None:
+    def _record_phase(self, kind: EventType, reason: str, note: str) -> None:
         self._events.record(ApiEvent(self._about, None, kind, reason, self._what, self._masked(note)))
 
-    def _tell(self, kind: EventType, ending: str, note: str, alike: str = "") -> None:
-        told = ApiEvent(self._about, None, kind, f"{self._what}{ending}", self._what, self._masked(note))
-        self._events.record(replace(told, alike=alike))
+    def _record(self, kind: EventType, ending: str, note: str, alike: str = "") -> None:
+        event = ApiEvent(self._about, None, kind, f"{self._what}{ending}", self._what, self._masked(note))
+        self._events.record(replace(event, alike=alike))
 
 
 def _count(number: int, what: str) -> str:

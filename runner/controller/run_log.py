@@ -1,8 +1,8 @@
-"""What a run leaves in the log: its blocks on standard output, and a line when it begins and ends.
+"""Log of a run: blocks of task output, and lines at its start and end.
 
-Blocks are the task output that `kubectl logs -c manager` users know; a line before each, written with it, says whose it
-is. The lines carry `job`, `gvk`, `name` and `namespace`; failed tasks get a line each, with the task's file and line.
-Rights that a run lacked are told with each failure, and once where runs do without them.
+Blocks have the format of the Go operator; a log line before each names its object. Lines have the fields `job`, `gvk`,
+`name` and `namespace`. Each failed task has a line with its file and line. Missing rights are logged with each failure,
+and once for runs that succeed without them.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from runner.workqueue.request import Request
 
 
 class RunRecord(Protocol):
-    """What somebody keeps of one run."""
+    """Record of one run, kept by a log or a journal."""
 
     def event(self, event: Event) -> None:
-        """Take in one event of ansible-runner."""
+        """Record one event of ansible-runner."""
         ...
 
     def end(self, result: RunResult, api: RunStats) -> None:
-        """Take in how it ended; is not called where the operator gives the run up, or ends."""
+        """Record the end; not called if the operator stops first."""
         ...
 
 
 class RunRecorder(Protocol):
-    """Keeps something of runs."""
+    """Creates the record of each run."""
 
     def start(self, job: Job, request: Request) -> RunRecord:
-        """Take in that a run starts, and why."""
+        """Record that a run starts, and why."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecorders:
-    """Several, as one."""
+    """Several recorders as one."""
 
     each: Sequence[RunRecorder]
 
     def start(self, job: Job, request: Request) -> RunRecord:
-        """Tell each."""
+        """Start a record of each recorder."""
         return _RunRecords([recorder.start(job, request) for recorder in self.each])
 
 
@@ -65,22 +65,22 @@ class _RunRecords:
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """Makes the record of each run."""
+    """Writes the log of all runs."""
 
     level: Level
     writer: BlockWriter
     whole_output: bool
-    """Whether a run's whole output is printed once more when it ends."""
+    """Whether a run's whole output is printed again at its end."""
     logged: log.Once = field(default_factory=log.Once, compare=False)
     """Missing rights of runs that succeeded."""
 
     def start(self, job: Job, request: Request) -> LoggedRun:
-        """Say that a run starts, and why."""
+        """Log the start of a run."""
         return LoggedRun(self, job, request)
 
 
 class LoggedRun:
-    """One run's part of the log."""
+    """Log of one run."""
 
     def __init__(self, settings: RunLog, job: Job, request: Request) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class LoggedRun:
         )
 
     def event(self, event: Event) -> None:
-        """Take in one event of ansible-runner."""
+        """Record one event of ansible-runner."""
         if self._settings.whole_output and event.get("stdout"):
             self._output.append(event["stdout"])
         for text in (block(event, self._settings.level), self._recap(event)):
@@ -109,12 +109,12 @@ class LoggedRun:
                 self._settings.writer.write(self._heading(event) + text)
 
     def end(self, result: RunResult, api: RunStats) -> None:
-        """Say how the run ended."""
+        """Log the end of the run."""
         for failure in result.failures:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
-        self._tell_refusals(api, result)
+        self._log_missing_rights(api, result)
         if self._output:
-            # Once more: by now values are known that were not when the first of this was shown.
+            # Masked again: some secret values were not known yet when this output was first written.
             self._settings.writer.write("\n".join([*self._output, ""]), through=self._job.secrets.masker.text)
         say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
         recap = result.recap
@@ -133,7 +133,7 @@ class LoggedRun:
             error=result.message or None,
         )
 
-    def _tell_refusals(self, api: RunStats, result: RunResult) -> None:
+    def _log_missing_rights(self, api: RunStats, result: RunResult) -> None:
         for sentence in api.forbidden():
             if result.outcome is not Outcome.SUCCEEDED:
                 self._log.error("A run lacks a right; add the rule", error=sentence)
@@ -141,7 +141,7 @@ class LoggedRun:
                 self._log.warning("A run succeeded without a right that it requested; add the rule", problem=sentence)
 
     def _heading(self, event: Event) -> str:
-        """Say whose the block is that follows."""
+        """Return the log line that names the object of the next block."""
         data = event.get("event_data")
         task = data.get("task") if isinstance(data, dict) else None
         about = {"task": task} if task else {}

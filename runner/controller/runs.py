@@ -93,8 +93,8 @@ class JobFactory:
         template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None
         if template is not None:
             bound.info(
-                "A string of the spec looks like a template and is passed on as it stands; "
-                "`markUnsafe: false` in watches.yaml lets it be evaluated",
+                "A string of the spec looks like a template and is not evaluated; "
+                "set `markUnsafe: false` in watches.yaml to evaluate it",
                 path=template,
             )
 

@@ -1,9 +1,9 @@
-"""Skips runs that nothing asks for: `skipUnchanged` of a watch.
+"""Skips runs of unchanged objects: `skipUnchanged` of a watch.
 
-Owns: the record of each object's last run, in an annotation, and the comparison with how things are now. A run for the
-operator's start or for a period is skipped where the object, what would be executed, what the object owns and what
-else the last run saw are all as they were, the last run succeeded, and it asked for none yet. In doubt the run takes
-place. Costs no request, but one for each object or list that the last run saw and that its object does not own.
+Owns the record of each object's last run, in an annotation. A run at the operator's start or for a period is skipped
+if the last run succeeded and its inputs did not change. Inputs are the object, the content, owned objects and other
+objects that the run read. In doubt the run takes place. A check costs one request
+per object or list that the object does not own.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
 
 class OwnedObjects(Protocol):
-    """Who knows what objects own."""
+    """Digests of owned objects."""
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest what an object owns; None when that is not known."""
+        """Return the digest of what an object owns; None if it is not known."""
         ...
 
     def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
-        """Whether what was seen is watched as the object's own."""
+        """Return whether an entry is a watched dependent of the object."""
         ...
 
 
 class ReferencedObjects(Protocol):
-    """Who knows what objects name without owning it."""
+    """Digests of references."""
 
     def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest the state of what an object names; empty where it names nothing, None when that is not known."""
+        """Return the digest of an object's references; empty if it has none, None if it is not known."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UnchangedCheck:
-    """What a look at an object came to."""
+    """Result of a check."""
 
     why: str
-    """Why it has to be run; empty: it has not."""
+    """Why the object must run; empty if the run can be skipped."""
     due: float | None = None
-    """When the last run wants the next one, in seconds since the epoch."""
+    """Time of the next run that the last one requested, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class RunInputs:
 
 @dataclass(frozen=True, slots=True)
 class SkipDecision:
-    """Whether a run is skipped."""
+    """Decision about one run."""
 
     skip: bool = False
     due: float | None = None
@@ -91,7 +91,7 @@ class SkipDecision:
 
 
 class RunSkipper:
-    """Of one watch."""
+    """Skips runs of one watch's objects."""
 
     def __init__(
         self, gvk: GVK, client: Client, owned: OwnedObjects, named: ReferencedObjects, executed: ContentDigest
@@ -124,12 +124,12 @@ class RunSkipper:
             await self.failed(attempt.resource, attempt.obj)
 
     async def basis(self, obj: Object) -> RunInputs:
-        """Note what a run is made of."""
+        """Return the digests of a run's inputs."""
         content = await self._executed.digest()
         return RunInputs(digest_of(obj), content, self._named.fingerprint(self._gvk, key_of(obj)))
 
     async def check(self, obj: Object, now: float) -> UnchangedCheck:
-        """Say whether an object has to be run. `now` is in seconds since the epoch."""
+        """Check whether an object must run. `now` is in seconds since the epoch."""
         last = LastRun.of(obj)
         if last is None:
             return UnchangedCheck("no successful run is on record")
@@ -142,12 +142,12 @@ class RunSkipper:
     async def _seen_otherwise(self, obj: Object, last: LastRun) -> str:
         owned = await self._owned.owned(self._gvk, key_of(obj))
         if owned is None:
-            return "it is not known what the object owns"
+            return "the owned objects are not known"
         if owned != last.owned:
-            return "something that the object owns has changed"
+            return "an owned object has changed"
         for path, digest in last.reads.items():
             if await self._read(path) != digest:
-                return f"what the last run saw has changed: {path}"
+                return f"an object that the last run read has changed: {path}"
         return ""
 
     async def _read(self, path: str) -> str:
@@ -161,7 +161,7 @@ class RunSkipper:
     async def succeeded(
         self, resource: ApiResource, obj: Object, basis: RunInputs, read_set: ReadSet, due: float | None
     ) -> None:
-        """Put a successful run on record. `due`: when its role wants the next one, in seconds since the epoch."""
+        """Record a successful run. `due`: time of the next run that its role requested, in seconds since the epoch."""
         key = key_of(obj)
         mine = (self._gvk.group, resource.plural, key.namespace, key.name)
         reads = {
@@ -174,9 +174,9 @@ class RunSkipper:
         if len(reads) > MOST_READS:
             why = f"it read more than {MOST_READS} objects and lists that its object does not own"
         elif basis.named is None:
-            why = why or "it is not known how the object's references were"
+            why = why or "the state of the object's references was not known"
         elif not read_set.owned:
-            why = why or "somebody changed what the object owns meanwhile"
+            why = why or "another client changed an owned object during the run"
         if why:
             self._log.info("The next periodic run is not skipped", why=why, **key._asdict())
             await self._write(resource, obj, None)
@@ -185,7 +185,7 @@ class RunSkipper:
         await self._write(resource, obj, LastRun(basis.obj, basis.content, read_set.owned, reads, due, named).written())
 
     async def failed(self, resource: ApiResource, obj: Object) -> None:
-        """Take the record off: what failed is run again."""
+        """Remove the record, so that the next run takes place."""
         await self._write(resource, obj, None)
 
     async def _write(self, resource: ApiResource, obj: Object, text: str | None) -> None:

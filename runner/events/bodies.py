@@ -1,4 +1,4 @@
-"""Events as the API has them: values, and the bodies that say them in events.k8s.io/v1 and in the core group. Pure.
+"""Kubernetes Events as values, and their bodies in events.k8s.io/v1 and in the core group. Pure.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -23,7 +23,7 @@ _CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class ApiEvent:
-    """What is to be told."""
+    """An Event to write."""
 
     regarding: ObjectRef
     related: ObjectRef | None
@@ -31,21 +31,21 @@ class ApiEvent:
     reason: str
     """In CamelCase, for programs."""
     action: str
-    """What was done about it, in CamelCase."""
+    """What the operator did, in CamelCase."""
     note: str
-    """For people."""
+    """For users."""
     alike: str = ""
-    """What is the same each time that this happens again, where the note is not; empty: the note."""
+    """Text that is the same for each repetition, if the note is not; empty: the note."""
 
     @property
     def name(self) -> tuple[str, str, str, str]:
-        """What makes two of them the same."""
+        """Return the key by which repetitions are counted."""
         return (self.regarding.uid, self.type, self.reason, self.alike or self.note)
 
 
 @dataclass(frozen=True, slots=True)
 class EventCount:
-    """How often, and when. Times are seconds since the epoch."""
+    """Count of an Event and its times, in seconds since the epoch."""
 
     first: float
     last: float
@@ -53,12 +53,12 @@ class EventCount:
 
 
 def name_of(what: ApiEvent, moment: int) -> str:
-    """Name an event. `moment`, in nanoseconds, makes the API's lists tell a story in its order."""
+    """Return the name of an Event. `moment`, in nanoseconds, sorts the API's lists by time."""
     return f"{what.regarding.key.name[:_LONGEST_NAME]}.{moment:016x}"
 
 
 def created(what: ApiEvent, metadata: dict[str, str], instance: str, seen: EventCount, *, core: bool) -> dict[str, Any]:
-    """Return the body that creates an event."""
+    """Return the body that creates an Event."""
     common = {
         "metadata": metadata,
         "kind": "Event",
@@ -92,7 +92,7 @@ def created(what: ApiEvent, metadata: dict[str, str], instance: str, seen: Event
 
 
 def repeated(seen: EventCount, *, core: bool) -> dict[str, Any]:
-    """Return the merge patch that says how often an event has happened by now."""
+    """Return the merge patch that updates the count of an Event."""
     return {"count": seen.count, "lastTimestamp": _seconds(seen.last)} if core else _series(seen)
 
 

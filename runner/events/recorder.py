@@ -1,8 +1,8 @@
-"""Events about the objects that we watch, for people who look with `kubectl describe` and `kubectl events`.
+"""Recorder of Kubernetes Events about watched objects.
 
-Best effort: `tell` never waits, and an event that cannot be written stops nothing. They are of events.k8s.io/v1, and of
-the core group where only that is granted, which the API server's answer tells. What is told how often `event_series`
-decides. What was dropped is counted; a right that is missing is told once, with the rule to add.
+Best effort: `record` never waits, and a failed write stops nothing. Events are written to events.k8s.io/v1, or to the
+core group if only that is granted. `series` decides how often. Dropped Events are counted; a missing right is logged
+once, with the rule to add.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from runner.objects import Object
 DropReason = Literal["too many", "refused", "failed"]
 
 _WAITING = 1000
-"""Occurrences that wait while the API server is slow."""
+"""Events that wait while the API server is slow."""
 _REFUSED_FOR = 600.0
-"""Seconds in which a namespace that refuses events is not asked again."""
+"""Seconds without writes to a namespace that refused an Event."""
 _DEFAULT_NAMESPACE = "default"
-"""Where events about cluster-scoped objects are."""
+"""Namespace of Events about cluster-scoped objects."""
 _MERGE = "application/merge-patch+json"
 _RULE = "{apiGroups: ['', events.k8s.io], resources: [events], verbs: [create, patch]}"
 
@@ -37,20 +37,20 @@ _log = log.get(__name__)
 
 
 class EventClient(Protocol):
-    """What events need of a client."""
+    """Client methods that the recorder uses."""
 
     async def request(self, method: str, path: str, *, body: object, content_type: str = ...) -> Object:
-        """Send one request and return what comes back."""
+        """Send one request and return the answer."""
         ...
 
 
 class EventRecorder:
-    """Tells events; `follow` writes them."""
+    """Queues Events; `follow` writes them."""
 
     def __init__(self, client: EventClient, instance: str, clock: Callable[[], float]) -> None:
         """`instance` names this process among replicas; `clock` counts seconds."""
         self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(DropReason), 0))
-        """Events that nobody will read, by why."""
+        """Dropped Events by reason."""
         self._client = client
         self._instance = instance or REPORTER
         self._clock = clock
@@ -66,7 +66,7 @@ class EventRecorder:
         self._last_name = 0
 
     def record(self, what: ApiEvent) -> None:
-        """Take note of what happened; it is written soon."""
+        """Queue an Event."""
         if len(self._told) >= _WAITING:
             self.dropped["too many"] += 1
             return
@@ -74,7 +74,7 @@ class EventRecorder:
         self._news.set()
 
     async def follow(self) -> None:
-        """Write what is told, until `close` was called and all that is due is written."""
+        """Write queued Events until `close` is called and all due Events are written."""
         while True:
             self._news.clear()
             await self._write_due()
@@ -86,7 +86,7 @@ class EventRecorder:
                     await self._news.wait()
 
     async def close(self, following: asyncio.Task[None], grace: float) -> None:
-        """End the task that follows, once all that was told is written, or after so many seconds."""
+        """End the task `following` once all Events are written, or after `grace` seconds."""
         self._is_closing = True
         self._news.set()
         await asyncio.wait([following], timeout=grace)

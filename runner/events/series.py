@@ -1,9 +1,8 @@
-"""Which events are written, and when: the same is counted, trouble with many has a budget. Pure, but for its state.
+"""Aggregation and rate limits of Events.
 
-What happens again within ten minutes becomes one event with a count. The first repetition is told at once, later ones
-at most every half minute, with all that was counted. Every object has a budget for new events, and all together have
-one, of which a part is kept for warnings. A repetition that finds no budget waits, and is not lost; a
-new event is dropped.
+Repetitions within ten minutes become one Event with a count. The first repetition is written at once, later ones at
+most every 30 seconds. Each object has a token bucket for new Events, and all objects share one, of which a part is
+reserved for warnings. Without a token a repetition waits, and a new Event is dropped.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ from dataclasses import dataclass
 from runner.events.bodies import ApiEvent
 
 _AGAIN = 600.0
-"""Seconds after which the same is told anew."""
+"""Seconds after which a repetition becomes a new Event."""
 _EVERY = 30.0
-"""Seconds between two writes of what repeats itself."""
+"""Seconds between two writes of a repeated Event."""
 _MOST = 4096
-"""Series, and objects, that are remembered."""
+"""Limit of series, and of objects, in memory."""
 
 
 @dataclass(slots=True)
 class EventSeries:
-    """What happened once, or again and again. Times are of the clock that is passed in."""
+    """An Event and its repetitions. Times are of the clock that is passed in."""
 
     what: ApiEvent
     first: float
     last: float
     count: int = 1
     object_name: str = ""
-    """Of the event in the API; empty while it was not written."""
+    """Name of the Event in the API; empty until it is written."""
     due: float | None = None
-    """When the next write is to be; None: all is written."""
+    """Time of the next write; None: all is written."""
 
 
 class TokenBucket:
-    """So many at once, and so many a second."""
+    """Token bucket: a burst of `most`, refilled by `refill` tokens a second."""
 
     def __init__(self, most: float, refill: float, now: float) -> None:
         self._most, self._refill = most, refill
         self._left, self._at = most, now
 
     def take(self, now: float, reserve: float = 0.0) -> bool:
-        """Take one, if one is left beside the reserve."""
+        """Take a token, unless only `reserve` tokens are left."""
         self._left = min(self._left + (now - self._at) * self._refill, self._most)
         self._at = now
         if self._left < reserve + 1:
@@ -56,7 +55,7 @@ class TokenBucket:
 
 
 class EventAggregator:
-    """What has been told, and what is to be written."""
+    """Counts repetitions, and returns the Events to write."""
 
     def __init__(self, now: float) -> None:
         self._series: OrderedDict[tuple[str, ...], EventSeries] = OrderedDict()
@@ -66,7 +65,7 @@ class EventAggregator:
         self._number = itertools.count()
 
     def take(self, what: ApiEvent, now: float) -> bool:
-        """Note what happened; False when it is dropped."""
+        """Count an Event; return False if it is dropped."""
         series = self._series.get(what.name)
         if series is not None and now - series.last < _AGAIN:
             series.count += 1
@@ -84,16 +83,16 @@ class EventAggregator:
         return True
 
     def forget(self, series: EventSeries) -> None:
-        """An event is gone from the API, or could not be written: the next one begins anew."""
+        """Drop a series whose Event is gone from the API, or could not be written."""
         if self._series.get(series.what.name) is series:
             del self._series[series.what.name]
 
     def next(self) -> float | None:
-        """When something is to be written; None: nothing is."""
+        """Return the time of the next write; None if there is none."""
         return self._due[0][0] if self._due else None
 
     def due(self, now: float) -> Iterator[EventSeries]:
-        """Yield what is to be written by now, in the order in which it happened first."""
+        """Yield the series to write by now, in the order of their first Event."""
         while self._due and self._due[0][0] <= now:
             series = heapq.heappop(self._due)[-1]
             if series.object_name and not self._affords(series.what, now):

@@ -1,6 +1,6 @@
-"""Entries of `status.conditions`: reading, making and folding them. Pure.
+"""Entries of `status.conditions`. Pure.
 
-Promises: `lastTransitionTime` moves only when a condition's status does; fields and conditions of others stay.
+Guarantees: `lastTransitionTime` changes only with the condition's status. Other writers' conditions stay.
 Source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
 """
 
@@ -17,12 +17,12 @@ ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
 
 def make(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-    """Build a condition. `reason` is in CamelCase and never empty: the API's own type refuses one that is."""
+    """Build a condition. `reason` is in CamelCase and not empty: `metav1.Condition` requires it."""
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
 def conditions_of(obj: Object) -> list[Condition]:
-    """Read `status.conditions`; entries that are no maps are left out of the view."""
+    """Read `status.conditions`; skip entries that are not maps."""
     status = obj.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
@@ -36,7 +36,7 @@ def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
 def put(conditions: list[Condition], wanted: Condition, now: float) -> None:
     """Replace or append the condition of that type. `now` is in seconds since the epoch.
 
-    One that differs in nothing but its `ansibleResult.completion` counts as the same, and stays.
+    A condition that differs only in `ansibleResult.completion` is not replaced.
     """
     old = find(conditions, wanted["type"])
     if old is None:
@@ -50,7 +50,7 @@ def put(conditions: list[Condition], wanted: Condition, now: float) -> None:
 
 
 def _essence(condition: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a difference worth a write."""
+    """Return the fields that are worth a write if they change."""
     essence = {name: value for name, value in condition.items() if name != "lastTransitionTime"}
     result = essence.get("ansibleResult")
     if isinstance(result, dict):
@@ -59,5 +59,5 @@ def _essence(condition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _timestamp(now: float) -> str:
-    """RFC 3339 with seconds, as `metav1.Time` is written."""
+    """Format a time as `metav1.Time`: RFC 3339 with seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))

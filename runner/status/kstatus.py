@@ -1,8 +1,8 @@
-"""The conditions that tools wait for: `Ready`, and `Reconciling` and `Stalled` as kstatus reads them. Pure.
+"""The conditions that kstatus reads: `Ready`, `Reconciling` and `Stalled`. Pure.
 
-`Ready` is always there; `Reconciling` and `Stalled` only while they are true. A run that goes on takes nothing back of
-what is known of the same generation, so that periodic runs and restarts let no tool wait. Conditions that a role writes
-under these names win: ours are known by their reasons, and others are left as they are.
+`Ready` is always present, `Reconciling` and `Stalled` only while they are true. The start of a run does not reset a
+result for the same generation, so that no tool waits for periodic runs or restarts. A role's own conditions of these
+types win: only conditions with our reasons are replaced.
 Source: https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 """
 
@@ -16,7 +16,7 @@ from runner.status.conditions import Condition, find, make, put
 READY, RECONCILING, STALLED = TYPES = ("Ready", "Reconciling", "Stalled")
 
 KstatusConditions: TypeAlias = Mapping[str, Condition | None]
-"""By type what is to stand there; None: nothing of ours."""
+"""Conditions by type; None removes ours."""
 
 NONE: KstatusConditions = dict.fromkeys(TYPES)
 
@@ -28,11 +28,11 @@ _OURS = frozenset({STARTED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE
 RUNNING_MESSAGE, SUCCESS_MESSAGE = "Running reconciliation", "Last reconciliation succeeded"
 
 _LONGEST = 1000
-"""Characters of a message: `Failure` holds the rest."""
+"""Characters of a message; `Failure` contains the rest."""
 
 
 def working(reason: str, message: str = RUNNING_MESSAGE) -> KstatusConditions:
-    """Something is being done, or about to be; what is known of this generation still holds."""
+    """Return the conditions of an object with a run in progress, or about to start."""
     return {
         READY: make(READY, "Unknown", reason, message),
         RECONCILING: make(RECONCILING, "True", reason, message),
@@ -41,26 +41,26 @@ def working(reason: str, message: str = RUNNING_MESSAGE) -> KstatusConditions:
 
 
 def succeeded() -> KstatusConditions:
-    """All is as it should be."""
+    """Return the conditions after a successful run."""
     return {**NONE, READY: make(READY, "True", SUCCEEDED, SUCCESS_MESSAGE)}
 
 
 def failed(reason: str, message: str, *, final: bool) -> KstatusConditions:
-    """A run failed. `final`: it is not tried again until the object changes."""
+    """Return the conditions after a failed run. `final`: it is not retried until the object changes."""
     message = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
     abnormal = STALLED if final else RECONCILING
     return {**NONE, READY: make(READY, "False", reason, message), abnormal: make(abnormal, "True", reason, message)}
 
 
 def paused(message: str) -> KstatusConditions:
-    """Nothing is being done; what is known of this generation still holds."""
+    """Return the conditions of a paused object."""
     return {**NONE, READY: make(READY, "Unknown", PAUSED, message)}
 
 
 def is_ours(condition: Condition) -> bool:
-    """Whether it was us who wrote a condition of one of these types.
+    """Return whether the operator wrote a condition of one of these types.
 
-    Where a schema drops reasons, messages tell.
+    If a schema drops reasons, the message decides.
     """
     if "reason" in condition:
         return condition["reason"] in _OURS
@@ -68,17 +68,18 @@ def is_ours(condition: Condition) -> bool:
 
 
 def fold(conditions: list[Condition], health: KstatusConditions, now: float) -> None:
-    """Make ours what `health` says."""
+    """Replace our conditions with `health`."""
     for kind, wanted in health.items():
         old = find(conditions, kind)
         if old is not None and not is_ours(old):
             continue
         if wanted is None:
             conditions[:] = [each for each in conditions if each is not old]
-        elif old is None or not _still_holds(old, wanted):
+        elif old is None or not _has_result(old, wanted):
             put(conditions, wanted, now)
 
 
-def _still_holds(old: Condition, wanted: Condition) -> bool:
+def _has_result(old: Condition, wanted: Condition) -> bool:
+    """Return whether `old` is a result for the same generation, which `Unknown` must not replace."""
     known = wanted["status"] == "Unknown" != old.get("status")
     return known and old.get("observedGeneration") == wanted.get("observedGeneration")

@@ -1,9 +1,8 @@
-"""What a run's beginning and end say in an object's status. Pure: an object and what happened in, a patch out.
+"""Status of an object at the start and end of a run, as one JSON patch. Pure.
 
-The three conditions are `Running`, `Successful` and `Failure`, see the API conventions, "Typical status properties";
-those that tools wait for are `ready`'s. Other conditions and other fields of status are never touched: the patch tests
-that the conditions are still those it was made from, and that the object is still the same one. All that is to be said
-at a moment is one patch.
+The conditions are `Running`, `Successful` and `Failure` (API conventions, "Typical status properties") and those of
+`kstatus`. Other conditions and fields of the status stay. The patch tests that the object and its conditions are still
+those that it is based on.
 """
 
 from __future__ import annotations
@@ -19,42 +18,42 @@ from runner.status.conditions import Condition, conditions_of, find, make, put
 from runner.status.kstatus import KstatusConditions
 
 CONTENDED = "Contended"
-"""A condition that only objects have which a dependent has put into a circle."""
+"""Type of the condition of objects that a dependent or a reference runs again and again."""
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
 
 _SHORT = 600
-"""Bytes of a message that leave room for the place of its task where 1,000 are taken."""
+"""Bytes of a message that leave room for its task and path within the 1,000 bytes of an Event's note."""
 _CUT = "\n(cut here)"
 _UNKNOWN_FAILURE = "unknown playbook failure"
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What is to stand in an object's status."""
+    """Change of an object's status."""
 
     conditions: tuple[Condition, ...]
     health: KstatusConditions = field(default_factory=dict)
-    """Empty: what tools wait for stays as it is, and so does `status.observedGeneration`."""
+    """Empty: the kstatus conditions and `status.observedGeneration` stay."""
     generation: int | None = None
-    """For `status.observedGeneration`; None: it stays as it is."""
+    """New `status.observedGeneration`; None: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureDetails:
-    """What is known of a failed run beside its result."""
+    """Facts about a failed run beside its result."""
 
     advice: Sequence[str] = ()
-    """What may mend it, a sentence each."""
+    """How to fix it, a sentence each."""
     more: str = ""
-    """Where all the run said is found, a sentence."""
+    """Where the run's whole output is, a sentence."""
     final: bool = False
-    """Whether it is not tried again until the object changes."""
+    """Whether the run is not retried until the object changes."""
 
 
 def begun(obj: Object) -> StatusReport:
-    """What is said of an object whose run begins."""
+    """Return the change at the start of a run."""
     wanted = [make("Running", "True", "Running", kstatus.RUNNING_MESSAGE)]
     if find(conditions_of(obj), "Successful") is not None:
         wanted.append(make("Successful", "False", "Running", kstatus.RUNNING_MESSAGE))
@@ -62,7 +61,7 @@ def begun(obj: Object) -> StatusReport:
 
 
 def ended(result: RunResult, failed: FailureDetails) -> StatusReport:
-    """What is said of an object whose run has ended. `failed` counts where the run did not succeed."""
+    """Return the change at the end of a run. `failed` is used if the run did not succeed."""
     if result.outcome is Outcome.SUCCEEDED:
         running = make("Running", "True", "Successful", "Awaiting next reconciliation")
         return StatusReport(
@@ -85,32 +84,32 @@ def ended(result: RunResult, failed: FailureDetails) -> StatusReport:
 
 
 def unusable(message: str) -> StatusReport:
-    """What is said of an object that cannot be run as it is."""
+    """Return the change for an object that cannot run as it is."""
     return StatusReport(_failure("Unusable", message, None), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True))
 
 
 def paused() -> StatusReport:
-    """What is said of an object that somebody asked to be left as it is."""
+    """Return the change for a paused object."""
     message = f"Not run while the annotation {PAUSED} is true"
     return StatusReport((make("Running", "False", "Paused", message),), kstatus.paused(message))
 
 
 def contended(reason: str, sentence: str) -> StatusReport:
-    """What is said of an object that is slowed down, since what it owns or names is changed again and again."""
+    """Return the change for an object whose runs are slowed down because its dependents or references keep changing."""
     return StatusReport((make(CONTENDED, "True", reason, sentence),))
 
 
 def quiet(obj: Object) -> StatusReport:
-    """What is said of an object that is slowed down no longer; nothing where nothing had been said."""
+    """Return the change that ends `Contended`; empty if the object does not have that condition."""
     if find(conditions_of(obj), CONTENDED) is None:
         return StatusReport(())
     return StatusReport((make(CONTENDED, "False", "Quiet", ""),))
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:
-    """Say why a run failed: each failed task's message, a line each, or the engine's own sentence; then the tasks.
+    """Return why a run failed: each failed task's message, or the engine's own; then the tasks, advice and `more`.
 
-    What is cut is that; the advice, and where the rest is, stand whole behind it.
+    Advice and `more` are never cut.
     """
     lines = [failure.message or _UNKNOWN_FAILURE for failure in result.failures]
     if not lines or result.outcome is not Outcome.FAILED:
@@ -121,7 +120,7 @@ def failure_message(result: RunResult, failed: FailureDetails) -> str:
 
 
 def first_failure(result: RunResult) -> str:
-    """Say why a run failed, in short: the first failed task with its place, or the engine's own sentence."""
+    """Return in short why a run failed: the first failed task with its path, or the engine's own sentence."""
     if not result.failures or result.outcome is not Outcome.FAILED:
         return result.message or _UNKNOWN_FAILURE
     first = result.failures[0]
@@ -132,7 +131,7 @@ def first_failure(result: RunResult) -> str:
 
 
 def observed(obj: Object, report: StatusReport) -> StatusReport:
-    """Mark all as being about the generation of `obj`, the object that the run was given."""
+    """Add the generation of `obj`, the object that the run received."""
     generation = metadata(obj).get("generation")
     if generation is None:
         return report
@@ -145,12 +144,12 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
 
 
 def without_health(obj: Object, report: StatusReport) -> StatusReport:
-    """Leave out what tools wait for, and take off what was said of it before."""
+    """Remove the kstatus conditions from the change and from the object."""
     return replace(report, health=kstatus.NONE if _has_health(obj) and report.health else {}, generation=None)
 
 
 def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
-    """Leave out what a schema is known to drop; names as `lost` gives them."""
+    """Omit fields that the kind's schema drops; names as `lost` returns them."""
 
     def holdable(condition: Condition) -> Condition:
         return {name: value for name, value in condition.items() if f"{_IN_CONDITIONS}.{name}" not in pruned}
@@ -163,7 +162,7 @@ def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
 
 
 def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
-    """Build the patch that makes the status of `obj` what is reported; None when it is that already.
+    """Build the patch that applies a change to the status of `obj`; None if nothing differs.
 
     `now` is in seconds since the epoch.
     """
@@ -194,7 +193,7 @@ def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
 
 
 def lost(obj: Object, report: StatusReport) -> list[str]:
-    """Name what a server's schema took out of what we wrote, as paths; empty when nothing is missing."""
+    """Return the paths of fields that the server's schema dropped from a written change; empty if none."""
     found = conditions_of(obj)
     missing: set[str] = set()
     for wanted in (*report.conditions, *filter(None, report.health.values())):
@@ -217,7 +216,7 @@ def _has_health(obj: Object) -> bool:
 
 
 def _observing(obj: Object, status: dict[str, Any], report: StatusReport) -> JSONPatch:
-    """Tell the generation, or take it off together with the `Ready` that it belongs to."""
+    """Set `status.observedGeneration`, or remove it together with our `Ready`."""
     path = f"/status/{OBSERVED}"
     wanted, kept = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)
     if wanted is not None and wanted["status"] == "Unknown" and kept is not None and not kstatus.is_ours(kept):

@@ -1,7 +1,7 @@
-"""Writes conditions through the status subresource, whatever else writes there at the same time.
+"""Writes conditions through the status subresource, and retries conflicts with other writers.
 
-Owns: the retries of a status write, and what is known of the kind's schema. Promises: a write is either made, or given
-up because the object is gone or the kind cannot hold it; the latter is said once per kind, and runs go on.
+Guarantees: a write succeeds unless the object is gone, or the kind's schema or the operator's rights do not allow it.
+The latter two are logged once per kind, and runs continue.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from runner.watches.policy import JitteredBackoff
 
 _MAX_DELAY = 5.0
 _REFUSALS = 5
-"""Refusals before a right counts as missing: an API server that has just started knows none for a moment."""
+"""Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
 
 
 class StatusWriter:
     """Writes the conditions of one kind's objects."""
 
     def __init__(self, client: Client, gvk: GVK, *, enabled: bool, health: bool) -> None:
-        """`health`: whether what tools wait for is written too, see `ready`."""
+        """`health`: whether the kstatus conditions are written too."""
         self._client = client
         self._log = log.get(__name__, gvk=str(gvk))
         self._cannot = not enabled
@@ -38,9 +38,10 @@ class StatusWriter:
         self._pruned: frozenset[str] = frozenset()
 
     async def write(self, resource: ApiResource, obj: Object, report: StatusReport, hold: LeaseGuard) -> None:
-        """Make the status of `obj` what is reported, unless it is. LeaseLostError: it may be another replica's.
+        """Apply a change to the status of `obj`. Outages are retried, so that no run's result is lost.
 
-        Waits while the API server is away or does not know us: a run's result is not lost with a connection.
+        Raises:
+            LeaseLostError: another replica may own the object.
         """
         conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
         refusals = 0
@@ -63,7 +64,7 @@ class StatusWriter:
                 await asyncio.sleep(backoff.next())
 
     async def _attempt(self, resource: ApiResource, seen: Object, report: StatusReport) -> Object | None:
-        """Write once; return the object to try again with, or None when there is nothing left to do."""
+        """Write once; return the object for the next attempt, or None if none is needed."""
         holdable = status.without(report if self._health else status.without_health(seen, report), self._pruned)
         patch = status.patch(seen, holdable, time.time())
         if patch is None:
@@ -89,7 +90,7 @@ class StatusWriter:
         return None
 
     async def _fresh(self, resource: ApiResource, seen: Object) -> Object | None:
-        """Read the object anew; None when it is gone, or another one stands under its name."""
+        """Read the object again; None if it is gone, or if another object has its name."""
         try:
             fresh = await self._client.get(resource, key_of(seen))
         except NotFoundError:
@@ -104,7 +105,7 @@ class StatusWriter:
         return self._cannot
 
     def _note_refusal(self, error: ForbiddenError) -> None:
-        """Say once that a right is missing; later writes are tried once each, until one is allowed."""
+        """Log once that a right is missing; later writes are attempted once each, until one is allowed."""
         if not self._forbidden:
             self._forbidden = True
             self._log.warning("Status is not written: the operator may not patch it", error=str(error))
@@ -121,7 +122,7 @@ class StatusWriter:
         self._log.warning("The kind's schema refuses a part of the status, which is omitted", fields=parts)
 
     def _note_loss(self, written: Object, report: StatusReport) -> None:
-        """Say once what the schema prunes; with no condition left, writing is pointless."""
+        """Log once which fields the schema drops; stop writing if it drops all conditions."""
         lost = status.lost(written, report)
         if not lost:
             return
@@ -133,5 +134,5 @@ class StatusWriter:
             return
         self._pruned |= frozenset(lost)
         if self._health and "status.conditions[].reason" in lost:
-            self._do_without_health()  # by their reasons we know ours from others'
+            self._do_without_health()  # only reasons tell our conditions from a role's
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

@@ -1,7 +1,7 @@
-"""A fingerprint of what a watch's runs execute: roles and playbook, collections, versions, settings, environment.
+"""Digest of the inputs that a watch's runs execute: roles, playbook, collections, versions, settings, environment.
 
-Owns: what counts, of files and around them. Promises: content counts, not times, so that an image built anew of the
-same files is the same. What the fingerprint cannot see is told in docs/runs.md. Looks at the file system in a
+Content counts, not times, so that a rebuilt image of the same files has the same digest. Limits of the digest are in
+docs/runs.md. Reads the file system in a
 thread, at most once in some seconds.
 """
 
@@ -25,21 +25,21 @@ from runner.unchanged.last_run import digest
 from runner.watches.watch import Watch
 
 _FRESH = 10.0
-"""Seconds for which files are taken to be as they were."""
+"""Seconds for which a digest is reused."""
 _PACKAGES = ("ansible-core", "ansible", "ansible-runner", "kubernetes", "jinja2", "jsonpatch", "pyyaml")
 _NOT_OF_RUNS = frozenset({"line", "reconcile_period", "policy", "engine", "finalizer", "max_runner_artifacts"})
-"""Fields of a watch that say when and how it runs, not what comes of it."""
+"""Fields of a watch that do not affect the result of a run."""
 _PASSING = re.compile(
     r"(HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|COLUMNS|LINES|TMPDIR|INVOCATION_ID|JOURNAL_STREAM|PYTEST_.*|POD_.*|KUBECONFIG|"
     r"KUBERNETES_.*|ANSIBLE_OPERATOR_.*|WATCH_NAMESPACE|ANSIBLE_OPERATOR_METRICS.*|[A-Z0-9_]+_SERVICE_(HOST|PORT.*)|"
     r"[A-Z0-9_]+_PORT(_[0-9]+_.*)?|OSDK_.*)"
 )
-"""Variables that differ from pod to pod, or with the Services around."""
+"""Variables that differ between pods, or with the Services of the namespace."""
 
 
 @dataclass(slots=True)
 class ContentDigest:
-    """Of one watch."""
+    """Digest of one watch's content."""
 
     watch: Watch
     places: SearchPath
@@ -51,7 +51,7 @@ class ContentDigest:
     _at: float = -_FRESH
 
     async def digest(self) -> str:
-        """The fingerprint."""
+        """Return the digest, at most some seconds old."""
         if not self._known or time.monotonic() - self._at >= _FRESH:
             self._known = await asyncio.to_thread(self._look)
             self._at = time.monotonic()
@@ -88,7 +88,7 @@ def _installed(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: Any) -> Any:
-    """A watch's field as JSON, the same in each process."""
+    """Return a watch's field as JSON that is the same in each process."""
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):

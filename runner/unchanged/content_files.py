@@ -1,6 +1,6 @@
-"""The files that runs execute: roles, playbooks and what lies beside them, collections; and digests of them.
+"""The files that runs execute (roles, playbooks with the files beside them, collections), and their digests.
 
-Content counts, not times. A collection that is installed is known by its manifest, so that thousands of files need not
+Content counts, not times. An installed collection is identified by its manifest, so that thousands of files need not
 be read. Blocking I/O.
 """
 
@@ -20,11 +20,11 @@ BESIDE_A_PLAYBOOK = (
     *("test_plugins", "vars_plugins"),
 )
 SKIPPED = frozenset({".git", "__pycache__", "molecule", ".venv"})
-"""Folders that nothing is executed from."""
+"""Folders without content that runs execute."""
 
 
 def of_content(content: Content) -> Iterator[Path]:
-    """A role's files; a playbook, and what is found beside it."""
+    """Yield a role's files, or a playbook and the files beside it."""
     match content:
         case Role(path=path):
             yield from below(path)
@@ -35,7 +35,7 @@ def of_content(content: Content) -> Iterator[Path]:
 
 
 def of_collections(root: Path) -> Iterator[Path]:
-    """What is installed is known by its manifest; what lies there as source, by its files."""
+    """Yield the manifest of each installed collection, and all files of one that is source."""
     for collection in sorted(root.glob("*/*")):
         manifest = collection / "MANIFEST.json"
         if manifest.is_file():
@@ -45,7 +45,7 @@ def of_collections(root: Path) -> Iterator[Path]:
 
 
 def below(root: Path) -> Iterator[Path]:
-    """All files of a folder, in order; none where it is not there."""
+    """Yield all files of a folder in order; none if it does not exist."""
     for folder, folders, names in os.walk(root, followlinks=True):
         folders[:] = sorted(name for name in folders if name not in SKIPPED)
         for name in sorted(names):
@@ -54,12 +54,12 @@ def below(root: Path) -> Iterator[Path]:
 
 @dataclass(slots=True)
 class FileDigests:
-    """Digests of files; one that has not changed is read once."""
+    """Digests of files; an unchanged file is read once."""
 
     _files: dict[tuple[str, int, int, int], bytes] = field(default_factory=dict)
 
     def take(self, paths: Iterable[Path]) -> dict[str, str]:
-        """The digest of each file; empty for one that cannot be read."""
+        """Return the digest of each file; empty for one that cannot be read."""
         before, self._files = self._files, {}
         return {str(path): self._read(path, before) for path in dict.fromkeys(paths)}
 

@@ -1,9 +1,8 @@
-"""What is kept of an object's last run, and whether another one would be of any use. Pure.
+"""Record of an object's last successful run, and whether its inputs have changed since. Pure.
 
-The record stands in an annotation of the object itself, so that it is as durable as the object, goes with it, and is
-there for any replica. It holds digests of what went into a run that succeeded: the object, what was executed, what
-the object owned when the run ended, and what else the run had seen of the cluster. An object without a record, or with
-one that cannot be read, is run: the record of a failed run is taken off.
+The record is an annotation of the object, so that it is as durable as the object and every replica can read it. It
+contains digests of the run's inputs: the object, the executed content, the owned objects, and other objects that the
+run read. An object without a valid record runs. A failed run removes the record.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import orjson
 from runner.objects import LAST_RUN, Object, annotations_of, metadata, uid_of
 
 MOST_READS = 32
-"""Objects and lists that a run may have looked at, beside what its object owns."""
+"""Limit of objects and lists that a run read, without owned objects."""
 
 _DIGEST_SIZE = 12
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -27,24 +26,24 @@ _ABSENT = "absent"
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """A run that succeeded."""
+    """Record of a run that succeeded."""
 
     obj: str
-    """Digest of the object, as far as a role can depend on it."""
+    """Digest of the fields of the object that a role can depend on."""
     content: str
-    """Digest of what was executed."""
+    """Digest of the executed content."""
     owned: str
-    """Digest of what the object owned."""
+    """Digest of the owned objects."""
     reads: Mapping[str, str]
-    """What else was looked at: a digest for each path."""
+    """Digest of each other path that the run read."""
     due: float | None
-    """When the role wants to be run again, in seconds since the epoch."""
+    """Time of the next run that the role requested, in seconds since the epoch."""
     named: str = ""
-    """Digest of what the object names without owning it; empty where it names nothing."""
+    """Digest of the object's references; empty if it has none."""
 
     @classmethod
     def of(cls, obj: Object) -> LastRun | None:
-        """Read the record that an object carries; None where there is none that makes sense."""
+        """Read the record of an object; None if it is missing or invalid."""
         try:
             found = orjson.loads(annotations_of(obj)[LAST_RUN])
             return cls(
@@ -59,7 +58,7 @@ class LastRun:
             return None
 
     def written(self) -> str:
-        """As it stands in the annotation."""
+        """Return the annotation's value."""
         fields: dict[str, Any] = {"object": self.obj, "content": self.content, "owned": self.owned}
         if self.reads:
             fields["reads"] = dict(self.reads)
@@ -70,42 +69,42 @@ class LastRun:
         return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
     def outdated(self, obj: str, content: str, named: str | None, now: float) -> str:
-        """Say why a run is due, as far as that can be known without a look at the cluster; empty when it is not."""
+        """Return why a run is due, without requests to the cluster; empty if none is due."""
         if self.obj != obj:
-            return "the object differs from that of the last run"
+            return "the object has changed"
         if self.content != content:
-            return "what is run differs from what the last run was made of"
+            return "the role, playbook or settings have changed"
         if named is None:
-            return "it is not known how the object's references are"
+            return "the state of the object's references is not known"
         if self.named != named:
-            return "something that the object refers to has changed"
+            return "a reference of the object has changed"
         if self.due is not None and self.due <= now:
-            return "the time has come that the last run asked for"
+            return "the last run requested another run by now"
         return ""
 
 
 @dataclass(slots=True)
 class ReadSet:
-    """What a run sees of the cluster, but for what its object owns."""
+    """Objects and lists that a run read, without owned objects."""
 
     owned: str = ""
-    """Digest of what the object owns as the run ends; empty: somebody interfered, or it is not known."""
+    """Digest of the owned objects at the end of the run; empty if not known, or if another client changed one."""
     unseen: str = ""
-    """Why it is not known what the run saw."""
+    """Why the reads of the run are not fully recorded."""
     reads: dict[str, ReadEntry] = field(default_factory=dict)
 
     def saw(self, path: str, seen: ReadEntry) -> None:
-        """Note what stood under a path; the latest counts."""
+        """Record a read; the latest of a path counts."""
         self.reads[path] = seen
 
     def misses(self, why: str) -> None:
-        """Note that the run saw something that cannot be compared."""
+        """Record that the run read something that cannot be compared."""
         self.unseen = self.unseen or why
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """An object or a list that a run saw."""
+    """An object or a list that a run read."""
 
     group: str
     plural: str
@@ -116,7 +115,7 @@ class ReadEntry:
 
 
 def digest_of(obj: Object) -> str:
-    """Digest an object as far as a role can depend on it."""
+    """Return the digest of the fields of an object that a role can depend on."""
     meta = metadata(obj)
     ours = {LAST_RUN, _LAST_APPLIED}
     annotations = {name: value for name, value in annotations_of(obj).items() if name not in ours}
@@ -125,7 +124,7 @@ def digest_of(obj: Object) -> str:
 
 
 def digest_of_answer(obj: Object | None) -> str:
-    """Digest what a read was answered with, an object or a list; None stands for what is not there."""
+    """Return the digest of the answer to a read: an object, a list, or None if it does not exist."""
     if obj is None:
         return _ABSENT
     if isinstance(items := obj.get("items"), list):
@@ -134,12 +133,12 @@ def digest_of_answer(obj: Object | None) -> str:
 
 
 def digest(value: object) -> str:
-    """Digest a JSON value."""
+    """Return the digest of a JSON value."""
     data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def _lasting(obj: Object) -> Object:
-    """All but what says nothing of the object, and what a list leaves out of its items."""
+    """Return the object without fields that change by themselves, or that items of a list do not have."""
     kept = {name: value for name, value in metadata(obj).items() if name not in {"managedFields", "resourceVersion"}}
     return {**{name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}, "metadata": kept}

@@ -4,7 +4,7 @@ Owns waiting, delayed and running keys, and each key's count of failures.
 
 Guarantees: a key is handed out to one worker at a time. A key added while it runs is handed out once more afterwards.
 Several reasons for one key merge into the most urgent one. Nothing starves: the rank of a request is the time it was
-added plus a handicap for its reason, so that waiting requests overtake later ones. Users' changes and background work
+added plus a handicap for its reason. Waiting requests so overtake later ones. Users' changes and background work
 wait in two lines, because workers are reserved for the former. Time is the event loop's. No I/O.
 """
 
@@ -67,7 +67,7 @@ _Heap: TypeAlias = list[tuple[float, int, ObjectKey, _Waiting]]
 
 
 class WorkQueue:
-    """See the module. Every method but `get` returns at once; all belong to one event loop."""
+    """See the module. Every method but `get` returns at once. Use them in one event loop."""
 
     def __init__(self, limit: ConcurrencyLimit, dispatcher: Dispatcher) -> None:
         """`limit` is the kind's own; `dispatcher` serves all kinds."""

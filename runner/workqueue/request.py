@@ -27,7 +27,7 @@ class Reason(Enum):
 
     @property
     def starts_over(self) -> bool:
-        """Whether the object, a reference of it or its role changed, so that earlier failures no longer count."""
+        """True if the object, a reference of it or its role changed, so that earlier failures no longer count."""
         return self in {Reason.REFERENCE, Reason.EDITED} or not self.is_background
 
     @property

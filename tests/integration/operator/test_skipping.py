@@ -82,7 +82,7 @@ def test_after_a_restart_only_what_differs_is_run(bed: Bed) -> None:
 
     bed.operator = bed.project.start("--engine=warm")
     assert bed.operator.await_line("Run skipped", name="one")["reason"] == "present at start"
-    assert "something that the object owns has changed" in bed.ran_because("two")
+    assert "an owned object has changed" in bed.ran_because("two")
     assert "the object differs" in bed.ran_because("edited")
     assert "no successful run is on record" in bed.ran_because("bad")
     assert bed.api.call("GET", f"{bed.maps}/two") is not None
@@ -140,4 +140,4 @@ def test_a_reference_that_changed_while_the_operator_was_down_is_noticed(
     assert operator.await_line("Run skipped", name="stays")["reason"] == "present at start"
     operator.await_line("Run ended", name="changes")
     [started] = operator.lines(msg="Run started", name="changes")
-    assert "something that the object refers to has changed" in str(started["details"])
+    assert "a reference of the object has changed" in str(started["details"])

@@ -76,11 +76,11 @@ def test_a_record_that_makes_no_sense_is_none(text: str) -> None:
     ("obj", "content", "named", "now", "why"),
     [
         ("o", "c", "n", 99.0, ""),
-        ("x", "c", "n", 99.0, "the object differs"),
-        ("o", "x", "n", 99.0, "what is run"),
-        ("o", "c", "x", 99.0, "something that the object refers to"),
-        ("o", "c", None, 99.0, "it is not known how the object's references"),
-        ("o", "c", "n", 100.0, "the time"),
+        ("x", "c", "n", 99.0, "the object has changed"),
+        ("o", "x", "n", 99.0, "the role, playbook"),
+        ("o", "c", "x", 99.0, "a reference of the object"),
+        ("o", "c", None, 99.0, "the state of the object's references"),
+        ("o", "c", "n", 100.0, "the last run requested"),
     ],
 )
 def test_a_record_is_outdated_by_each_of_its_parts(
