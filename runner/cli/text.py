@@ -46,9 +46,9 @@ examples:
   ansible-operator run --ansible-args='--diff' --ansible-log-events=everything"""
 
 VALIDATE = """\
-Check a watches file and the files it refers to, without a cluster and without running anything: fields and values,
-roles and playbooks, the syntax of their YAML files, the collections they use, and names that only older SDKs
-supported. Each problem is one line with file and line number."""
+Check a watches file and the files it refers to, without a cluster and without running anything. The checks include
+fields and values, roles and playbooks, the syntax of YAML files, collections, and names that only older SDKs supported.
+Each problem is one line with file and line number."""
 
 VALIDATE_EXAMPLES = """\
 examples:

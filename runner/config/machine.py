@@ -1,7 +1,7 @@
 """CPUs and memory that this process may use: those of the machine, or the limits of its container.
 
 Reads CPU affinity, proc_meminfo(5), and the limits of cgroup v1 and v2
-(https://docs.kernel.org/admin-guide/cgroup-v2.html). Never raises: a value that cannot be read is no limit.
+(https://docs.kernel.org/admin-guide/cgroup-v2.html). Never raises: an unreadable limit is ignored.
 `root` is the root of the file system.
 """
 

@@ -132,7 +132,7 @@ def loopback(text: str) -> str:
     except ValueError:
         pass
     raise ValueError(
-        f"invalid loopback address {text!r}: use 127.0.0.1:PORT, [::1]:PORT, localhost:PORT, or 0 to disable; for "
+        f"invalid loopback address {text!r}: use 127.0.0.1:PORT, [::1]:PORT, localhost:PORT, or 0 to disable. For "
         "access from other machines use kubectl port-forward or ssh -L"
     )
 
@@ -143,7 +143,7 @@ def namespaces(text: str) -> tuple[str, ...]:
 
 
 def lease_name(text: str) -> str:
-    """Return a name of a Lease that leaves room for the suffix of a shard; it can be empty."""
+    """Return a name of a Lease, short enough for the suffix of a shard; it can be empty."""
     if not text or _LEASE_NAME.fullmatch(text):
         return text
     raise ValueError(f"invalid Lease name {text!r}: use at most 200 lower-case letters, digits, dots and dashes")

@@ -31,7 +31,7 @@ _RETRY_TIME, _RETRY_INTERVAL = 30.0, 0.2
 
 
 def of(error: BaseException | None) -> OSError | None:
-    """Return the shortage that is or caused `error`; None for other errors, and for groups that contain others."""
+    """Return the shortage that is or caused `error`; None for other errors, and for groups with other errors."""
     if isinstance(error, BaseExceptionGroup):
         found = [of(each) for each in error.exceptions]
         return found[0] if all(found) else None

@@ -14,7 +14,7 @@ from runner.controller.attempt import Attempt
 from runner.dependents.watching import Dependents
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
-from runner.masking.forms import is_telling
+from runner.masking.forms import is_sensitive
 from runner.objects import GVK, Object, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.handlers.secrets import learn_object
@@ -59,7 +59,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
     """Return the values in the operator's environment that are secret by name: `DB_PASSWORD`, `API_TOKEN`."""
-    return [value for name, value in environ.items() if is_telling(name) and name not in _FOLDERS]
+    return [value for name, value in environ.items() if is_sensitive(name) and name not in _FOLDERS]
 
 
 def account(written: str, namespace: str) -> str:

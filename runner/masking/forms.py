@@ -1,9 +1,7 @@
-"""What a secret value looks like where it shows, and what of it is secret at all. Pure.
+"""Forms of a secret value in output (plain, base64, JSON, YAML, Python, URL), and its secret parts. Pure.
 
-Owns: the forms of a value in output (plain, base64, JSON, YAML, Python, URL), the parts of a value that are secret by
-themselves, and which values are too ordinary to be masked. Everything is compared squeezed (`squeeze`): without blanks,
-quotes, backslashes and escaped line breaks, so that neither quoting, however deep, nor wrapping, folding or indenting
-hides a value. Must not import: anything of this package.
+Comparisons use squeezed text (`squeeze`): without blanks, quotes, backslashes and escaped line breaks. Quoting,
+wrapping, folding and indentation therefore do not hide a value. Short and common values are not masked.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ from urllib.parse import quote, quote_plus
 import yaml
 
 LEAST = 6
-"""Characters, squeezed, from which on a value is masked: shorter ones stand in too much that is no secret."""
+"""Minimum length of a squeezed value: shorter ones occur in ordinary text."""
 _LEAST_VARIETY = 3
-"""Different characters: `----------` is no secret."""
+"""Minimum number of different characters: `----------` is not a secret."""
 _LEAST_DIGITS = 8
-"""The same for what is only digits: ports, sizes and dates are shorter."""
+"""Minimum length of a number: ports, sizes and dates are shorter."""
 _LEAST_LINE = 8
 _LEAST_TOKEN = 16
-"""The same for the value of a `key: value` line whose key does not tell that it is secret."""
+"""Minimum length of the value of a `key: value` line whose key is not sensitive."""
 _LONG = 4096
-"""Characters from which on a value is expected as it is, in JSON and in base64 only."""
-_MOST_LOOKED_AT = 1 << 16
-"""Characters of a value in which parts and lines are looked for."""
+"""Length from which a value has only its plain, JSON and base64 forms."""
+_MOST_SEARCHED = 1 << 16
+"""Length of the part of a value that is searched for secret parts and lines."""
 
 _COMMON = """
 administrator always ansible bearer changed cluster cluster.local config database default development disable disabled
@@ -39,37 +37,37 @@ readwrite replica require required running secret secrets server service skipped
 success succeeded system testing unknown unreachable username verify-full warning http:// https:// /var/run /var/lib
 """
 ORDINARY = frozenset(_COMMON.split())
-"""Values that say nothing and stand everywhere. Whoever has `password` for a password has no secret."""
+"""Common values. A password such as `password` is not a secret."""
 
 _BREAKS = (b"\\n", b"\\r", b"\\t")
 _DROPPED = b" \t\r\n\\\"'"
 RUN = re.compile(rb"(?:\\[nrt]|[ \t\r\n\\\"'])+")
-"""What `squeeze` leaves out, run by run."""
+"""Characters that `squeeze` removes."""
 
 _SPECIAL = re.compile(r"[^\x20-\x7e\t\r\n]")
 _MARKUP = re.compile("[<>&']")
 _NOT_IN_URLS = re.compile(r"[^A-Za-z0-9_.~-]")
 _ARMOUR = re.compile(r"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
 _KEYED = re.compile(r"""[\s-]*["']?[A-Za-z_][\w./ -]{0,63}["']?\s*[:=]\s*(?P<rest>[^=].*)""")
-_TELLING_NAME = r"""
+_SENSITIVE_NAME = r"""
     (?: pass(?:w|word|wd|phrase)? | pwd | secret | token | credentials? | (?<![a-z])auth(?:orization)?(?![a-z])
         | (?:api|access|private) [_.-]? key )
     (?P<more>[\w.-]{0,32})"""
-_TELLING = re.compile(
-    rf"""(?ix) {_TELLING_NAME} ["']? \s* [:=] \s*
+_SENSITIVE = re.compile(
+    rf"""(?ix) {_SENSITIVE_NAME} ["']? \s* [:=] \s*
     (?P<value> "[^"\n]+" | '[^'\n]+' | (?:(?:bearer|basic)\s+)?[^\s"',;&]+ )"""
 )
-_IS_TELLING = re.compile(rf"(?ix) {_TELLING_NAME} $")
-_ABOUT = re.compile(
+_IS_SENSITIVE = re.compile(rf"(?ix) {_SENSITIVE_NAME} $")
+_METADATA = re.compile(
     r"(?i)(?:name|file|path|url|uri|mode|type|ref|endpoint|policy|length|method|provider|enabled|sock)s?$"
 )
-"""Ends of keys that speak of a secret without holding it: `secretName`, `tokenUrl`."""
+"""Suffixes of keys that refer to a secret without containing it: `secretName`, `tokenUrl`."""
 _SCHEME = re.compile(r"(?i)^(?:bearer|basic)\s+")
 _USER_INFORMATION = re.compile(r"://[^\s:/@]*:([^\s/@]+)@")
 
 
 class Form(NamedTuple):
-    """A value as it shows, squeezed. Open ends: the character of base64 beside it holds some bits of the value too."""
+    """Squeezed form of a value. Open ends: the adjacent base64 character contains bits of the value too."""
 
     text: bytes
     open_start: bool = False
@@ -78,14 +76,14 @@ class Form(NamedTuple):
 
 
 def squeeze(data: bytes) -> bytes:
-    """Leave out blanks, quotes, backslashes and escaped line breaks and tabs."""
+    """Remove blanks, quotes, backslashes, and escaped line breaks and tabs."""
     for pair in _BREAKS:
         data = data.replace(pair, b"\n")
     return data.translate(None, _DROPPED)
 
 
 def is_ordinary(text: str) -> bool:
-    """Whether a value is too short or too common to be masked."""
+    """Return whether a value is too short or too common to be masked."""
     squeezed = squeeze(text.encode("utf-8", "surrogatepass"))
     if len(squeezed) < LEAST or len(set(squeezed)) < _LEAST_VARIETY or text.strip().lower() in ORDINARY:
         return True
@@ -93,7 +91,7 @@ def is_ordinary(text: str) -> bool:
 
 
 def written(text: str, *, in_urls: bool) -> Iterator[Form]:
-    """Yield the forms of a text that is written as such, perhaps in URLs too, without blanks around it."""
+    """Yield the plain forms of a text, without blanks around it; with `in_urls`, also the quoted ones."""
     text = text.strip()
     spellings = _spellings(text)
     if in_urls and len(text) <= _LONG and _NOT_IN_URLS.search(text):
@@ -104,7 +102,7 @@ def written(text: str, *, in_urls: bool) -> Iterator[Form]:
 
 
 def encoded(value: bytes) -> Iterator[Form]:
-    """Yield the forms of a value in base64, whatever it stands between."""
+    """Yield the forms of a value in base64, at each offset in a longer text."""
     for shift in range(3):
         form = _base64(value, shift)
         yield form
@@ -113,7 +111,7 @@ def encoded(value: bytes) -> Iterator[Form]:
 
 
 def _spellings(text: str) -> set[str]:
-    """How encoders write a text, as far as squeezing does not make it the same."""
+    """Return the encodings of a text that still differ after squeezing."""
     found = {text}
     if len(text) > _LONG:
         return found | ({json.dumps(text), json.dumps(text, ensure_ascii=False)} if _SPECIAL.search(text) else set())
@@ -121,52 +119,52 @@ def _spellings(text: str) -> set[str]:
         octets = repr(text.encode("utf-8", "surrogatepass"))[2:-1]
         found |= {json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text), ascii(text), octets}
         found |= {_yaml(text, bare=bare) for bare in (False, True)}
-        # What one encoder leaves bare, JSON around it may escape.
+        # JSON can contain the output of another encoder.
         found |= {json.dumps(each) for each in found}
     if _MARKUP.search(text):
         for dumped in (json.dumps(text), json.dumps(text, ensure_ascii=False)):
             found.add(_MARKUP.sub(lambda match: f"\\u{ord(match[0]):04x}", dumped))
-            # As Go does, which leaves the apostrophe.
+            # Go does not escape the apostrophe.
             found.add(re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", dumped))
     return found
 
 
 def _yaml(text: str, *, bare: bool) -> str:
-    """Write a text in YAML's double quotes, with characters beyond ASCII bare or escaped."""
+    """Return a text in double quotes of YAML, with other characters than ASCII bare or escaped."""
     written: str = yaml.dump(text, Dumper=yaml.CSafeDumper, default_style='"', width=1 << 30, allow_unicode=bare)
     return written
 
 
 def _base64(value: bytes, shift: int) -> Form:
-    """Encode a value that stands behind `shift` other bytes: the characters that depend on nothing but the value."""
+    """Return the base64 of a value after `shift` other bytes: only the characters that depend on the value alone."""
     bits, end = 8 * shift, 8 * (shift + len(value))
     encoded = base64.b64encode(bytes(shift) + value)
     return Form(encoded[-(-bits // 6) : end // 6], open_start=bits % 6 != 0, open_end=end % 6 != 0, is_base64=True)
 
 
-def is_telling(name: str) -> bool:
-    """Whether the value of a key, an option or a variable of this name is secret by its name."""
-    found = _IS_TELLING.search(name)
-    return found is not None and not _ABOUT.search(found["more"])
+def is_sensitive(name: str) -> bool:
+    """Return whether the name of a key, option or variable makes its value a secret."""
+    found = _IS_SENSITIVE.search(name)
+    return found is not None and not _METADATA.search(found["more"])
 
 
 def parts(text: str) -> Iterator[str]:
-    """Yield what of a value is secret by itself: what stands behind a telling key, and a password in a URL."""
-    text = text[:_MOST_LOOKED_AT]
-    for match in _TELLING.finditer(text):
-        if not _ABOUT.search(match["more"]):
+    """Yield the secret parts of a value: values of sensitive keys, and passwords in URLs."""
+    text = text[:_MOST_SEARCHED]
+    for match in _SENSITIVE.finditer(text):
+        if not _METADATA.search(match["more"]):
             yield _SCHEME.sub("", match["value"].strip("\"'"))
     for match in _USER_INFORMATION.finditer(text):
         yield match[1]
 
 
 def lines(text: str) -> Iterator[str]:
-    """Yield the lines of a value of several lines that are secret each.
+    """Yield the secret lines of a value with several lines.
 
-    One that says `key: value` is not, as files of settings hold many ordinary ones: of it only the value counts, if it
-    looks like a token. Certificates are public, line by line.
+    A line `key: value` is not secret, because configuration files contain many ordinary ones; its value is, if it looks
+    like a token. Certificates are public.
     """
-    found = text[:_MOST_LOOKED_AT].splitlines()
+    found = text[:_MOST_SEARCHED].splitlines()
     public = False
     for line in found if len(found) > 1 else ():
         armour = _ARMOUR.search(line)

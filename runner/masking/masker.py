@@ -1,15 +1,11 @@
-"""Masks known secret values in text and in JSON values. Pure; fast for many values and for megabytes of text.
+"""Masks known secret values in text and in JSON values. Pure.
 
-`Masker` is given values (`add`) and returns what it is shown with every form of them replaced (`masking_forms` says
-which forms, and which values are too ordinary). All that can't be told apart from a value is masked, nothing else.
+Guarantees: every form of an added value (see `forms`) is masked, and nothing else. Input without a value is returned as
+the same object. Memory is bounded: if there are too many values, `is_exhausted` is set, and the caller must withhold
+the text. `repr` shows no value. One thread can mask while another adds values.
 
-Promises: what holds no value comes back as the very object that was given; text stays readable around a mask; what is
-remembered is bounded: a `Masker` that was given more says so (`is_exhausted`), and its user has to withhold what it
-cannot vouch for. Shows none of its values by `repr`. May be asked in one thread while another adds.
-
-How: the text is squeezed, then searched for the first bytes of every form. Few forms are searched one by one; of many,
-every word of four bytes is looked up in a table of the words that forms begin with, so that the time depends on the
-text only. Must not import: anything that does I/O.
+Algorithm: the text is squeezed and searched for the first bytes of every form. With many forms, each word of four
+bytes is looked up in a table of the first words of all forms. The time then depends on the length of the text only.
 """
 
 from __future__ import annotations
@@ -26,16 +22,16 @@ from runner.masking.forms import Form
 MASK = "********"
 
 _FEW = 48
-"""Forms up to which searching one by one is faster."""
+"""Number of forms up to which a search for each is faster."""
 _WORD = 4
 _LEAST_INDEXED = 2 * _WORD - 1
-"""Bytes from which on a form holds a whole word at a multiple of four, wherever it stands."""
+"""Length in bytes from which a form contains a whole aligned word at any offset."""
 _WINDOW = 1 << 16
 _HEAD = 512
-"""Bytes of a form that are kept; of a longer one the rest is known by its digest."""
+"""Number of bytes of a form in memory; the digest covers the rest of a longer one."""
 _MOST_FORMS = 50_000
 _MOST_BYTES = 8 << 20
-"""Bounds of what is remembered: with the index about 40 MiB."""
+"""Bounds of memory: with the index about 40 MiB."""
 _MASK = MASK.encode()
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _TOKEN = _BASE64 | frozenset(b"=.~")
@@ -47,7 +43,7 @@ Span = tuple[int, int]
 
 
 class _Needle(NamedTuple):
-    """What is searched for: the first bytes of a form, and how to find the form's end."""
+    """First bytes of a form, and length and digest to find its end."""
 
     head: bytes
     length: int
@@ -56,33 +52,33 @@ class _Needle(NamedTuple):
 
 
 class Masker:
-    """Known values, and what is shown to it without them. `spared` are words that are never masked."""
+    """Masker of added values. `exempt` are words that are never masked."""
 
-    __slots__ = ("_bytes", "_index", "_known", "_needles", "_short", "_spared", "is_exhausted")
+    __slots__ = ("_bytes", "_exempt", "_index", "_known", "_needles", "_short", "is_exhausted")
 
-    def __init__(self, spared: Iterable[str] = ()) -> None:
-        self._spared = frozenset(spared)
+    def __init__(self, exempt: Iterable[str] = ()) -> None:
+        self._exempt = frozenset(exempt)
         self._known: set[bytes] = set()
         self._needles: list[_Needle] = []
         self._short: list[_Needle] = []
         self._index: dict[int, list[tuple[int, _Needle]]] = {}
         self._bytes = 0
         self.is_exhausted = False
-        """Whether there were more values than can be remembered."""
+        """Whether some values were not added."""
 
     def __repr__(self) -> str:
         return f"<Masker of {len(self._known)} values>"
 
     def __bool__(self) -> bool:
-        """Whether anything is known that would be masked."""
+        """Return whether there is any value to mask."""
         return bool(self._needles) or self.is_exhausted
 
     def exhaust(self) -> None:
-        """Note that there are values that were not given."""
+        """Record that some values cannot be added."""
         self.is_exhausted = True
 
-    def add(self, value: str | bytes, spared: Collection[str] = ()) -> None:
-        """Know a value from now on, and what of it is secret by itself; `spared` as above, for this value alone."""
+    def add(self, value: str | bytes, exempt: Collection[str] = ()) -> None:
+        """Add a value and its secret parts; `exempt` as in the class, for this value only."""
         if isinstance(value, bytes):
             try:
                 text = value.decode()
@@ -94,15 +90,15 @@ class Masker:
             text = value
         for each in (text, *masking_forms.parts(text)):
             word = each.strip()
-            if self._is_secret(word, spared):
+            if self._is_secret(word, exempt):
                 data = word.encode("utf-8", "surrogatepass")
                 self._add_value(data, chain(masking_forms.written(word, in_urls=True), masking_forms.encoded(data)))
         for line in masking_forms.lines(text):
-            if self._is_secret(line, spared):
+            if self._is_secret(line, exempt):
                 self._add_value(line.encode("utf-8", "surrogatepass"), masking_forms.written(line, in_urls=False))
 
-    def _is_secret(self, word: str, spared: Collection[str]) -> bool:
-        return not masking_forms.is_ordinary(word) and word not in self._spared and word not in spared
+    def _is_secret(self, word: str, exempt: Collection[str]) -> bool:
+        return not masking_forms.is_ordinary(word) and word not in self._exempt and word not in exempt
 
     def _add_value(self, value: bytes, forms: Iterable[Form]) -> None:
         name = value if len(value) <= _HEAD else hashlib.blake2b(value).digest()
@@ -138,24 +134,24 @@ class Masker:
             self._index.setdefault(word, []).append((offset, needle))
 
     def finds(self, data: bytes) -> bool:
-        """Whether there is anything to mask."""
+        """Return whether the text contains a value."""
         return next(self._spans(masking_forms.squeeze(data)), None) is not None
 
     def data(self, data: bytes) -> bytes:
-        """Return the bytes of a text, masked."""
+        """Return the masked text."""
         spans = _merged(self._spans(masking_forms.squeeze(data)))
         return _replaced(data, spans) if spans else data
 
     def text(self, text: str) -> str:
-        """Return a text, masked."""
+        """Return the masked text."""
         data = text.encode("utf-8", "surrogatepass")
         masked = self.data(data)
         return text if masked is data else masked.decode("utf-8", "surrogatepass")
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with every string in it masked, keys too, and every number that is a known value.
+        """Return a JSON value with masked strings and keys; numbers that equal a value are masked too.
 
-        A RecursionError says that it nests too deep.
+        Raises RecursionError if the value is nested too deeply.
         """
         if isinstance(value, str):
             return self.text(value)
@@ -175,7 +171,7 @@ class Masker:
         return value
 
     def _spans(self, squeezed: bytes) -> Iterator[Span]:
-        """Find the forms, in any order, overlapping as they may."""
+        """Yield the spans of all forms in any order; they can overlap."""
         few = len(self._needles) <= _FEW
         for needle in self._needles if few else self._short:
             start = squeezed.find(needle.head)
@@ -204,7 +200,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _extent(squeezed: bytes, start: int, needle: _Needle) -> Span:
-    """Where the form that begins here ends; one that was cut short is taken for as long as it looks like a token."""
+    """Return the span of the form at `start`; a truncated form extends over all characters of a token."""
     end = start + len(needle.head)
     if needle.digest:
         whole = squeezed[start : start + needle.length]
@@ -226,7 +222,7 @@ def _extent(squeezed: bytes, start: int, needle: _Needle) -> Span:
 
 
 def _merged(spans: Iterator[Span]) -> list[Span]:
-    """Sort, and join what overlaps."""
+    """Sort the spans and merge those that overlap."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -237,28 +233,28 @@ def _merged(spans: Iterator[Span]) -> list[Span]:
 
 
 def _replaced(data: bytes, spans: list[Span]) -> bytes:
-    """Put the mask over spans of squeezed text: `data` is what was squeezed."""
-    places = _places(data, [place for start, end in spans for place in (start, end - 1)])
+    """Replace spans of squeezed text in `data`, the text before squeezing."""
+    positions = _positions(data, [position for start, end in spans for position in (start, end - 1)])
     pieces: list[bytes] = []
     copied = 0
-    for first, last in zip(places, places, strict=True):
+    for first, last in zip(positions, positions, strict=True):
         pieces += (data[copied:first], _MASK)
         copied = last + 1
     pieces.append(data[copied:])
     return b"".join(pieces)
 
 
-def _places(data: bytes, wanted: Iterable[int]) -> Iterator[int]:
-    """Say where characters of the squeezed text stand in `data`; `wanted` ascend. Other blocks are only counted."""
+def _positions(data: bytes, squeezed: Iterable[int]) -> Iterator[int]:
+    """Yield the positions in `data` of positions in the squeezed text, which ascend."""
     start = end = before = kept = 0
-    for place in wanted:
-        while place >= before + kept:
+    for position in squeezed:
+        while position >= before + kept:
             start, before = end, before + kept
             end = start + _BLOCK
             while end < len(data) and data[end - 1] == _BACKSLASH:
                 end += 1
             kept = len(masking_forms.squeeze(data[start:end]))
-        inside = place - before
+        inside = position - before
         for run in masking_forms.RUN.finditer(data[start:end]):
             if run.start() > inside:
                 break

@@ -1,7 +1,7 @@
 """Grammar of field selectors. Pure.
 
-Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/. Only the API server knows
-the fields that a kind supports.
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/. The fields that
+a kind supports depend on the API server.
 """
 
 from __future__ import annotations

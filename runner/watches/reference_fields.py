@@ -30,7 +30,7 @@ class WatchReference:
 
 
 def read(fields: Fields) -> tuple[WatchReference, ...]:
-    """Return the valid references; record errors of the others."""
+    """Return the valid references; record errors of invalid ones."""
     found = (_reference(item) for item in fields.items("references", _FIELDS))
     return tuple(reference for reference in found if reference is not None)
 

@@ -50,7 +50,7 @@ class SpecPath:
             position = found.end()
         if not text.startswith(_ROOT) or position != len(text):
             raise ValueError(
-                f"invalid path {text!r}: use a path in the spec such as spec.config.env, with [*] for the items "
+                f"invalid path {text!r}: use a path in the spec such as spec.config.env. Use [*] for the items "
                 'of a list, .* for the values of a map, and ["a.b"] for a key with dots'
             )
         return cls(text, tuple(steps))

@@ -1,8 +1,8 @@
 """Edits of YAML files that keep the rest of the text, with its comments. Pure.
 
-The parser's marks give the position of an edit in the text. The result differs from the input only by inserted lines,
-or by an empty list that has an item now, and parses to the old document plus the addition. If that is impossible, a
-ConfigError contains the lines to add by hand. (ruamel.yaml reformats one in ten files of a project on a round trip.)
+The parser's marks give the position of an edit in the text. The result differs from the input by inserted lines only,
+or by an empty list that now has an item. It parses to the old document plus the addition. Otherwise, a ConfigError
+contains the lines to add by hand. ruamel.yaml would reformat one in ten files of the examples.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Values follow YAML 1.1 as Go implements it: `yes` and `on` are booleans, dates and `1:30` are text, `1e3` is a number.
 
-Variables are expanded in the text before it is parsed. Existing files depend on it: a variable can contain a number, a
-boolean, a flow mapping or a key, also where YAML does not allow `${`, as in `{group: ${GROUP}}`. A value with line
-breaks shifts the lines below it, so each line of the result has the number of its line in the file.
+Variables are expanded in the text before it is parsed. Existing files depend on it: a variable can contain a number,
+a boolean, a flow mapping or a key. It can be in a place where YAML does not allow `${`, as in `{group: ${GROUP}}`. A
+value with line breaks shifts the lines below it, so each line of the result has the number of its line in the file.
 """
 
 from __future__ import annotations

@@ -168,9 +168,9 @@ def test_what_is_short_or_ordinary_is_not_masked(value: str) -> None:
 
 
 def test_names_that_the_caller_spares_are_not_masked() -> None:
-    masker = Masker(spared=("my-namespace",))
+    masker = Masker(exempt=("my-namespace",))
     masker.add("my-namespace")
-    masker.add("my-secret", spared=("my-secret",))
+    masker.add("my-secret", exempt=("my-secret",))
     assert not masker
     masker.add("my-secret")
     assert masker.text("my-secret in my-namespace") == f"{MASK} in my-namespace"
