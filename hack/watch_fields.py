@@ -119,6 +119,14 @@ WATCH = (
         "markUnsafe: false",
     ),
     Field(
+        "allowAnsibleVariables",
+        "list",
+        "[]",
+        NEW,
+        "variables that a spec may set although Ansible itself interprets them; all others of `ansible_*` are dropped",
+        "allowAnsibleVariables: [ansible_user]",
+    ),
+    Field(
         "selector",
         "mapping",
         "",

@@ -26,6 +26,7 @@ _PLAIN = Watch(
     snake_case_parameters=True,
     snake_case_except=(),
     mark_unsafe=True,
+    allow_ansible_variables=frozenset(),
     selector="",
     field_selector="",
     blacklist=frozenset(),

@@ -21,6 +21,8 @@ from runner.watches.spec_paths import Step
 from runner.watches.watch import Watch
 
 CAUSE = "ansible_operator_run"
+_CACHED_KEY = 256
+"""Characters of the longest key whose conversion is cached: a cache must not retain what a tenant makes large."""
 _KNOWN_WORDS = ("HTTP", "URL", "IP")
 _KNOWN_WORD = {word: re.compile(f"{word}s?") for word in _KNOWN_WORDS}
 _KNOWN_FIRST_WORD = tuple(word.lower() for word in _KNOWN_WORDS)
@@ -29,6 +31,20 @@ _CASE_CHANGE = re.compile(r"(?<=[^_ -])(?=[A-Z][a-z])|(?<=[^_ -][a-z])(?=[A-Z])"
 _SEPARATOR = re.compile(r"[ -]")
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
 _Ways: TypeAlias = tuple[tuple[Step, ...], ...]
+
+_RESERVED_PREFIXES = ("ansible_", "_ansible_", "discovered_interpreter_")
+"""Connection, become, interpreter and executable variables, and Ansible's own state, all begin so."""
+_RESERVED = frozenset(
+    {
+        # Magic variables: Ansible sets most of them itself, so a value from the object has never reached a role.
+        # Source: https://docs.ansible.com/ansible/latest/reference_appendices/special_variables.html
+        *("delegated_vars", "environment", "group_names", "groups", "hostvars", "inventory_dir", "inventory_file"),
+        *("inventory_hostname", "inventory_hostname_short", "inventory_sources", "omit", "play_hosts"),
+        *("playbook_dir", "role_name", "role_names", "role_path", "role_uuid", "vars"),
+        # Options of the lookup community.sops.sops that name a command.
+        *("sops_age_key_cmd", "sops_age_ssh_private_key_cmd", "sops_binary"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +70,10 @@ class Parameters:
     extra_vars: Mapping[str, Any]
     unsafe_keys: frozenset[str]
     collisions: tuple[Collision, ...]
+    reserved: tuple[str, ...]
+    """Variables from the spec that are not passed to the role, sorted: Ansible itself interprets them."""
 
 
-@lru_cache(maxsize=16384)
 def snake_case(key: str) -> str:
     """Turn a key of a spec into the name that roles know it by; never raises.
 
@@ -64,6 +81,10 @@ def snake_case(key: str) -> str:
     a word, though never after a word's first letter. A key that begins in upper case gets a leading underscore,
     unless a known word in singular stands first and others follow it.
     """
+    return _cached_snake_case(key) if len(key) <= _CACHED_KEY else _snake_case(key)
+
+
+def _snake_case(key: str) -> str:
     text = _LETTER_BETWEEN_NUMBERS.sub(r"\1 \2 \3", key).strip(" ")
     begins_upper = "A" <= text[:1] <= "Z"
     for word in _KNOWN_WORDS:
@@ -72,6 +93,9 @@ def snake_case(key: str) -> str:
     if begins_upper and snake.partition("_")[0] not in _KNOWN_FIRST_WORD:
         return f"_{snake}"
     return snake
+
+
+_cached_snake_case = lru_cache(maxsize=4096)(_snake_case)
 
 
 def _set_apart(text: str, word: str) -> str:
@@ -93,7 +117,7 @@ def object_key(gvk: GVK) -> str:
 def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], finalizing: bool) -> Parameters:
     """Make the extra vars of a run for `obj`; a spec that is missing or no map counts as empty.
 
-    `cause`: why the run takes place; any field of the spec with that name wins over it.
+    `cause`: why the run takes place.
 
     A `TerminalError` says that the spec nests deeper than can be converted.
     """
@@ -109,9 +133,10 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
         ) from error
     key = key_of(obj)
     whole = object_key(watch.gvk)
+    reserved = tuple(sorted(name for name in converted if is_reserved(name, watch.allow_ansible_variables)))
     of_object: dict[str, Any] = {
         CAUSE: dict(cause),
-        **converted,
+        **{name: value for name, value in converted.items() if name not in reserved},
         "ansible_operator_meta": {"name": key.name, "namespace": key.namespace},
         whole: obj,
         f"{whole}_spec": spec,
@@ -120,7 +145,16 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     if finalizing and watch.finalizer is not None:
         of_watch |= watch.finalizer.vars
     unsafe = frozenset(of_object.keys() - of_watch.keys()) if watch.mark_unsafe else frozenset[str]()
-    return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions))
+    return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions), reserved)
+
+
+def is_reserved(name: str, allowed: frozenset[str]) -> bool:
+    """True if Ansible itself interprets the variable `name` and the watch does not allow it.
+
+    Such a variable selects a connection, an interpreter or a command: a user who may only write a custom resource
+    could execute code as the operator.
+    """
+    return (name in _RESERVED or name.startswith(_RESERVED_PREFIXES)) and name not in allowed
 
 
 def _convert(value: Any, path: str, data: _Ways, collisions: list[Collision]) -> Any:

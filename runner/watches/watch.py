@@ -87,6 +87,8 @@ class Watch:
     snake_case_except: tuple[SpecPath, ...]
     """Paths below which keys are data and keep their spelling."""
     mark_unsafe: bool
+    allow_ansible_variables: frozenset[str]
+    """Variables that a spec may set although Ansible itself interprets them, such as `ansible_user`."""
     selector: str
     """Label selector as the API writes it (`a=b,c in (d,e)`); empty: all objects."""
     field_selector: str
@@ -169,6 +171,7 @@ _WATCH_FIELDS = (
     "snakeCaseParameters",
     "snakeCaseExcept",
     "markUnsafe",
+    "allowAnsibleVariables",
     "selector",
     "fieldSelector",
     "name",
@@ -249,6 +252,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         snake_case_parameters=fields.boolean("snakeCaseParameters", default=True),
         snake_case_except=_snake_case_except(fields),
         mark_unsafe=fields.boolean("markUnsafe", default=True),
+        allow_ansible_variables=frozenset(fields.texts("allowAnsibleVariables")),
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),

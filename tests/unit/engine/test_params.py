@@ -87,12 +87,10 @@ class TestBuild:
         assert made["_cache_example_com_memcached_spec"] == {"replicaCount": 3}
         assert made["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
 
-    def test_why_the_run_takes_place_is_a_variable_that_gives_way_to_a_field_of_the_spec(
-        self, make_watch: MakeWatch
-    ) -> None:
-        for spec, value in (({}, CAUSE), ({"ansibleOperatorRun": 7}, 7)):
+    def test_no_field_of_the_spec_replaces_the_reason_for_the_run(self, make_watch: MakeWatch) -> None:
+        for spec in ({}, {"ansibleOperatorRun": 7}):
             made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
-            assert made.extra_vars["ansible_operator_run"] == value
+            assert made.extra_vars["ansible_operator_run"] == CAUSE
             assert "ansible_operator_run" in made.unsafe_keys
 
     def test_keys_stay_as_written_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
@@ -141,6 +139,47 @@ class TestBuild:
         made = params.build(memcached({"someKey": 1}), watch, cause=CAUSE, finalizing=False).extra_vars
 
         assert (made["someKey"], "some_key" in made) == (1, False)
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            *("ansibleConnection", "ansible_connection", "ansibleSshCommonArgs", "ansibleShellExecutable"),
+            *("ansible-become-exe", "ansiblePythonInterpreter", "ansible_facts", "ansibleOperatorRun"),
+            *("discoveredInterpreterPython", "_ansible_socket", "hostvars", "groupNames", "environment", "omit"),
+            *("vars", "rolePath", "playbookDir", "inventoryHostname", "sopsBinary"),
+        ],
+    )
+    def test_variables_that_ansible_interprets_are_not_taken_from_the_spec(
+        self, make_watch: MakeWatch, key: str
+    ) -> None:
+        made = params.build(memcached({key: "x", "size": 1}), make_watch(), cause=CAUSE, finalizing=False)
+
+        assert made.reserved == (snake_case(key),)
+        assert made.extra_vars.get(snake_case(key)) in (None, CAUSE)
+        assert made.extra_vars["size"] == 1
+        assert made.extra_vars["_cache_example_com_memcached_spec"] == {key: "x", "size": 1}
+
+    @pytest.mark.parametrize("key", ["ansible", "myAnsibleUser", "role", "group", "host", "port", "become"])
+    def test_names_that_ansible_does_not_interpret_are_passed_on(self, make_watch: MakeWatch, key: str) -> None:
+        made = params.build(memcached({key: "x"}), make_watch(), cause=CAUSE, finalizing=False)
+
+        assert (made.reserved, made.extra_vars[snake_case(key)]) == ((), "x")
+
+    def test_a_reserved_name_is_found_where_keys_are_not_converted(self, make_watch: MakeWatch) -> None:
+        spec = {"ansible_host": "x", "ansibleHost": "data"}
+        watch = make_watch(snake_case_except=(SpecPath.parse("spec"),))
+
+        made = params.build(memcached(spec), watch, cause=CAUSE, finalizing=False)
+
+        assert made.reserved == ("ansible_host",)
+        assert made.extra_vars["ansibleHost"] == "data"
+
+    def test_a_watch_can_allow_single_variables(self, make_watch: MakeWatch) -> None:
+        watch = make_watch(allow_ansible_variables=frozenset({"ansible_user"}))
+
+        made = params.build(memcached({"ansibleUser": "a", "ansibleHost": "b"}), watch, cause=CAUSE, finalizing=False)
+
+        assert (made.reserved, made.extra_vars["ansible_user"]) == (("ansible_host",), "a")
 
     @pytest.mark.parametrize("spec", [None, [], "text", 3, True])
     def test_a_spec_that_is_no_map_counts_as_empty(self, make_watch: MakeWatch, spec: Any) -> None:

@@ -45,6 +45,7 @@ class TestDefaults:
             snake_case_parameters=True,
             snake_case_except=(),
             mark_unsafe=True,
+            allow_ansible_variables=frozenset(),
             selector="",
             field_selector="",
             blacklist=frozenset(),
@@ -79,6 +80,7 @@ class TestDefaults:
   snakeCaseParameters: true
   snakeCaseExcept: [spec.labels, "spec.a[*].env"]
   markUnsafe: false
+  allowAnsibleVariables: [ansible_user]
   selector: {matchLabels: {app: cache}}
   fieldSelector: metadata.namespace=shop
   name: main
@@ -129,6 +131,7 @@ class TestDefaults:
                     SpecPath("spec.a[*].env", ("a", Wildcard.ITEM, "env")),
                 ),
                 mark_unsafe=False,
+                allow_ansible_variables=frozenset({"ansible_user"}),
                 selector="app=cache",
                 field_selector="metadata.name=main,metadata.namespace=shop",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
