@@ -87,6 +87,7 @@ class Bed:
             run_dir=paths.run_dir(self.runs, watch.gvk, key_of(obj)),
             extra_vars=made.extra_vars,
             unsafe_keys=made.unsafe_keys,
+            ignored_variables=made.reserved,
             verbosity=_VERBOSITY,
             ansible_args="",
             max_artifacts=_KEPT_RUNS,

@@ -203,7 +203,8 @@ class Reconciler:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
         failed = report.FailureDetails([*missing, *decision.advice], output.pointer(job), final=final)
-        ended = report.observed(attempt.obj, report.ended(run, failed))
+        ended = report.ended(run, failed).with_conditions(report.ignored(attempt.obj, job.ignored_variables))
+        ended = report.observed(attempt.obj, ended)
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.hold)
 
     def _advise(self, attempt: Attempt, decision: Decision) -> None:

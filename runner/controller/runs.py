@@ -21,6 +21,7 @@ from runner.engine.job import Engine, Event, Job, RunResult, canceled
 from runner.events.recorder import EventRecorder
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
+from runner.status import report
 from runner.watches.watch import Watch
 from runner.workqueue.request import Reason, Request
 
@@ -71,6 +72,7 @@ class JobFactory:
             run_dir=paths.run_dir(defaults.runner_dir, watch.gvk, attempt.key),
             extra_vars=parameters.extra_vars,
             unsafe_keys=parameters.unsafe_keys,
+            ignored_variables=parameters.reserved,
             verbosity=_or(overrides.verbosity, defaults.verbosity(watch.gvk)),
             ansible_args=defaults.ansible_args,
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
@@ -88,6 +90,8 @@ class JobFactory:
         bound = self._log.bind(**key_of(obj)._asdict())
         for collision in parameters.collisions:
             bound.warning("Two keys of the spec map to the same variable", collision=str(collision))
+        if parameters.reserved:
+            bound.warning(report.IGNORED_VARIABLES_ADVICE, variables=list(parameters.reserved))
         for warning in overrides.warnings:
             bound.warning("Invalid annotation value; ignoring it", problem=warning)
         template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None

@@ -40,6 +40,8 @@ class Job:
     """What the run receives, as plain JSON values; see `unsafe_keys`."""
     unsafe_keys: frozenset[str]
     """Top-level extra vars that came from the object: their strings are never templated."""
+    ignored_variables: tuple[str, ...]
+    """Variables of the spec that the run does not receive, since Ansible itself interprets them."""
     verbosity: int
     ansible_args: str
     max_artifacts: int

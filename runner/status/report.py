@@ -19,6 +19,12 @@ from runner.status.kstatus import KstatusConditions
 
 CONTENDED = "Contended"
 """Type of the condition of objects that a dependent or a reference runs again and again."""
+IGNORED_VARIABLES = "IgnoredVariables"
+"""A condition of objects whose spec sets variables that Ansible itself interprets."""
+IGNORED_VARIABLES_ADVICE = (
+    "The run does not receive variables of the spec that Ansible itself interprets; rename these fields, "
+    "or allow them with allowAnsibleVariables in watches.yaml"
+)
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
@@ -38,6 +44,10 @@ class StatusReport:
     """Empty: the kstatus conditions and `status.observedGeneration` stay."""
     generation: int | None = None
     """New `status.observedGeneration`; None: it stays."""
+
+    def with_conditions(self, conditions: tuple[Condition, ...]) -> StatusReport:
+        """Return the report with further conditions."""
+        return replace(self, conditions=(*self.conditions, *conditions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,16 @@ def quiet(obj: Object) -> StatusReport:
     if find(conditions_of(obj), CONTENDED) is None:
         return StatusReport(())
     return StatusReport((make(CONTENDED, "False", "Quiet", ""),))
+
+
+def ignored(obj: Object, variables: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the condition that names ignored variables, or none if there is nothing to report or to take back."""
+    if variables:
+        message = f"{', '.join(variables)}: {IGNORED_VARIABLES_ADVICE}"
+        return (make(IGNORED_VARIABLES, "True", "ReservedNames", _bounded(message, MAX_MESSAGE)),)
+    if find(conditions_of(obj), IGNORED_VARIABLES) is None:
+        return ()
+    return (make(IGNORED_VARIABLES, "False", "NoneIgnored", ""),)
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:

@@ -75,6 +75,7 @@ def make_job(tmp_path: Path) -> Callable[..., Job]:
             "run_dir": tmp_path / "runner" / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample",
             "extra_vars": {},
             "unsafe_keys": frozenset(),
+            "ignored_variables": (),
             "verbosity": 0,
             "ansible_args": "",
             "max_artifacts": 20,

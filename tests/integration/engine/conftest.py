@@ -89,6 +89,7 @@ class Runs:
             "run_dir": self.run_dir,
             "extra_vars": {},
             "unsafe_keys": frozenset(),
+            "ignored_variables": (),
             "verbosity": 0,
             "ansible_args": "",
             "max_artifacts": 20,

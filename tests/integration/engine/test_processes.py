@@ -250,7 +250,7 @@ OPERATOR = textwrap.dedent("""
         job = Job(
             ident="run", gvk=GVK("g", "v1", "K"), key=ObjectKey("n", "o"), content=Playbook(playbook),
             run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
-            ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
+            ignored_variables=(), ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
         )
         await RunEngine(root, EngineSettings(engine, frozenset(), 0)).run(job, lambda event: None)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from runner.status.report import IGNORED_VARIABLES_ADVICE
+
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Project, Things
 
@@ -123,3 +125,44 @@ def test_mark_unsafe_false_brings_templates_back(project: Project, things: Thing
     things.await_success("one")
     assert str(_shown(project, "one")["by_key"]) == "2"
     assert str(_shown(project, "one")["from_watch"]) == "21"
+
+
+def test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command(project: Project, things: Things) -> None:
+    project.role("thing", "    - ansible.builtin.command: echo run\n    - ansible.builtin.ping:\n")
+    project.watch("thing", allowAnsibleVariables=["ansible_user"])
+    operator = project.start()
+    proof = project.folder / "proof"
+    command = f"/bin/sh -c 'touch {proof}' #"
+    attacks = {
+        "connection": {
+            "ansibleConnection": "ssh",
+            "ansibleHost": "x",
+            "ansibleSshCommonArgs": f"-o ProxyCommand={command}",
+        },
+        "shell": {"ansibleShellExecutable": command},
+        "become": {"ansibleBecome": True, "ansibleBecomeExe": command, "ansibleBecomeMethod": "sudo"},
+        "interpreter": {"ansiblePythonInterpreter": command, "ansible_python_interpreter": command},
+        "magic": {
+            "hostvars": 1,
+            "inventoryHostname": "x",
+            "omit": "x",
+            "vars": {},
+            "playbookDir": "/x",
+            "rolePath": "/",
+        },
+    }
+    for name, spec in attacks.items():
+        things.create(name, spec)
+    for name in attacks:
+        things.await_success(name)
+        assert things.conditions(name)["IgnoredVariables"]["status"] == "True"
+    assert "ansible_ssh_common_args" in things.conditions("connection")["IgnoredVariables"]["message"]
+    assert not proof.exists()
+    assert operator.await_line(IGNORED_VARIABLES_ADVICE, name="shell")["level"] == "warning"
+
+    things.create("allowed", {"ansibleUser": "somebody"})
+    things.await_success("allowed")
+    assert "IgnoredVariables" not in things.conditions("allowed")
+
+    things.merge("shell", {"spec": {"ansibleShellExecutable": None}})
+    things.await_condition("shell", "IgnoredVariables", "False")

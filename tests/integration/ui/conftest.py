@@ -82,6 +82,7 @@ class Crowd:
             run_dir=self._folder,
             extra_vars={},
             unsafe_keys=frozenset(),
+            ignored_variables=(),
             verbosity=0,
             ansible_args="",
             max_artifacts=20,

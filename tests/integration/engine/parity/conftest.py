@@ -213,6 +213,7 @@ class Parity:
             "content": content,
             "run_dir": place.run_dir(name),
             "unsafe_keys": frozenset(),
+            "ignored_variables": (),
             "verbosity": 0,
             "ansible_args": "",
             "max_artifacts": 20,
