@@ -1,9 +1,8 @@
-"""What a run receives: the extra vars made from an object and its watch.
+"""Extra vars of a run, built from an object and its watch.
 
-Pure; no I/O. Promises: later wins, in the contract's order (spec, `ansible_operator_meta`, `_<group>_<kind>`,
-`_<group>_<kind>_spec`, the watch's vars, the finalizer's vars), all after why the run takes place; it says which
-top-level keys came from the object (so that their strings are never templated) and which keys of the spec fell
-together. Must not import any I/O.
+Later sources win: spec, `ansible_operator_meta`, `_<group>_<kind>`, `_<group>_<kind>_spec`, the watch's vars, the
+finalizer's vars. The result names the top-level keys that came from the object, whose strings are never templated,
+the keys of the spec that collide, and the variables that a spec must not set. Pure; must not import any I/O.
 """
 
 from __future__ import annotations
