@@ -37,7 +37,7 @@ class WatchScope:
 
     watch: Watch
     informer: Informer
-    lease_guard: ShardOwnership
+    ownership: ShardOwnership
     metrics: Metrics
     registry: ForgetRegistry = field(default_factory=ForgetRegistry)
 
@@ -50,7 +50,7 @@ class Attempt:
     obj: Object
     plan: RunPlan
     resource: ApiResource
-    hold: LeaseGuard
+    guard: LeaseGuard
     ident: str
     """Ident of the run."""
 

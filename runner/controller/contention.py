@@ -44,8 +44,8 @@ class ContentionReporter:
     async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
         obj = self._scope.informer.get(key)
         gvk = self._scope.watch.gvk
-        with self._scope.lease_guard.hold(gvk, key) as hold:
-            if obj is None or hold is None:
+        with self._scope.ownership.hold(gvk, key) as guard:
+            if obj is None or guard is None:
                 return
             try:
                 resource = await self._discovery.find(gvk)
@@ -54,7 +54,7 @@ class ContentionReporter:
                     if contention is not None
                     else report.quiet(obj)
                 )
-                await self._status.write(resource, obj, report.observed(obj, change), hold)
+                await self._status.write(resource, obj, report.observed(obj, change), guard)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("Cannot write a condition", error=str(error), **key._asdict())
         if contention is not None:

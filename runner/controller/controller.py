@@ -47,7 +47,7 @@ class Controller:
         self._runs = runs
         self._metrics = scope.metrics
         self._references = references
-        self._lease_guard = scope.lease_guard
+        self._ownership = scope.ownership
         self._registry = scope.registry
         self._name = controller_name(scope.watch.gvk)
         self._terminal: set[ObjectKey] = set()
@@ -55,7 +55,7 @@ class Controller:
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         self._registry.subscribe(self._terminal.discard)
         self._registry.subscribe(self.queue.forget)
-        self._lease_guard.listen(self)
+        self._ownership.listen(self)
         metrics, gvk = scope.metrics, scope.watch.gvk
         metrics.add_kind(gvk, self.queue, workers)
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
@@ -74,20 +74,20 @@ class Controller:
 
     def wake(self, key: ObjectKey, why: str) -> None:
         """Run an object because a dependent changed."""
-        if self._lease_guard.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
+        if self._ownership.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT, (why,))
 
     def wake_for_reference(self, key: ObjectKey, why: str) -> None:
         """Run an object because a reference changed, even if it does not run until it changes."""
-        if self._lease_guard.owns(self.watch.gvk, key) and key in self.informer:
+        if self._ownership.owns(self.watch.gvk, key) and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, Reason.REFERENCE, (why,))
 
     def run_all(self, why: str) -> None:
         """Run every object because its role or playbook was edited, even if it does not run until it changes."""
         for key in self.informer.all_keys():
-            if self._lease_guard.owns(self.watch.gvk, key):
+            if self._ownership.owns(self.watch.gvk, key):
                 self.queue.add(key, Reason.EDITED, (why,))
 
     def gained(self, shard: int) -> None:
@@ -103,7 +103,7 @@ class Controller:
             self._registry.forget(key)
 
     def _of(self, shard: int) -> list[ObjectKey]:
-        shard_of, gvk = self._lease_guard.shard_of, self.watch.gvk
+        shard_of, gvk = self._ownership.shard_of, self.watch.gvk
         return [key for key in self.informer.all_keys() if shard_of(gvk, key) == shard]
 
     async def work(self) -> None:
@@ -117,7 +117,7 @@ class Controller:
             self._registry.forget(change.key)
         self._update_references(change)
         reason = decisions.run_reason(self.watch, change, terminal=change.key in self._terminal)
-        if reason is None or not (change.new is None or self._lease_guard.owns(self.watch.gvk, change.key)):
+        if reason is None or not (change.new is None or self._ownership.owns(self.watch.gvk, change.key)):
             return
         # A kind without a generation does not show whether the run itself made the change.
         new = change.new

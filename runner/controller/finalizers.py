@@ -60,12 +60,12 @@ class FinalizerRemoval:
         """Drop the state of an object."""
         self._removed.pop(key, None)
 
-    async def remove(self, resource: ApiResource, obj: Object, hold: LeaseGuard) -> None:
+    async def remove(self, resource: ApiResource, obj: Object, guard: LeaseGuard) -> None:
         """Remove the finalizer. Retries conflicts and outages: a finalizer that has run is not run again."""
         key, uid = key_of(obj), uid_of(obj)
         current: Object | None = obj
         for attempts in itertools.count():
-            hold.check()
+            guard.check()
             try:
                 current = current or await self._client.get(resource, key)
                 patch = removal(self._name, current)

@@ -94,25 +94,25 @@ class Reconciler:
             self._scope.registry.forget(request.key)
             await self._runs.remove_folder(request.key)
             return Done(None)
-        with self._scope.lease_guard.hold(self._watch.gvk, request.key) as hold:
-            if hold is None:
+        with self._scope.ownership.hold(self._watch.gvk, request.key) as guard:
+            if guard is None:
                 return Done(None)
             try:
-                async with hold.guard():
-                    return await self._reconcile(obj, request, hold)
+                async with guard.guard():
+                    return await self._reconcile(obj, request, guard)
             except LeaseLostError as error:
                 self._log.error(
                     "Lost the lease of the object; canceled the attempt", why=str(error), **request.key._asdict()
                 )
                 return Done(None)
 
-    async def _reconcile(self, obj: Object, request: Request, hold: LeaseGuard) -> Result:
+    async def _reconcile(self, obj: Object, request: Request, guard: LeaseGuard) -> Result:
         plan = decisions.plan(self._watch, obj)
         if plan is None or (plan.finalizing and self._finalizers.is_done(obj)):
             return Done(None)
         try:
             resource = await self._services.discovery.find(self._watch.gvk)
-            return await self._attempt(Attempt(request, obj, plan, resource, hold, new_ident(datetime.now(UTC))))
+            return await self._attempt(Attempt(request, obj, plan, resource, guard, new_ident(datetime.now(UTC))))
         except (ConflictError, InvalidError) as error:
             self._log.info("Conflict with another writer; retrying", error=str(error), **request.key._asdict())
             return Retry(CONFLICT_BACKOFF, ran=False)
@@ -146,12 +146,12 @@ class Reconciler:
         terms = self._terms(attempt, overrides, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(run, terms, failed_runs=attempt.request.failed_runs)
         await self._report(attempt, job, run, decision, grant.stats.forbidden())
-        attempt.hold.check()
+        attempt.guard.check()
         if self._skipping is not None and basis is not None and grant.read_set is not None:
             await self._skipping.record(self._latest(attempt), basis, grant.read_set, run)
         self._advise(attempt, decision)
         if decision.release:
-            await self._finalizers.remove(attempt.resource, self._latest(attempt).obj, attempt.hold)
+            await self._finalizers.remove(attempt.resource, self._latest(attempt).obj, attempt.guard)
         return decision.result
 
     # Ways out without a run.
@@ -188,7 +188,7 @@ class Reconciler:
     async def _announce(self, attempt: Attempt) -> Attempt:
         """Add our finalizer and write the `Running` condition, as far as they are missing."""
         if attempt.plan.add_first is not None:
-            attempt.hold.check()
+            attempt.guard.check()
             obj = await self._services.client.patch(
                 attempt.resource, attempt.key, attempt.plan.add_first, content_type=PatchType.JSON
             )
@@ -205,7 +205,7 @@ class Reconciler:
         failed = report.FailureDetails([*missing, *decision.advice], output.pointer(job), final=final)
         ended = report.ended(run, failed).with_conditions(report.ignored(attempt.obj, job.ignored_variables))
         ended = report.observed(attempt.obj, ended)
-        await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.hold)
+        await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
 
     def _advise(self, attempt: Attempt, decision: Decision) -> None:
         for sentence in decision.advice:
@@ -213,7 +213,7 @@ class Reconciler:
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
 
     async def _write(self, attempt: Attempt, change: StatusReport) -> None:
-        await self._status.write(attempt.resource, attempt.obj, report.observed(attempt.obj, change), attempt.hold)
+        await self._status.write(attempt.resource, attempt.obj, report.observed(attempt.obj, change), attempt.guard)
 
     def _events(self, attempt: Attempt) -> ObjectEvents:
         return ObjectEvents(self._services.events, ObjectRef.of(self._watch.gvk, attempt.obj))

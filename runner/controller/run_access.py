@@ -152,7 +152,7 @@ class RunAccess:
             blacklist=watch.blacklist,
             in_finalizer=attempt.plan.finalizing,
             service_account=account(watch.service_account, self._namespace),
-            may_write=attempt.hold.is_valid,
+            may_write=attempt.guard.is_valid,
             stats=RunStats(on_terminating=on_terminating),
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
@@ -161,7 +161,7 @@ class RunAccess:
         run.secrets.know([token, *self._known()])
         if watch.gvk == _SECRET:
             learn_object(run.secrets, attempt.obj)
-        attempt.hold.when_lost(lambda: self._identities.cut(token))
+        attempt.guard.when_lost(lambda: self._identities.cut(token))
         self._observers.began(owner)
         try:
             yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets, run.read_set)

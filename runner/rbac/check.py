@@ -1,8 +1,7 @@
-"""Asks the API server at start whether the operator may do what it will have to, and says what it may not.
+"""Check of the operator's rights at start, by SelfSubjectAccessReviews, which every account may create.
 
-Owns: the questions (SelfSubjectAccessReviews, which every account may make) and one warning for each resource, with the
-verbs that are missing and the rule to add. Nothing waits for it and nothing is refused for it: what a right is missing
-for fails by itself, and works as soon as the right is there.
+Logs one warning per resource with the missing verbs and the rule to add. Nothing waits for the check, and it stops
+nothing: requests without a right fail by themselves, and succeed once the right is granted.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from runner.rbac.rights import Right
 
 _AT_ONCE = 4
 _AGAIN = 5.0
-"""Seconds before a kind that is not served yet, or a server that is away, is asked about again."""
+"""Seconds before the next check if a kind is not served yet, or if the API server is unavailable."""
 _WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _log = log.get(__name__)
 
 
 class RightsCheck:
-    """What is asked about. `needs` tells a kind's rights once it is known how it is served; `learn` is told of all."""
+    """Checks rights; `learn` receives all rights that are required."""
 
     def __init__(self, client: Client, discovery: Discovery, learn: Callable[[Iterable[Right]], None]) -> None:
         self._client = client
@@ -36,7 +35,7 @@ class RightsCheck:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def kind(self, gvk: GVK, needs: Callable[[ApiResource], set[Right]]) -> None:
-        """Check a kind, as soon as it is served."""
+        """Check a kind once it is served. `needs` returns the rights for its resource."""
         while True:
             try:
                 resource = await self._discovery.find(gvk)
@@ -47,7 +46,7 @@ class RightsCheck:
             return
 
     async def check(self, needed: set[Right]) -> None:
-        """Check rights, and say of each resource what is missing."""
+        """Check rights, and log the missing ones by resource."""
         self._learn(needed)
         while True:
             try:

@@ -1,7 +1,4 @@
-"""What the operator may do and what it needs: checked at start, recorded where that is asked for.
-
-Owns: which rights there are to ask about, put together from settings and watches.
-"""
+"""Rights that the operator requires by its settings and watches: checked at start, recorded with `--record-rbac`."""
 
 from __future__ import annotations
 
@@ -26,7 +23,11 @@ class OperatorRights:
     """Check and record of one operator."""
 
     def __init__(self, settings: Settings, watches: Sequence[Watch]) -> None:
-        """A ConfigError says why there can be no record."""
+        """Prepare check and record.
+
+        Raises:
+            ConfigError: the file of the record cannot be used.
+        """
         self._settings = settings
         self._watches = watches
         path = settings.record_rbac
@@ -34,20 +35,20 @@ class OperatorRights:
 
     @property
     def noted(self) -> CallObserver | None:
-        """Who is to be told of the operator's own calls."""
+        """Observer of the operator's own calls, if rights are recorded."""
         return self._record.noted if self._record else None
 
     def handlers(self) -> list[Handler]:
-        """Who is to stand first on the way of runs' calls."""
+        """Return the first handlers of runs' calls in the proxy."""
         return [self._record] if self._record else []
 
     def close(self) -> None:
-        """Write what is not written yet."""
+        """Write the record."""
         if self._record:
             self._record.write()
 
     async def follow(self, client: Client, discovery: Discovery) -> None:
-        """Check everything once, and record for ever."""
+        """Check all rights once, and record until canceled."""
         check = RightsCheck(client, discovery, self._learn)
         async with asyncio.TaskGroup() as group:
             for watch in self._watches:

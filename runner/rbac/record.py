@@ -1,7 +1,7 @@
-"""A file with the Roles that the operator and its runs really needed (`--record-rbac`).
+"""File with the Roles that the operator and its runs used (`--record-rbac`).
 
-Owns: the file. What it held before stays, so that it grows over runs and restarts; the same rights make the same bytes.
-It appears whole or not at all. A file that is no such record is not overwritten.
+Rights of earlier runs and processes stay in the file, and the same rights result in the same bytes. The file is
+replaced atomically. A file that is not a record is not overwritten.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _log = log.get(__name__)
 
 
 class RightsRecord:
-    """The file, and what is to be in it."""
+    """Records rights, and writes them to the file."""
 
     def __init__(self, path: Path, *, everywhere: bool) -> None:
-        """`everywhere`: the operator watches all namespaces, and needs in all what it needed in one.
+        """`everywhere`: the operator watches all namespaces, so that a right in one is required in all.
 
-        A ConfigError says why the file cannot be used.
+        Raises:
+            ConfigError: the file cannot be used.
         """
         self._path = path
         self._everywhere = everywhere
@@ -46,7 +47,7 @@ class RightsRecord:
         self._logged = log.Once()
 
     def add(self, found: Iterable[Right]) -> None:
-        """Take rights in."""
+        """Record rights."""
         new = set(found)
         if self._everywhere:
             new = rights.spread(new)
@@ -55,23 +56,23 @@ class RightsRecord:
             self._news.set()
 
     def noted(self, method: str, path: str, params: Mapping[str, str], content_type: str, status: int) -> None:
-        """Take in a call of the operator's own."""
+        """Record a call of the operator itself."""
         info = request.parse(method, f"{path}?{urlencode(params)}")
         found = rights.of_call(info, status, content_type, "")
         if info.verb == "watch":
-            # Where lists are not streamed, a watch begins with a plain one.
+            # A server without streamed lists requires a plain list before the watch.
             found |= {Right("", each.namespace, each.group, each.resource, "list") for each in found}
         self.add(found)
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Take in a run's call: a handler of the proxy, before all that answers from memory."""
+        """Record a run's call: a handler of the proxy, before those that answer from the cache."""
         answer = await proceed(call)
         kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
         self.add(rights.of_call(call.info, answer.status, kind, call.run.run.service_account))
         return answer
 
     async def follow(self) -> None:
-        """Write what is new, for ever."""
+        """Write new rights until canceled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -79,7 +80,7 @@ class RightsRecord:
             await asyncio.sleep(_PAUSE)
 
     def write(self) -> None:
-        """Write the file, if anything is new."""
+        """Write the file if there are new rights."""
         present = frozenset(self._rights)
         if present == self._written:
             return

@@ -1,7 +1,7 @@
-"""Rights as values: what the operator needs for its watches, what a call needed, and both as Roles. Pure.
+"""Rights as values: those that watches and calls require, and their Roles. Pure.
 
-A right is a verb on a resource in a namespace, or on a path that is no resource. What every authenticated user has by
-Kubernetes' default roles (discovery, questions about oneself) is none that anybody has to grant. Source:
+A right is a verb on a resource in a namespace, or on a non-resource path. Rights that every authenticated user has by
+Kubernetes' default roles (discovery, self-reviews) are omitted. Source:
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/.
 """
 
@@ -19,15 +19,15 @@ from runner.watches.watch import Watch
 
 NAME = "ansible-operator-recorded"
 RECORDED_FOR = "ansible.sdk.operatorframework.io/recorded-for"
-"""On each recorded role: whose calls it allows."""
+"""Annotation of each recorded role: the account whose calls it allows."""
 OPERATOR = "the operator's own service account"
 _API = "rbac.authorization.k8s.io/v1"
-_EVERYBODYS_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
-_EVERYBODYS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
+_GRANTED_TO_ALL_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
+_GRANTED_TO_ALL = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
 _SESSIONS = frozenset({"exec", "attach", "portforward"})
 _APPLY = "application/apply-patch"
 _STAY = frozenset({("coordination.k8s.io", "leases"), ("", "configmaps")})
-"""What the operator keeps in its own namespace, wherever it watches."""
+"""Resources that the operator uses in its own namespace only, whichever namespaces it watches."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,23 +35,23 @@ class Right:
     """A verb on a resource, or on a path."""
 
     account: str
-    """Whose: a service account, `namespace/name`; empty: the operator's."""
+    """Service account, `namespace/name`; empty: the operator's own."""
     namespace: str
-    """Empty: at the cluster scope."""
+    """Empty: cluster scope."""
     group: str
     resource: str
-    """With its subresource, `pods/log`; empty: it is about `path`."""
+    """With its subresource, `pods/log`; empty for a right on `path`."""
     verb: str
     name: str = ""
-    """The one object that it is about; empty: all."""
+    """Name of one object; empty: all."""
     path: str = ""
 
     def missing(self, user: str) -> MissingRight:
-        """The same as something that a user lacks."""
+        """Return the right as one that a user lacks."""
         return MissingRight(user, self.verb, self.group, self.resource, self.namespace, self.name, self.path)
 
     def asked(self) -> dict[str, Any]:
-        """The spec of a SelfSubjectAccessReview."""
+        """Return the spec of a SelfSubjectAccessReview."""
         if not self.resource:
             return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
         resource, _, subresource = self.resource.partition("/")
@@ -67,7 +67,7 @@ class Right:
 
 
 def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], account: str) -> set[Right]:
-    """What the operator itself does with the objects of a watch. `account`: as whom the runs go, `namespace/name`."""
+    """Return the operator's rights for a watch. `account`: service account of its runs, `namespace/name`."""
     group, plural = resource.gvk.group, resource.plural
     has_status = "status" in resource.subresources
     verbs = {"get", "list", "watch"}
@@ -84,13 +84,13 @@ def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], acc
 
 
 def of_leases(namespace: str, *, shared: bool) -> set[Right]:
-    """What replicas need to agree."""
+    """Return the rights for leader election or shards."""
     verbs = {"get", "create", "update", *({"list"} if shared else ())}
     return {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in verbs}
 
 
 def of_reviews() -> set[Right]:
-    """What is needed to find out who may read metrics."""
+    """Return the rights to authorize readers of metrics."""
     return {
         Right("", "", "authentication.k8s.io", "tokenreviews", "create"),
         Right("", "", "authorization.k8s.io", "subjectaccessreviews", "create"),
@@ -98,27 +98,27 @@ def of_reviews() -> set[Right]:
 
 
 def of_call(info: RequestInfo, status: int, content_type: str, account: str) -> set[Right]:
-    """What a call needed, be it that it was refused."""
+    """Return the rights that a call required, even if it was refused."""
     if status == HTTPStatus.UNAUTHORIZED:
         return set()
     if not info.is_resource:
-        everybodys = any(
-            info.path.rstrip("/") == root or info.path.startswith(f"{root}/") for root in _EVERYBODYS_PATHS
+        granted_to_all = any(
+            info.path.rstrip("/") == root or info.path.startswith(f"{root}/") for root in _GRANTED_TO_ALL_PATHS
         )
-        return set() if everybodys else {Right(account, "", "", "", info.verb, path=info.path)}
-    if info.resource in _EVERYBODYS:
+        return set() if granted_to_all else {Right(account, "", "", "", info.verb, path=info.path)}
+    if info.resource in _GRANTED_TO_ALL:
         return set()
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     right = Right(account, info.namespace, info.group, resource, info.verb)
     makes = info.verb == "update" or (info.verb == "patch" and content_type.startswith(_APPLY))
     if (makes and status == HTTPStatus.CREATED) or (info.verb == "get" and info.subresource in _SESSIONS):
-        # A write that made its object, and a session by websocket, need the right to create as well.
+        # A write that created its object, and a session by websocket, require the right to create as well.
         return {right, replace(right, verb="create")}
     return {right}
 
 
 def spread(rights: Iterable[Right]) -> set[Right]:
-    """Make rights in single namespaces rights in all, for an operator that watches all."""
+    """Extend rights in single namespaces to all, for an operator that watches all namespaces."""
     return {
         right if (right.group, right.resource) in _STAY or right.verb == "impersonate" else replace(right, namespace="")
         for right in rights
@@ -126,7 +126,7 @@ def spread(rights: Iterable[Right]) -> set[Right]:
 
 
 def roles(rights: Iterable[Right]) -> list[dict[str, Any]]:
-    """Write rights as Roles and ClusterRoles, the same rights always in the same way."""
+    """Return Roles and ClusterRoles with these rights, in a stable order."""
     by_role: dict[tuple[str, str], list[Right]] = {}
     for right in sorted(set(rights)):
         by_role.setdefault((right.account, right.namespace), []).append(right)
@@ -165,7 +165,11 @@ def _rule(group: str, name: str, is_resource: bool, verbs: Sequence[str], about:
 
 
 def read(documents: Collection[Any]) -> set[Right]:
-    """Read recorded roles. A ValueError says what is none."""
+    """Read recorded roles.
+
+    Raises:
+        ValueError: a document is not a recorded role.
+    """
     found: set[Right] = set()
     for document in documents:
         meta = document.get("metadata") if isinstance(document, Mapping) else None

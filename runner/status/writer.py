@@ -37,7 +37,7 @@ class StatusWriter:
         self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
 
-    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, hold: LeaseGuard) -> None:
+    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> None:
         """Apply a change to the status of `obj`. Outages are retried, so that no run's result is lost.
 
         Raises:
@@ -47,7 +47,7 @@ class StatusWriter:
         refusals = 0
         seen: Object | None = obj
         while seen is not None and not self._gives_up(resource):
-            hold.check()
+            guard.check()
             backoff = conflict
             try:
                 seen = await self._attempt(resource, seen, report)
