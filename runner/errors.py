@@ -1,25 +1,25 @@
-"""The whole error tree; every error that crosses a room's border is one of these.
+"""Error tree: every error that crosses the boundary of a package is one of these.
 
 OperatorError
-├── ConfigError            what the user wrote cannot be used; the process ends with exit code 2
+├── ConfigError            invalid input of the user; the process ends with exit code 2
 ├── ClusterError           the control plane on this machine could not be built, started or found
-├── ApiError               the Kubernetes API server answered with an error (`status`, `reason`)
+├── ApiError               the Kubernetes API server responded with an error (`status`, `reason`)
 │   ├── UnauthorizedError  401: the credentials are not (or no longer) accepted
 │   ├── ForbiddenError     403: RBAC denies it
 │   ├── NotFoundError      404
 │   ├── ConflictError      409: the object changed meanwhile, or exists already
 │   ├── GoneError          410: the resource version or continue token is too old
 │   ├── InvalidError       422: the object is refused by its schema or a patch's test failed
-│   ├── ThrottledError     429: `retry_after` seconds are asked for
+│   ├── ThrottledError     429: the server requests a delay of `retry_after` seconds
 │   └── ServerError        5xx
-├── ApiUnavailableError    no usable answer at all: refused, reset, timed out, TLS
+├── ApiUnavailableError    no usable response: refused, reset, timed out, TLS
 ├── KindNotFoundError      the API server does not serve this kind (yet)
-├── NotKeptError           nothing is kept of the run that was asked for
+├── NotKeptError           the requested run is not retained
 ├── EngineError            a run could not be prepared or started
-├── LeaseLostError         the object may be another replica's now: nothing more is written about it
+├── LeaseLostError         another replica may have the object: this one writes nothing more
 └── TerminalError          do not retry until the object changes
 
-A message says what was wrong, where, and what to do about it.
+A message contains the problem, its place, and a remedy.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class OperatorError(Exception):
 
 
 class ConfigError(OperatorError):
-    """What the user wrote cannot be used. May hold several problems, a line each."""
+    """Invalid input of the user. It may contain several problems, one per line."""
 
 
 class ClusterError(OperatorError):
-    """The control plane on this machine could not be built, started or found."""
+    """The local control plane could not be built, started or found."""
 
 
 class ApiError(OperatorError):
-    """The API server answered with an error.
+    """An error response of the API server.
 
-    `status` is the HTTP status code, `reason` the `Status` object's reason (`""` where the answer was no
-    `Status`), see the API conventions, "Response Status Kind".
+    `status` is the HTTP status code. `reason` is the reason of the `Status` object (API conventions, "Response Status
+    Kind"), or `""` if the response was not a `Status`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class InvalidError(ApiError):
 
 
 class ThrottledError(ApiError):
-    """429; `retry_after` is the server's wish in seconds, or None."""
+    """429; `retry_after` is the server's value in seconds, or None."""
 
 
 class ServerError(ApiError):
@@ -91,7 +91,7 @@ class ServerError(ApiError):
 
 
 class ApiUnavailableError(OperatorError):
-    """The API server gave no usable answer."""
+    """The API server gave no usable response."""
 
 
 class KindNotFoundError(OperatorError):
@@ -103,16 +103,16 @@ class EngineError(OperatorError):
 
 
 class NotKeptError(OperatorError):
-    """Nothing is kept of the run that was asked for."""
+    """The requested run is not retained."""
 
 
 class LeaseLostError(OperatorError):
-    """The object may be another replica's now: nothing more is written about it."""
+    """Another replica may have the object, so this one stops writing about it."""
 
 
 class TerminalError(OperatorError):
-    """Retrying is useless until the object changes."""
+    """Retries are useless until the object changes."""
 
 
 PASSING = (ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError)
-"""What ends by itself: the API server is away or busy, or a token is about to be renewed. Worth another attempt."""
+"""Temporary errors: the API server is unavailable or busy, or a token is about to be renewed. Retry them."""

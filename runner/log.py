@@ -1,7 +1,7 @@
-"""Structured log: one line per message on standard error, JSON or for people.
+"""Structured log on standard error, one line per message, as JSON or for a console.
 
-`configure` is called once, by the command line. Everybody else says `log.get(__name__)` and binds what stays the
-same (`job`, `gvk`, `name`, `namespace`) once. Messages are constant sentences, what varies stands in fields.
+The command line calls `configure` once. Other modules call `log.get(__name__)` and bind the constant fields (`job`,
+`gvk`, `name`, `namespace`) once. Messages are constant text; variable values are fields.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Format = Literal["json", "console"]
 
 
 class _Lines:
-    """How lines for other streams are made, as `configure` was told."""
+    """Configuration of lines for other streams, set by `configure`."""
 
     level: int = logging.INFO
     processors: Sequence[Processor] = ()
 
 
 class Once:
-    """Messages that a component has logged already. After `most` of them no further one is new."""
+    """Messages that a component has logged already. After `most` messages, no further one is new."""
 
     __slots__ = ("_keys", "_most")
 
@@ -56,7 +56,7 @@ def get(name: str, /, **bound: object) -> FilteringBoundLogger:
 
 
 def line(name: str, message: str, /, **fields: object) -> str:
-    """Return what `info` would write, with its end of line, for what else goes to standard output; `""` if nothing."""
+    """Return the line that `info` would write, with its newline; `""` if the level suppresses it."""
     if not _Lines.processors or _Lines.level > logging.INFO:
         return ""
     made: Any = {"logger_name": name, "event": message, **fields}
@@ -66,14 +66,14 @@ def line(name: str, message: str, /, **fields: object) -> str:
 
 
 def _logger_field(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Name the field `logger`, as for libraries; structlog keeps that word for itself until here."""
+    """Rename the field to `logger`, which structlog reserves until this step."""
     if "logger_name" in event:
         event["logger"] = event.pop("logger_name")
     return event
 
 
 def _shortage(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Tell a shortage of the machine by its name and a remedy: where it came up is chance, and no defect."""
+    """Replace the traceback of a resource shortage by its name and a remedy, because its location is random."""
     raised = event.get("exc_info")
     error = raised[1] if isinstance(raised, tuple) else raised if isinstance(raised, BaseException) else sys.exception()
     if raised and (short := shortages.of(error)):
@@ -84,7 +84,7 @@ def _shortage(_logger: object, _method: str, event: EventDict) -> EventDict:
 
 
 def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> None:
-    """Set level (a `logging` level) and form of all lines, those of libraries that use `logging` included."""
+    """Set the level (a `logging` level) and the format of all lines, including those of libraries."""
     shared: list[Processor] = [
         _logger_field,
         structlog.contextvars.merge_contextvars,

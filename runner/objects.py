@@ -1,7 +1,7 @@
-"""Names of kinds and objects, and readers over the API's plain dicts.
+"""Identifiers of kinds and objects, and accessors for the API's plain dicts.
 
-Owns: `GVK`, `ObjectKey`, and the few readers everybody needs. Objects stay the dicts that the API server sent
-(https://kubernetes.io/docs/reference/using-api/api-concepts/). Imports nothing of this package.
+Objects stay the dicts that the API server sent (https://kubernetes.io/docs/reference/using-api/api-concepts/). Imports
+nothing of this package.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 PAUSED = "ansible.sdk.operatorframework.io/paused"
-"""Annotation: `"true"` on an object keeps it from being run, finalized included."""
+"""Annotation: `"true"` pauses all runs of the object, including its finalizer."""
 
 RUN_REQUESTED = "ansible.sdk.operatorframework.io/run-requested"
-"""Annotation: whenever it gets another value, whatever that is, the object is run."""
+"""Annotation: each new value starts a run of the object."""
 
 LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
-"""Annotation: our record of a run that succeeded. A change of it is nobody's."""
+"""Annotation: the operator's record of the last successful run. Its changes are ignored."""
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API server sent it."""
@@ -62,7 +62,7 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectRef:
-    """An object by its kind and key. The `uid`, where it is known, is not compared."""
+    """An object by its kind and key. The `uid` is optional and is not compared."""
 
     gvk: GVK
     key: ObjectKey
@@ -95,12 +95,12 @@ def uid_of(obj: Mapping[str, Any]) -> str:
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:
-    """Whether a deletion was asked for."""
+    """Return True if the object has a deletion timestamp."""
     return bool(metadata(obj).get("deletionTimestamp"))
 
 
 def deleted_for(obj: Mapping[str, Any], now: datetime) -> float:
-    """Seconds since the deletion was asked for; 0 when it was not."""
+    """Return the seconds since the deletion was requested; 0 if it was not."""
     asked = metadata(obj).get("deletionTimestamp")
     try:
         return max((now - datetime.fromisoformat(str(asked))).total_seconds(), 0.0) if asked else 0.0
@@ -109,7 +109,7 @@ def deleted_for(obj: Mapping[str, Any], now: datetime) -> float:
 
 
 def created_at(obj: Mapping[str, Any]) -> float:
-    """When the object was created, in seconds since the epoch; 0 where it does not say."""
+    """Return the creation time in seconds since the epoch; 0 if it is missing or invalid."""
     try:
         return datetime.fromisoformat(metadata(obj).get("creationTimestamp") or "").timestamp()
     except (ValueError, TypeError):
@@ -117,12 +117,12 @@ def created_at(obj: Mapping[str, Any]) -> float:
 
 
 def is_paused(obj: Mapping[str, Any]) -> bool:
-    """Whether somebody asked for the object to be left as it is."""
+    """Return True if the object is annotated as paused."""
     return str(annotations_of(obj).get(PAUSED, "")).lower() == "true"
 
 
 def run_requested(obj: Mapping[str, Any]) -> str:
-    """Read what somebody has written to have the object run; empty where nobody has."""
+    """Return the value of the annotation that requests a run; empty if it is not set."""
     return str(annotations_of(obj).get(RUN_REQUESTED, ""))
 
 

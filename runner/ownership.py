@@ -1,8 +1,8 @@
-"""Who owns an object: owner references, the two annotations that stand in for them, and how both are read.
+"""Owners of an object: owner references, and the two annotations that replace them.
 
-An owner reference is possible where the owner is cluster-scoped or lives in the object's own namespace
-(https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/); elsewhere two annotations name
-the owner, which controllers follow and the garbage collector does not know. Imports nothing that does I/O.
+An owner reference requires a cluster-scoped owner or one in the object's namespace
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/). In other cases two annotations
+name the owner; controllers use them, but the garbage collector does not. Imports nothing that does I/O.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ PRIMARY_RESOURCE_TYPE = "operator-sdk/primary-resource-type"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An object that a run is for."""
+    """The object that a run reconciles."""
 
     ref: ObjectRef
     namespaced: bool
-    """Whether the kind lives in namespaces."""
+    """True if the kind is namespaced."""
 
     def may_own_in(self, namespace: str) -> bool:
-        """Whether an owner reference to it is possible from `namespace` (empty: from a cluster-scoped object)."""
+        """Return True if an object in `namespace` (empty: cluster-scoped) can have an owner reference to it."""
         return not self.namespaced or (bool(namespace) and namespace == self.ref.key.namespace)
 
     def reference(self) -> Object:
-        """The owner reference to it.
+        """Return the owner reference.
 
-        Without `controller`, so that several may own an object, and without `blockOwnerDeletion`, which needs a right
-        to the owner's finalizers that projects do not grant.
+        It omits `controller`, so that an object can have several owners. It omits `blockOwnerDeletion`, which needs a
+        permission for the owner's finalizers that projects do not grant.
         """
         return {
             "apiVersion": self.ref.gvk.api_version,
@@ -45,7 +45,7 @@ class Owner:
         }
 
     def annotations(self) -> dict[str, str]:
-        """The annotations that name it."""
+        """Return the annotations that name the owner."""
         return {
             PRIMARY_RESOURCE: f"{self.ref.key.namespace}/{self.ref.key.name}",
             PRIMARY_RESOURCE_TYPE: type_name(self.ref.gvk),
@@ -54,18 +54,18 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OwnerClaim:
-    """An owner as an object names it. The version tells nothing: references outlive it."""
+    """An owner as an object names it. It has no version, because the version in a reference can be outdated."""
 
     group: str
     kind: str
     name: str
     namespace: str
-    """Where the owner is, should its kind live in namespaces."""
+    """The owner's namespace if its kind is namespaced."""
     by_annotation: bool
 
 
 def type_name(gvk: GVK) -> str:
-    """Spell a kind as the type annotation does."""
+    """Return a kind as the type annotation spells it."""
     return f"{gvk.kind}.{gvk.group}" if gvk.group else gvk.kind
 
 
@@ -76,7 +76,7 @@ def references_of(obj: Mapping[str, Any]) -> list[Object]:
 
 
 def claims_of(obj: Mapping[str, Any]) -> tuple[OwnerClaim, ...]:
-    """Read every owner that an object names, by reference or by annotation."""
+    """Return every owner that an object names, by reference or by annotation."""
     namespace = metadata(obj).get("namespace") or ""
     claims = [
         OwnerClaim(

@@ -1,23 +1,24 @@
-"""What the API server answered for owned objects, byte for byte, and which of it still holds. Pure.
+"""Responses of the API server for owned objects, byte for byte, and the decision whether each is up to date. Pure.
 
-Flow: calls of the proxy are known in `inflight` between their begin and their end; the watches of dependents tell a
-`CacheEntries` per kind which version of each owned object came last; `find` says whether what is kept may be answered.
+Flow: each call of the proxy is registered in `inflight` from its start to its end. The watch of a kind of dependents
+reports the latest version of each owned object to the kind's `CacheEntries`. `find` decides whether a cached response
+may be sent.
 
-Promises: `find` returns an answer only when
+Promises: `find` returns a response only if
 
-- the call that brought it began after every call through the proxy that wrote the object, or showed it without being
-  looked into, had been answered, and none such is on its way now;
-- no call that was answered since has shown another version;
-- the kind's watch has been open since then without a gap, and the last version that it told of the object is this one.
+- the call that fetched it began after the end of every call through the proxy that wrote the object or streamed it, and
+  no such call is in progress;
+- no later call has shown another version;
+- the kind's watch has been open without a gap since then, and the last version that it reported of the object is this
+  one.
 
-So an answer is never older than what went through the proxy before it; how soon it shows what others write depends on
-the watch. Objects that nobody of ours owns leave nothing here. Content has a bound, beyond which the longest unused
-goes; what is wanted again is asked for through `stale`.
+So a response is never older than one that the proxy sent before. The lag behind writes of other clients depends on the
+watch. Objects without an owner in a watched kind are not cached. The cache has a size limit and evicts the least
+recently used content. `stale` requests a refetch.
 
-Assumes: a plain GET is answered with the latest state ("Most Recent" in
+Assumes: a plain GET returns the latest state ("Most Recent" in
 https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions). Versions are compared for equality
-only.
-Must not import: the client, the proxy.
+only. Must not import: the client, the proxy.
 """
 
 from __future__ import annotations
@@ -32,44 +33,44 @@ from runner.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, Objec
 from runner.readcache.inflight import CallScope, PendingCall, PendingCalls
 
 MOST_BYTES = 64 << 20
-"""What is kept in all."""
+"""Maximum size of the cache in bytes."""
 LARGEST = 1 << 20
-"""Bytes of an object that is kept."""
+"""Maximum size of a cached object in bytes."""
 _OVERHEAD = 1 << 10
-"""Bytes that keeping an object takes beside its content, about."""
+"""Approximate bytes per cached object beside its content."""
 _LONGEST_WAIT = 256.0
-"""Seconds; an object that changes for longer than that after a run has read it is left alone."""
+"""Seconds. An object that changes for longer after a run has read it is not refetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectResponse:
-    """An answer that holds an object."""
+    """A response that contains an object."""
 
     path: str
-    """Under which a plain GET finds it; names the version of the API."""
+    """Path of a plain GET for it, which contains the API version."""
     content: bytes = field(repr=False)
-    """As it was sent."""
+    """The response body as it was sent."""
     obj: Object = field(repr=False)
-    """The same, parsed."""
+    """The parsed body."""
 
     @property
     def version(self) -> ObjectVersion | None:
-        """The object's."""
+        """The object's version; None if the API gives it none."""
         return ObjectVersion.of(self.obj)
 
 
 class ReadCache:
-    """All that is kept, of all kinds."""
+    """Cached objects of all kinds."""
 
     def __init__(self, most_bytes: int, stale: Callable[[CacheEntries, ObjectKey, float], None]) -> None:
-        """`stale` is told which objects should be read again, and in how many seconds at the earliest."""
+        """`stale` is called with the objects that should be refetched, and the minimum delay in seconds."""
         self.size = 0
-        """Bytes of what is kept."""
+        """Size of the cache in bytes."""
         self._most_bytes = most_bytes
         self._stale = stale
         self._shelves: dict[tuple[str, str], CacheEntries] = {}
         self._paths: OrderedDict[str, tuple[CacheEntries, ObjectKey]] = OrderedDict()
-        """Where content is; the longest unused first."""
+        """Entries with content by path; the least recently used first."""
         self._calls = PendingCalls()
         self._owned: dict[ObjectRef, set[tuple[CacheEntries, ObjectKey]]] = {}
 
@@ -81,10 +82,10 @@ class ReadCache:
         stretch: Callable[[str], int | None],
         owners: Callable[[Object], tuple[ObjectRef, ...]],
     ) -> CacheEntries:
-        """Keep objects of a kind from now on; what was kept of it goes.
+        """Cache objects of a kind from now on; drop the earlier entries of the kind.
 
-        `stretch` gives the number of the present stretch without a gap of the watch that sees a namespace, None while
-        it has none; `owners` finds those of ours that own an object.
+        `stretch` returns the number of the current period without a gap of a namespace's watch, or None if there is
+        none. `owners` returns the watched owners of an object.
         """
         self.unfollow(resource)
         shelf = self._shelves[resource.gvk.group, resource.plural] = CacheEntries(
@@ -93,25 +94,25 @@ class ReadCache:
         return shelf
 
     def unfollow(self, resource: ApiResource) -> None:
-        """Keep nothing of a kind any more."""
+        """Drop a kind and its entries."""
         shelf = self._shelves.pop((resource.gvk.group, resource.plural), None)
         if shelf is not None:
             for key in list(shelf.kept):
                 self.drop(shelf, key)
 
     def shelf(self, group: str, plural: str) -> CacheEntries | None:
-        """Return the kind's, None where nothing of it is kept."""
+        """Return the entries of a kind; None if the kind is not cached."""
         return self._shelves.get((group, plural))
 
     def forget(self, owner: ObjectRef) -> None:
-        """Drop what is kept for an owner that is gone."""
+        """Drop the entries of an owner that was deleted."""
         for shelf, key in list(self._owned.get(owner, ())):
             self.drop(shelf, key)
 
     # Calls.
 
     def find(self, path: str) -> bytes | None:
-        """Return the answer to a plain GET of `path`, if it is sure to hold."""
+        """Return the response to a plain GET of `path` if it is up to date."""
         shelf, key = self._paths.get(path, (None, None))
         if shelf is None or key is None:
             return None
@@ -123,26 +124,26 @@ class ReadCache:
         return kept.contents[path]
 
     def begin(self, place: CallScope) -> PendingCall:
-        """A call begins. Each one ends by exactly one of the four that follow."""
+        """Register the start of a call. Each call ends with exactly one of the methods below."""
         return self._calls.begin(place, self._basis(place))
 
     def hold(self, attempt: PendingCall) -> None:
-        """Nothing of its place is answered from here until it ends: it may write, or show states as they come."""
+        """Serve nothing in the call's scope from the cache until it ends, because it may write or stream states."""
         self._calls.hold(attempt)
 
     def taught_nothing(self, attempt: PendingCall) -> None:
-        """A call is over that wrote and showed nothing."""
+        """End a call that neither wrote nor showed an object."""
         self._calls.end(attempt)
 
     def passed(self, attempt: PendingCall, place: CallScope | None = None) -> None:
-        """A call is over that may have written, or shown, what is not known here; of `place`, or where it began."""
+        """End a call that may have written or shown unknown states of `place`, by default of its own scope."""
         self._calls.end(attempt)
         self._doubt(place or attempt.place)
 
     def showed(self, attempt: PendingCall, answer: ObjectResponse, *, wanted: bool) -> bool:
-        """A read is over, its answer not sent on yet. Returns whether one of ours owns the object.
+        """End a read before its response is sent on. Return True if the object has a watched owner.
 
-        `wanted`: the run may be answered from here the next time.
+        `wanted` is True if later reads of the run may be served from the cache.
         """
         is_sound = self._compare(attempt, answer)
         shelf = self._shelves.get(attempt.place[:2])
@@ -154,14 +155,14 @@ class ReadCache:
         return bool(shelf.owners_of(answer.obj))
 
     def read_again(self, attempt: PendingCall, answer: ObjectResponse) -> None:
-        """A read is over that `stale` has asked for."""
+        """End a refetch that `stale` requested."""
         is_sound = self._compare(attempt, answer)
         shelf = self._shelves.get(attempt.place[:2])
         if shelf is not None:
             self._take(shelf, attempt.place.key, answer, is_sound=is_sound)
 
     def wrote(self, attempt: PendingCall, place: CallScope, answer: ObjectResponse, *, wanted: bool) -> None:
-        """A write of `place` is over, and its answer, not sent on yet, is the object as a plain GET has it."""
+        """End a write of `place` before its response is sent on; the response is the object as a GET returns it."""
         self._calls.end(attempt)
         is_sound = self._is_sound(attempt, place)
         self._doubt(place)
@@ -173,7 +174,7 @@ class ReadCache:
     # Reading again.
 
     def consider(self, shelf: CacheEntries, key: ObjectKey) -> None:
-        """Ask for an object to be read again, if that is due: it is wanted, and what is kept does not hold."""
+        """Request a refetch if the entry is in use and stale."""
         kept = shelf.kept.get(key)
         if kept is None or kept.is_due or key not in shelf.seen or not self._lacking(shelf, key, kept):
             return
@@ -183,7 +184,7 @@ class ReadCache:
             kept.wait *= 2
 
     def due(self, shelf: CacheEntries, key: ObjectKey) -> tuple[str, ...]:
-        """The time that `stale` was told of has come; returns the paths to read, if that is still of use."""
+        """Return the paths to refetch when the delay passed to `stale` has elapsed."""
         kept = shelf.kept.get(key)
         if kept is None:
             return ()
@@ -195,7 +196,7 @@ class ReadCache:
         return self._lacking(shelf, key, kept)
 
     def drop(self, shelf: CacheEntries, key: ObjectKey) -> None:
-        """Keep nothing of an object."""
+        """Drop the entry of an object."""
         kept = shelf.kept.pop(key, None)
         if kept is not None:
             self._empty(kept)
@@ -204,7 +205,7 @@ class ReadCache:
     # Within.
 
     def _keep(self, shelf: CacheEntries, key: ObjectKey, owners: tuple[ObjectRef, ...]) -> CacheEntry:
-        """Return what is kept of an object, perhaps nothing yet."""
+        """Return the entry of an object, creating it if needed."""
         given_up = shelf.expect(key)
         if given_up is not None:
             self.drop(shelf, given_up)
@@ -224,7 +225,7 @@ class ReadCache:
                 self._owned.pop(owner, None)
 
     def _want(self, shelf: CacheEntries, key: ObjectKey, answer: ObjectResponse) -> None:
-        """A run reads or writes an owned object, and may do so again: it is worth another read when it changes."""
+        """Note that a run reads or writes an owned object, so that the object is refetched when it changes."""
         owners = shelf.owners_of(answer.obj)
         if owners and answer.version is not None and len(answer.content) <= LARGEST:
             kept = self._keep(shelf, key, owners)
@@ -232,7 +233,7 @@ class ReadCache:
             kept.wait = FIRST_WAIT
 
     def _take(self, shelf: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
-        """Keep an answer, if it is an owned object's that is wanted, and not one of an old state."""
+        """Cache a response if it contains an owned object that runs read and is not outdated."""
         kept = shelf.kept.get(key)
         owners = shelf.owners_of(answer.obj)
         if not owners or answer.version is None or len(answer.content) > LARGEST:
@@ -254,7 +255,7 @@ class ReadCache:
             self._give_up(next(iter(self._paths)))
 
     def _give_up(self, path: str) -> None:
-        """Drop the content under a path; it is not wanted enough to be read again."""
+        """Evict the content of a path, without a refetch."""
         shelf, key = self._paths[path]
         kept = shelf.kept[key]
         self._remove(kept, path)
@@ -272,12 +273,12 @@ class ReadCache:
             self.size -= len(kept.contents.pop(path)) + _OVERHEAD
 
     def _lacking(self, shelf: CacheEntries, key: ObjectKey, kept: CacheEntry) -> tuple[str, ...]:
-        """The paths that are wanted and whose content does not hold."""
+        """Return the paths in use whose content is missing or stale."""
         is_fresh = shelf.is_fresh(key, kept)
         return tuple(path for path in kept.wanted if not is_fresh or path not in kept.contents)
 
     def _compare(self, attempt: PendingCall, answer: ObjectResponse) -> bool:
-        """End a read; return whether its answer can be kept. What is kept and another version goes in any case."""
+        """End a read; return True if its response can be cached. Drop cached content of another version."""
         place = attempt.place
         self._calls.end(attempt)
         is_sound = self._is_sound(attempt, place)
@@ -289,19 +290,19 @@ class ReadCache:
         return is_sound
 
     def _basis(self, place: CallScope) -> object:
-        """What proves that an answer still holds: it is the same when that comes as when it was asked for."""
+        """Return a value that is equal at the start and end of a call if no gap occurred in between."""
         shelf = self._shelves.get(place[:2])
         mark = shelf.mark(place.namespace) if shelf is not None else None
         return None if mark is None else (shelf, mark)
 
     def _is_sound(self, attempt: PendingCall, place: CallScope) -> bool:
-        """Whether nothing has happened since a call began after which its answer may be an old one."""
+        """Return True if no event since the start of the call can have made its response outdated."""
         if attempt.is_spoiled or attempt.basis is None or self._calls.is_held(place):
             return False
         return attempt.basis == self._basis(place)
 
     def _doubt(self, place: CallScope) -> None:
-        """What is kept of a place may be an old state now."""
+        """Invalidate the entries in a scope."""
         shelf = self._shelves.get(place[:2])
         if not place.name:
             if shelf is not None:

@@ -1,6 +1,6 @@
-"""The owned objects of one kind: what the watch told of them last, and what is kept of their content. Pure.
+"""Cache entries for the owned objects of one kind, and the latest version that the watch reported of each. Pure.
 
-Promises: objects that are not told as owned leave nothing here. Versions are compared for equality only. Must not
+Promises: objects that were not reported as owned have no entry. Versions are compared for equality only. Must not
 import: the client, the proxy.
 """
 
@@ -17,7 +17,7 @@ from runner.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
 from runner.readcache.inflight import CallScope
 
 FIRST_WAIT = 0.5
-"""Seconds after which an object that changed is read again."""
+"""Seconds between a change and the refetch of the object."""
 _MOST_UNSEEN = 1024
 _MOST_ERAS = 1024
 
@@ -30,28 +30,28 @@ class ObjectVersion(NamedTuple):
 
     @classmethod
     def of(cls, obj: Mapping[str, Any]) -> ObjectVersion | None:
-        """Read it; None where an API gives its objects none, so that states cannot be told apart."""
+        """Read the version of an object; None if the API gives its objects none."""
         uid, version = uid_of(obj), str(metadata(obj).get("resourceVersion") or "")
         return cls(uid, version) if uid and version else None
 
 
 WatchMark: TypeAlias = tuple[int, int, int]
-"""Changes when what was read before proves nothing any more: the watch had a gap, or more was shown than is known."""
+"""Identifies a period without a gap of the watch; it changes with each event that invalidates earlier reads."""
 
 
 @dataclass(slots=True)
 class CacheEntry:
-    """What is kept of one object."""
+    """Cached content of one object."""
 
     owners: tuple[ObjectRef, ...]
     version: ObjectVersion | None = None
     mark: WatchMark | None = None
     contents: dict[str, bytes] = field(default_factory=dict)
-    """By path, which names the API's version."""
+    """Content by path; the path contains the API version."""
     wanted: dict[str, None] = field(default_factory=dict)
-    """The paths that runs read it under."""
+    """Paths that runs use to read the object."""
     wait: float = FIRST_WAIT
-    """Seconds until it is read again, should it change: the longer, the more often it did since a run read it."""
+    """Seconds between the next change and the refetch. It doubles with each refetch until a run reads the object."""
     is_due: bool = False
 
 
@@ -66,14 +66,14 @@ class CacheEntries:
         moved: Callable[[CacheEntries, ObjectKey], None],
         ended: Callable[[CacheEntries, ObjectKey], None],
     ) -> None:
-        """`moved` is told that an object has another version now, `ended` that it is not ours any more.
+        """`moved` is called if an object has a new version, `ended` if it was deleted or has no watched owner.
 
-        For the others see `Bodies.follow`.
+        See `ReadCache.follow` for the other parameters.
         """
         self.resource = resource
         self.owners_of = owners
         self.seen: dict[ObjectKey, ObjectVersion] = {}
-        """What the watch told last."""
+        """Latest versions that the watch reported."""
         self.kept: dict[ObjectKey, CacheEntry] = {}
         self._moved = moved
         self._ended = ended
@@ -85,16 +85,16 @@ class CacheEntries:
     # What the watch tells.
 
     def listing(self, scope: str) -> None:
-        """A list of `scope` (a namespace, `""` for all) begins."""
+        """Start a list of `scope` (a namespace, or `""` for all)."""
         self._relist.begin(scope, (key for key in self.seen if scope in {"", key.namespace}))
 
     def listed(self, scope: str) -> None:
-        """It is complete."""
+        """Complete the list of a scope."""
         for key in self._relist.end(scope):
             self.gone(key)
 
     def applied(self, key: ObjectKey, version: ObjectVersion | None) -> None:
-        """An owned object exists in this version."""
+        """Note the version of an owned object."""
         if version is None:
             self.gone(key)
             return
@@ -104,7 +104,7 @@ class CacheEntries:
         self._moved(self, key)
 
     def gone(self, key: ObjectKey) -> None:
-        """An object does not exist any more, or nobody of ours owns it."""
+        """Note that an object was deleted or has no watched owner."""
         self.seen.pop(key, None)
         self._unseen.pop(key, None)
         self._ended(self, key)
@@ -112,22 +112,22 @@ class CacheEntries:
     # What is kept.
 
     def place(self, key: ObjectKey) -> CallScope:
-        """Where an object stands."""
+        """Return the scope of calls for an object."""
         return CallScope(self.resource.gvk.group, self.resource.plural, key.namespace, key.name)
 
     def mark(self, namespace: str) -> WatchMark | None:
-        """What proves that an answer of now still holds; None while nothing does."""
+        """Return the mark of the current period of the watch; None if the watch is not open."""
         stretch = self._stretch(namespace)
         return None if stretch is None else (stretch, self._eras.get("", 0), self._eras.get(namespace or "-", 0))
 
     def age(self, namespace: str) -> None:
-        """What was read so far in a namespace (`""`: in all) proves nothing any more."""
+        """Invalidate what was read so far in a namespace (`""`: in all)."""
         self._eras[namespace] = self._eras.get(namespace, 0) + 1
         if len(self._eras) > _MOST_ERAS:
             self._eras = {"": self._eras.get("", 0) + 1}
 
     def is_fresh(self, key: ObjectKey, kept: CacheEntry) -> bool:
-        """Whether what is kept still holds."""
+        """Return True if an entry is up to date."""
         return (
             kept.version is not None
             and kept.version == self.seen.get(key)
@@ -136,7 +136,7 @@ class CacheEntries:
         )
 
     def expect(self, key: ObjectKey) -> ObjectKey | None:
-        """The watch is going to tell of an object, unless it has told its end. Returns whom to give up for it."""
+        """Expect a watch event of an object. Return another object whose event is no longer expected, if any."""
         if key in self.seen:
             return None
         self._unseen[key] = None

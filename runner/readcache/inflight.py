@@ -1,7 +1,7 @@
-"""Calls of the proxy that are on their way: what they are about, and whether their answer can be trusted. Pure.
+"""Calls of the proxy that are in progress, and whether their responses can be trusted. Pure.
 
-Of two calls about an object that overlap, nobody can say which was served first. So the end of each spoils the others
-about the same place: what they bring may be older than what was shown or written meanwhile. Must not import: the
+If two calls for an object overlap, their order on the server is unknown. So the end of each call spoils the others in
+the same scope: their responses may be older than a state that was shown or written meanwhile. Must not import: the
 client, the proxy.
 """
 
@@ -15,7 +15,7 @@ from runner.objects import ObjectKey
 
 
 class CallScope(NamedTuple):
-    """An object, in whatever version of the API; without a name all of a namespace, without both all of a kind."""
+    """An object in any API version. Without a name it is a namespace; without both it is the whole kind."""
 
     group: str
     plural: str
@@ -24,29 +24,29 @@ class CallScope(NamedTuple):
 
     @property
     def key(self) -> ObjectKey:
-        """The object's key."""
+        """Key of the object."""
         return ObjectKey(self.namespace, self.name)
 
     def around(self) -> tuple[CallScope, ...]:
-        """It and all that holds it."""
+        """Return the scope and the scopes that contain it."""
         return self, self._replace(name=""), self._replace(namespace="", name="")
 
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
-    """A call on its way."""
+    """A call in progress."""
 
     place: CallScope
     basis: object
-    """What its answer would be judged by when it began; None: it cannot be judged."""
+    """Value to compare when the call ends; None if its response cannot be cached."""
     holds: bool
-    """Whether nothing of its place is answered from memory meanwhile."""
+    """True if nothing in its scope may be served from the cache."""
     is_spoiled: bool = False
-    """Whether something has ended meanwhile after which its answer may be an old one."""
+    """True if another call ended meanwhile, so that the response may be outdated."""
 
 
 class PendingCalls:
-    """All of them."""
+    """All calls in progress."""
 
     def __init__(self) -> None:
         self._attempts: dict[CallScope, list[PendingCall]] = {}
@@ -56,19 +56,19 @@ class PendingCalls:
         return sum(map(len, self._attempts.values()))
 
     def begin(self, place: CallScope, basis: object) -> PendingCall:
-        """A call begins."""
+        """Register a call."""
         attempt = PendingCall(place, basis, holds=False)
         self._attempts.setdefault(place, []).append(attempt)
         return attempt
 
     def hold(self, attempt: PendingCall) -> None:
-        """From now on nothing of its place is answered from memory until it ends."""
+        """Serve nothing in the call's scope from the cache until it ends."""
         if not attempt.holds:
             attempt.holds = True
             self._held[attempt.place] += 1
 
     def end(self, attempt: PendingCall) -> None:
-        """It is over."""
+        """Remove a call."""
         attempts = self._attempts[attempt.place]
         attempts.remove(attempt)
         if not attempts:
@@ -79,11 +79,11 @@ class PendingCalls:
                 del self._held[attempt.place]
 
     def is_held(self, place: CallScope) -> bool:
-        """Whether something on its way keeps an object from being answered from memory."""
+        """Return True if a call in progress prevents a response from the cache."""
         return bool(self._held) and any(each in self._held for each in place.around())
 
     def spoil(self, place: CallScope) -> None:
-        """Something about an object has ended."""
+        """Mark the calls in a scope: another one has ended."""
         for each in place.around():
             for attempt in self._attempts.get(each, ()):
                 attempt.is_spoiled = True

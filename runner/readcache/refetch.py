@@ -1,8 +1,8 @@
-"""Reads owned objects again that have changed since a run read them, so that its next read is answered from memory.
+"""Refetches owned objects that changed since a run read them, so that the cache can serve the next read.
 
-Promises: one read at a time and few per second, one for any number of changes; an object that goes on changing is read
-at ever longer intervals, until a run reads it again. A read that fails is not worth a word: the next one by a run is
-answered by the API server. Must not import: the proxy.
+Promises: one read at a time, a few per second, one read for any number of changes. The interval grows for an object
+that changes repeatedly, until a run reads it again. A failed read is only logged at debug level, because the API server
+serves the next read of a run. Must not import: the proxy.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from runner.readcache.entries import CacheEntries
 _PAUSE = 0.02
 """Seconds between two reads."""
 _SOON = 0.001
-"""Seconds that are not worth waiting for: timers may end by a trifle early."""
+"""Seconds that are not worth a timer, which may fire slightly early."""
 _log = log.get(__name__)
 
 
 class RawReader(Protocol):
-    """Reads with the operator's own rights."""
+    """Reads with the operator's own permissions."""
 
     async def read(self, path: str) -> bytes:
-        """Read what is under a path, as JSON, byte for byte; NotFoundError when there is nothing."""
+        """Return the JSON at a path, byte for byte. Raises NotFoundError."""
         ...
 
 
 class Refetcher:
-    """The reads that are due."""
+    """Queue of the reads that are due."""
 
     def __init__(self, reader: RawReader) -> None:
         self._reader = reader
@@ -46,13 +46,13 @@ class Refetcher:
         self._asked = asyncio.Event()
 
     def ask(self, shelf: CacheEntries, key: ObjectKey, wait: float) -> None:
-        """Have an object read in `wait` seconds."""
+        """Schedule the read of an object in `wait` seconds."""
         at = asyncio.get_running_loop().time() + wait
         heapq.heappush(self._due, (at, next(self._numbers), shelf, key))
         self._asked.set()
 
     async def follow(self, bodies: ReadCache) -> None:
-        """Read for ever."""
+        """Read the scheduled objects until cancelled."""
         time = asyncio.get_running_loop().time
         while True:
             self._asked.clear()
@@ -87,7 +87,7 @@ class Refetcher:
 
 
 async def _first(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but not for longer."""
+    """Wait for an event, at most for `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

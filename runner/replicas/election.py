@@ -1,17 +1,17 @@
-"""Who of several replicas works on what, decided over Lease values and a clock. Pure.
+"""Leader election and sharding, decided from Lease values and a clock. Pure.
 
-Glossary: a *seat* is a Lease that somebody has to hold to do something. Leader election has one; with N shards there
-are N, one for each, and beside them the *layout*, which all replicas of the same N hold together, so that replicas that
-count shards differently (or do not shard) never work at the same time; and N *places*, by which a replica shows that
-it is there and wants its share.
+Glossary: a *seat* is a Lease that a replica must hold to work. Leader election has one seat; N shards have N. With
+shards there are two other kinds of Lease. All replicas with the same N hold the *shared* Lease together, so that
+replicas with different numbers of shards never work at the same time. A *place* shows that a replica is running and
+takes a share of the seats.
 
-Guarantees, given that `now` never goes back and runs as fast as others' clocks do:
+Guarantees, if `now` never decreases and runs as fast as the clocks of the other replicas:
 
-- A Lease is taken from somebody only when it was released, or was seen unchanged for as long as its holder asked for.
-  Nobody's timestamps are believed (as in client-go's `leaderelection`).
-- What we hold ends, for us, `renew` seconds after the last renewal that was granted had been *sent*, and no sign of
-  life of ours is later than `hard`; both lie before the time at which anyone else may take it.
-- A replica gives up a shard only for one that has less than its share, so that shares level out and then stay.
+- A replica takes a Lease only if the holder released it, or if it was unchanged for the duration that its holder set.
+  Timestamps in the Lease are not used (as in client-go's `leaderelection`).
+- A replica loses a seat `renew` seconds after it *sent* the last renewal that was granted. The kernel ends the process
+  at `hard`. Both come before another replica may take the seat.
+- A replica releases a shard only for a replica that has less than its share, so the distribution converges.
 
 Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 """
@@ -34,53 +34,53 @@ _RETRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long what lasts, in seconds. `lease` is longer than `renew`."""
+    """Durations in seconds. `lease` is longer than `renew`."""
 
     lease: float
-    """Others wait for this long before they take what we hold and no longer renew."""
+    """Other replicas wait for this long before they take a Lease that is not renewed."""
     renew: float
-    """What we hold and could not renew for this long, we give up."""
+    """A replica gives up a Lease that it could not renew for this long."""
 
     @property
     def retry(self) -> float:
-        """Between two renewals."""
+        """Interval between two renewals."""
         return min(_LONGEST_RETRY, self.renew / _RETRIES)
 
     @property
     def look(self) -> float:
-        """Between two looks for what is free."""
+        """Interval between two reads of the Leases."""
         return min(_LONGEST_LOOK, self.retry)
 
     @property
     def hard(self) -> float:
-        """After this long without a renewal nothing of ours may be left, which the kernel sees to."""
+        """Time after the last renewal at which the kernel ends the process if guards are still in use."""
         return (self.lease + self.renew) / 2
 
     @property
     def lease_seconds(self) -> int:
-        """`leaseDurationSeconds`."""
+        """Value of `leaseDurationSeconds`."""
         return math.ceil(self.lease)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a Lease says. Times are text: they are for people."""
+    """Spec of a Lease. Times are text, because only users read them."""
 
     holder: str
-    """Empty: released."""
+    """Holder identity; empty if the Lease was released."""
     seconds: int
     acquired: str
     renewed: str
     transitions: int
 
     def taken(self, holder: str, times: LeaseTimes, now: str) -> LeaseRecord:
-        """The record of somebody who takes it, or renews what is theirs."""
+        """Return the record after `holder` took or renewed the Lease."""
         if holder == self.holder:
             return LeaseRecord(holder, times.lease_seconds, self.acquired, now, self.transitions)
         return LeaseRecord(holder, times.lease_seconds, now, now, self.transitions + 1)
 
     def released(self, now: str) -> LeaseRecord:
-        """The record of one who gives it up, so that others need not wait."""
+        """Return the record after its holder released the Lease, so that other replicas need not wait."""
         return LeaseRecord("", 1, now, now, self.transitions)
 
 
@@ -90,19 +90,19 @@ class ObservedLease:
 
     record: LeaseRecord
     version: str
-    """Its resourceVersion: a write that names it takes place only if nobody wrote meanwhile."""
+    """Its resourceVersion. A write with it fails if another client wrote meanwhile."""
     since: float
-    """When the record was first seen so, by our own clock."""
+    """Time of the first read of this record, by the local clock."""
 
     def is_free(self, now: float) -> bool:
-        """Whether anyone may take it."""
+        """Return True if any replica may take the Lease."""
         return not self.record.holder or now >= self.since + self.record.seconds
 
 
 def observe(
     before: Mapping[str, ObservedLease], found: Mapping[str, tuple[LeaseRecord, str]], now: float
 ) -> dict[str, ObservedLease]:
-    """Fold what was read at `now` into what was seen before: a record that stays the same gets older."""
+    """Merge the Leases read at `now` into the earlier ones; an unchanged record keeps its `since`."""
     seen: dict[str, ObservedLease] = {}
     for name, (record, version) in found.items():
         old = before.get(name)
@@ -113,37 +113,37 @@ def observe(
 
 @dataclass(frozen=True, slots=True)
 class LeaseLayout:
-    """The Leases of all replicas. One shard is leader election: one Lease, named as other operators name theirs."""
+    """Names of the Leases of all replicas. One shard is leader election: one Lease with the usual name."""
 
     name: str
     shards: int
 
     @property
     def seats(self) -> tuple[str, ...]:
-        """The Leases that stand for work; a shard's number is its place here."""
+        """Leases that a replica must hold to work; the index is the shard's number."""
         return (self.name,) if self.shards == 1 else tuple(f"{self.name}-shard-{i}" for i in range(self.shards))
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The Leases by which replicas that share show that they are there."""
+        """Leases that show which sharding replicas are running."""
         return () if self.shards == 1 else tuple(f"{self.name}-replica-{i}" for i in range(self.shards))
 
     @property
     def shared(self) -> str:
-        """The Lease that all replicas of this layout hold together; empty where one leads."""
+        """The Lease that all replicas of this layout hold together; empty for leader election."""
         return "" if self.shards == 1 else self.name
 
     @property
     def shared_holder(self) -> str:
-        """Who holds it."""
+        """Holder identity of the shared Lease."""
         return f"{self.shards}-shards"
 
     def holder(self, name: str, me: str) -> str:
-        """As whom a replica holds a Lease."""
+        """Return the identity with which a replica holds a Lease."""
         return self.shared_holder if name == self.shared else me
 
     def shard_of(self, gvk: GVK, key: ObjectKey) -> int:
-        """The shard of an object: the same in every replica, whatever the version it is watched in."""
+        """Return the shard of an object: the same in every replica, for every version of its kind."""
         if self.shards == 1:
             return 0
         text = "\0".join((gvk.group, gvk.kind, *key)).encode()
@@ -151,18 +151,18 @@ class LeaseLayout:
 
 
 class LeaseAction(Enum):
-    """What is to be done about a Lease."""
+    """An action on a Lease."""
 
     TAKE = "take"
     RENEW = "renew"
     LEAVE = "leave"
-    """Start nothing new for it; release it once nothing goes on."""
+    """Start no work for the seat; release it when its work has ended."""
     RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseStep:
-    """One of them."""
+    """An action on one Lease."""
 
     deed: LeaseAction
     name: str
@@ -170,7 +170,7 @@ class LeaseStep:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """What one replica knows."""
+    """Input of the decisions of one replica."""
 
     me: str
     layout: LeaseLayout
@@ -178,18 +178,18 @@ class ReplicaView:
     now: float
     seen: Mapping[str, ObservedLease]
     held: Mapping[str, float]
-    """What is ours, and when the last renewal that was granted had been sent."""
+    """Leases of this replica, each with the time at which it sent the last renewal that was granted."""
     leaving: frozenset[str] = frozenset()
-    """What of it is to be released."""
+    """Held Leases that are being released."""
     busy: frozenset[str] = frozenset()
-    """Seats for which something goes on, ours or ours until just now."""
+    """Seats with work in progress, held or just lost."""
     is_draining: bool = False
-    """Whether the process is about to end."""
+    """True if the process is about to end."""
     _members: frozenset[str] = field(init=False)
     _counts: Counter[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Count who is there, and who holds how much."""
+        """Count the running replicas and the seats that each holds."""
         places = (self.seen[name] for name in self.layout.places if name in self.seen)
         members = frozenset(each.record.holder for each in places if not each.is_free(self.now))
         object.__setattr__(self, "_members", members | {self.me})
@@ -198,7 +198,7 @@ class ReplicaView:
         object.__setattr__(self, "_counts", Counter({member: live[member] for member in self._members}))
 
     def is_free(self, name: str) -> bool:
-        """Whether a Lease can be taken: released, expired, or not there yet; or left over from ourselves."""
+        """Return True if a Lease can be taken: released, expired, missing, or held under this identity."""
         seen = self.seen.get(name)
         return seen is None or seen.is_free(self.now) or seen.record.holder == self.layout.holder(name, self.me)
 
@@ -209,21 +209,21 @@ class ReplicaView:
 
     @property
     def floor(self) -> int:
-        """The seats that each replica should have at least."""
+        """Minimum of seats per replica."""
         return self.layout.shards // len(self._members)
 
     @property
     def ceiling(self) -> int:
-        """The seats that each replica may have at most."""
+        """Maximum of seats per replica."""
         return -(-self.layout.shards // len(self._members))
 
     def wanting(self) -> int:
-        """How many seats other replicas lack."""
+        """Return how many seats the other replicas lack."""
         return sum(max(0, self.floor - self._counts[each]) for each in self._members if each != self.me)
 
     @property
     def appetite(self) -> int:
-        """How many free seats we should take."""
+        """Number of free seats that this replica should take."""
         have = sum(name in self.held for name in self.layout.seats)
         if have < self.floor:
             return self.floor - have
@@ -231,11 +231,11 @@ class ReplicaView:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other replica is there."""
+        """True if no other replica is running."""
         return self._members == {self.me}
 
     def to_give(self) -> int:
-        """How many of our seats are more than our share, so that others need them. Those that are being left count."""
+        """Return how many seats this replica must release for the others, including those in release."""
         counts = Counter(self._counts)
         surplus = max(0, counts[self.me] - self.ceiling)
         for _ in range(self.wanting() - len(self.free_seats)):
@@ -247,12 +247,12 @@ class ReplicaView:
 
 
 def plan(view: ReplicaView) -> list[LeaseStep]:
-    """Say what one replica does now about each Lease."""
+    """Return the actions of one replica on its Leases."""
     return [*_keep(view), *(_leave_all(view) if view.is_draining else (*_take(view), *_give(view)))]
 
 
 def next_poll(view: ReplicaView) -> float:
-    """In how many seconds to look again."""
+    """Return the seconds until the next read of the Leases."""
     leads = view.layout.shards == 1 and view.layout.name in view.held and not view.leaving
     return view.times.retry if leads else view.times.look
 
@@ -266,7 +266,7 @@ def _keep(view: ReplicaView) -> Iterator[LeaseStep]:
 
 
 def _leave_all(view: ReplicaView) -> Iterator[LeaseStep]:
-    """Leave every seat; when all are released, the place, and the layout if nobody else is there."""
+    """Leave every seat. After the last, leave the place, and the shared Lease if no other replica is running."""
     layout = view.layout
     seats = [name for name in layout.seats if name in view.held]
     rest = [name for name in layout.places if name in view.held]
@@ -295,7 +295,7 @@ def _take(view: ReplicaView) -> Iterator[LeaseStep]:
 
 
 def _turned(free: list[str], layout: LeaseLayout, held: Iterable[str]) -> list[str]:
-    """Begin elsewhere than others do, so that not all reach for the same."""
+    """Rotate the free seats by the replica's place, so that replicas do not compete for the same one."""
     place = next((i for i, name in enumerate(layout.places) if name in held), 0)
     start = place * len(free) // layout.shards
     return free[start:] + free[:start]

@@ -1,12 +1,12 @@
-"""A switch that the kernel throws: this process is killed at a given time, whatever it does, and if it does nothing.
+"""A kernel timer that ends this process at a given time, even if the process is stopped.
 
-A process that is stopped (SIGSTOP, a frozen container, a machine that swaps) cannot look at its clock; when it goes on,
-its next instruction may be the one that sends. A timer of the kernel's (timer_create(2)) sends SIGKILL meanwhile, which
-ends stopped processes too, and leaves a frozen one no instruction. It counts CLOCK_BOOTTIME, which goes on while a
-machine sleeps. Children do not inherit it.
+A stopped process (SIGSTOP, a frozen container, a machine that swaps) cannot check its clock. When it resumes, its next
+instruction may send a request. A kernel timer (timer_create(2)) therefore sends SIGKILL, which also ends stopped
+processes and acts before a frozen process runs. It counts CLOCK_BOOTTIME, which includes suspend. Child processes do
+not inherit it.
 
-Promises: `arm` replaces what was armed before. Where the kernel has no such timer, or would not kill us (process 1 of a
-container), `make` says so once and gives a switch that does nothing.
+Promises: `arm` replaces the earlier deadline. If the kernel has no such timer or would not kill this process (process 1
+of a container), `make` logs a warning and returns a deadline without effect.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ class _Spec(ctypes.Structure):
 
 
 def clock() -> float:
-    """Seconds on the clock that the switch goes by."""
+    """Return the seconds of the clock that the deadline uses."""
     if _IS_LINUX:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class NoKernelDeadline:
-    """Kills nobody."""
+    """Deadline without effect."""
 
     def arm(self, due: float | None) -> None:
         """Do nothing."""
 
 
 class KernelDeadline:
-    """The timer."""
+    """The timer of this process."""
 
     def __init__(self) -> None:
-        """An OSError says that there is none."""
+        """Create the timer. Raises OSError if the C library or the kernel does not provide it."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._timer = ctypes.c_void_p()
         self._due: float | None = None
@@ -77,7 +77,7 @@ class KernelDeadline:
         _check(made)
 
     def arm(self, due: float | None) -> None:
-        """Kill this process at `due` by `clock`, at once if that is past; None: not at all."""
+        """Kill this process when `clock` reaches `due`, or never if None. A `due` in the past kills it at once."""
         if due == self._due:
             return
         self._due = due
@@ -88,7 +88,7 @@ class KernelDeadline:
 
 
 def make() -> KernelDeadline | NoKernelDeadline:
-    """Make the switch of this process."""
+    """Create the deadline of this process."""
     why = ""
     if not _IS_LINUX:
         why = "only Linux has the required timer"

@@ -19,7 +19,7 @@ from runner.objects import GVK, ObjectKey
 
 
 class LeaseGuard:
-    """The right to work on one object."""
+    """Permission to work on one object."""
 
     def __init__(self, is_valid: Callable[[], bool]) -> None:
         self._is_valid = is_valid
@@ -27,23 +27,23 @@ class LeaseGuard:
         self._callbacks: list[Callable[[], None]] = []
 
     def is_valid(self) -> bool:
-        """Whether the object is ours now, by the clock. Ask immediately before a write leaves."""
+        """Return True if the shard's Lease is held now. Check it immediately before a write is sent."""
         return not self._is_lost and self._is_valid()
 
     def check(self) -> None:
-        """Raise LeaseLostError when the object may be somebody else's."""
+        """Raise LeaseLostError if another replica may have the object."""
         if not self.is_valid():
             raise LeaseLostError("the Lease of this object's shard could not be renewed in time")
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Have something called at the moment at which the hold is lost; at once if it is."""
+        """Register a callback for the loss of the Lease; call it at once if the Lease is lost."""
         if self._is_lost:
             callback()
         else:
             self._callbacks.append(callback)
 
     def lose(self) -> None:
-        """It is lost, for good."""
+        """Mark the guard as lost permanently."""
         self._is_lost = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -51,7 +51,7 @@ class LeaseGuard:
 
     @asynccontextmanager
     async def guard(self) -> AsyncIterator[None]:
-        """Cancel what goes on within when the hold is lost, and raise LeaseLostError once that has ended."""
+        """Cancel the block if the Lease is lost, and raise LeaseLostError when the block has ended."""
         self.check()
         loop = asyncio.get_running_loop()
         try:
@@ -68,53 +68,53 @@ class LeaseGuard:
 
 
 class ShardListener(Protocol):
-    """Who works on objects."""
+    """Receiver of changes of this replica's shards."""
 
     def gained(self, shard: int) -> None:
-        """A shard's objects are ours from now on."""
+        """The replica acquired a shard."""
         ...
 
     def lost(self, shard: int) -> None:
-        """They are no longer; what goes on may end, unless its hold is lost too."""
+        """The replica gave up a shard. Runs in progress may end, unless their guards are lost too."""
         ...
 
 
 class ShardOwnership(Protocol):
-    """Says which objects are ours."""
+    """Assignment of objects to this replica."""
 
     def listen(self, listener: ShardListener) -> None:
-        """Tell `listener` what changes from now on."""
+        """Notify `listener` of changes from now on."""
         ...
 
     def shard_of(self, gvk: GVK, key: ObjectKey) -> int:
-        """The shard of an object, whoever has it."""
+        """Return the shard of an object, also if another replica has it."""
         ...
 
     def owns(self, gvk: GVK, key: ObjectKey) -> bool:
-        """Whether work on an object may begin."""
+        """Return True if work on an object may begin."""
         ...
 
     def hold(self, gvk: GVK, key: ObjectKey) -> AbstractContextManager[LeaseGuard | None]:
-        """Keep an object while the block lasts; None when it is not ours."""
+        """Guard an object for the duration of the block; None if another replica has it."""
         ...
 
     async def follow(self) -> None:
-        """Keep what is ours, and take what should be; returns after `drain`, when all is given back."""
+        """Acquire and renew shards; return after `drain`, when all are released."""
         ...
 
     def drain(self) -> None:
-        """Take nothing more, and give everything back as soon as nothing of it goes on."""
+        """Acquire no more shards, and release each one when its work has ended."""
         ...
 
 
 class SoleReplica:
-    """Everything is ours, always."""
+    """Ownership without other replicas: this one has every object."""
 
     def __init__(self) -> None:
         self._drained = asyncio.Event()
 
     def listen(self, listener: ShardListener) -> None:
-        """Nothing will change."""
+        """Do nothing: the assignment never changes."""
 
     def shard_of(self, gvk: GVK, key: ObjectKey) -> int:  # noqa: ARG002 - there is but one
         """See ShardOwnership."""
@@ -130,7 +130,7 @@ class SoleReplica:
         yield LeaseGuard(lambda: True)
 
     async def follow(self) -> None:
-        """Nothing has to be kept, nor given back."""
+        """Wait for `drain`."""
         await self._drained.wait()
 
     def drain(self) -> None:

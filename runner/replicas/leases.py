@@ -1,8 +1,8 @@
 """Leases of one namespace, read and written as values.
 
-Promises: a write takes place only if nobody has written the Lease since it was read; labels, annotations and fields of
-others stay. A Lease that others have written in ways of their own (no duration, a time that is none) is read as far as
-it goes. Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
+Promises: a write fails if another client wrote the Lease since it was read. It preserves labels, annotations and
+foreign fields. Missing or invalid fields of a Lease get defaults. Source:
+https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class LeaseClient:
         self._objects: dict[str, Object] = {}
 
     async def read(self, names: Collection[str]) -> dict[str, tuple[LeaseRecord, str]]:
-        """Return those of these names that there are, each with its resourceVersion.
+        """Return the existing Leases of these names, each with its resourceVersion.
 
-        One is read by its name, as every operator may; several by a list of all.
+        A single Lease is read by name, which the usual Role allows; several are read by one list.
         """
         found = [await self._get(name) for name in names] if len(names) == 1 else await self._list()
         self._objects = {metadata(obj)["name"]: obj for obj in found if obj and metadata(obj).get("name") in names}
         return {name: _read(obj) for name, obj in self._objects.items()}
 
     async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
-        """Write one as it was read last, or create it. ConflictError, or NotFoundError: somebody was quicker."""
+        """Write a Lease as it was last read, or create it. Raises ConflictError or NotFoundError after a race."""
         known = self._objects.get(name)
         spec = {**((known or {}).get("spec") or {}), **_spec(record)}
         obj = {

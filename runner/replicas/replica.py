@@ -1,14 +1,15 @@
-"""One of several replicas: takes part in sharing the work by Leases. Decisions are `leader`'s.
+"""One of several replicas, which shares the work by Leases. `election` decides; this module acts.
 
-Flow: look at the Leases, ask `leader.plan` what to do, do it; a shard that is taken is told to the listeners, who begin
-its objects' work under holds. A shard that is left gets no new holds and is released when its last one ends. One whose
-renewal comes to nothing for too long is lost: its holds are, at that moment, and it is not taken again before they end.
+Flow: read the Leases, call `election.plan`, carry out its steps. When a shard is acquired, the listeners start the work
+on its objects, each under a guard. A shard that is being released gets no new guards, and is released when its last
+guard ends. A shard that was not renewed in time is lost, together with its guards. It is not acquired again before they
+have ended.
 
-Guarantees: a hold is given only while its shard is ours by the clock; nothing of ours is left when somebody else may
-take it, since the holds' work is ended `renew` seconds after the last renewal, and the kernel ends the process where
-that did not help (`deadman`). Every step is logged.
+Guarantees: a guard is given only while the shard's Lease is held by the clock. Work under a guard is cancelled `renew`
+seconds after the last renewal, and the kernel ends the process if that fails (`kernel_deadline`). So no work is in
+progress when another replica can acquire the shard. Every step is logged.
 
-Assumes: one event loop; `clock` goes on while the process is stopped.
+Assumes: one event loop; `clock` runs while the process is stopped.
 """
 
 from __future__ import annotations
@@ -40,31 +41,31 @@ _log = log.get(__name__)
 
 
 class LeaseStore(Protocol):
-    """Where the Leases are."""
+    """Storage of the Leases."""
 
     async def read(self, names: Collection[str]) -> Mapping[str, tuple[LeaseRecord, str]]:
-        """Return those of these names that there are."""
+        """Return the existing Leases of these names."""
         ...
 
     async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
-        """Write one if nobody has written it since it was read."""
+        """Write a Lease if no other client wrote it since it was read."""
         ...
 
 
 class ProcessDeadline(Protocol):
-    """Ends this process."""
+    """Ends this process at a deadline."""
 
     def arm(self, due: float | None) -> None:
-        """At `due`, instead of what was said before; None: never."""
+        """Set the deadline; None removes it."""
         ...
 
 
 @dataclass(slots=True)
 class _Seat:
-    """A Lease that is ours, or was until something of it ended."""
+    """A held Lease, or a lost one that still has guards."""
 
     asked: float
-    """When the last renewal that was granted had been sent."""
+    """Time at which the last renewal that was granted was sent."""
     is_lost: bool = False
     is_leaving: bool = False
     holds: set[LeaseGuard] = field(default_factory=set)
@@ -117,7 +118,7 @@ class Replica:
 
     @property
     def held(self) -> frozenset[int]:
-        """The shards that are ours now."""
+        """Shards that this replica holds now."""
         return frozenset(shard for name, shard in self._shards.items() if self._begins(name))
 
     @contextmanager
@@ -153,7 +154,7 @@ class Replica:
         return self._clock() < self._granted(seat) + self._times.renew
 
     def _granted(self, seat: _Seat) -> float:
-        """When what a seat rests on was last renewed: its own Lease, and the layout's."""
+        """Return the time of the last renewal that a seat depends on: its own, and that of the shared Lease."""
         shared = self._seats.get(self._layout.shared) if self._layout.shared else seat
         return min(seat.asked, shared.asked) if shared is not None and not shared.is_lost else float("-inf")
 
@@ -186,7 +187,7 @@ class Replica:
         self._stirred.set()
 
     def _is_empty(self) -> bool:
-        """Whether nothing is left to be given back; the layout is left to the others who are there."""
+        """Return True if nothing is left to release. The other replicas keep the shared Lease."""
         return all(name == self._layout.shared and not seat.is_leaving for name, seat in self._seats.items())
 
     def _view(self) -> ReplicaView:
@@ -236,7 +237,7 @@ class Replica:
         self._note_rival()
 
     def _note_peers(self, before: Mapping[str, ObservedLease]) -> None:
-        """Take a renewal of what is held together for ours: it took place after the look before was asked for."""
+        """Count a renewal of the shared Lease by another replica: it took place after the previous read began."""
         name = self._layout.shared
         seat, old, new = self._seats.get(name), before.get(name), self._seen.get(name)
         if seat is None or seat.is_lost or old is None or new is None or new.record == old.record:
@@ -245,7 +246,7 @@ class Replica:
             self._renewed(seat, self._looked)
 
     async def _write(self, step: LeaseStep) -> None:
-        """Carry a step out. One that somebody was quicker than is nothing: the next look shows what became of it."""
+        """Carry out a step. If another replica was first, the next read shows the result."""
         name = step.name
         seen = self._seen.get(name)
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -284,10 +285,10 @@ class Replica:
                     self._renewed(seat, asked)
 
     def _renewed(self, seat: _Seat, asked: float) -> None:
-        """Keep a seat for longer, unless its time was over before the answer came.
+        """Extend a seat, unless it expired before the response arrived.
 
-        Then it is lost, even where the timer that says so is late: what was refused meanwhile is asked for again by
-        nobody but who gains the seat anew.
+        An expired seat is lost even if its timer is late, because requests that were refused meanwhile are not
+        repeated.
         """
         self._expire()
         if not seat.is_lost:
@@ -315,7 +316,7 @@ class Replica:
             self._tell_lost(name)
 
     def _lose(self, name: str, seat: _Seat, why: str) -> None:
-        """Others may have it soon: nothing begins, and what goes on is ended."""
+        """Cancel the work of a seat: another replica may acquire it soon."""
         seat.is_lost = True
         _log.error("Lease lost", lease=name, why=why, running=len(seat.holds))
         if name in self._shards and not seat.is_leaving:
@@ -333,7 +334,7 @@ class Replica:
             listener.lost(self._shards[name])
 
     def _settle(self, name: str, seat: _Seat) -> None:
-        """Nothing of a seat goes on any more."""
+        """Remove a lost seat whose last guard has ended."""
         if seat.is_lost and self._seats.get(name) is seat:
             del self._seats[name]
         self._stirred.set()
@@ -341,7 +342,7 @@ class Replica:
     # Time.
 
     def _schedule(self) -> None:
-        """Lose what is not renewed in time, whatever else is waited for then."""
+        """Set the timer for the first seat that expires."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -352,7 +353,7 @@ class Replica:
         self._arm()
 
     def _expire(self) -> None:
-        """Lose what was not renewed in time."""
+        """Lose the seats that were not renewed in time."""
         now = self._clock()
         for name, seat in list(self._seats.items()):
             if not seat.is_lost and now >= seat.asked + self._times.renew:
@@ -360,7 +361,7 @@ class Replica:
         self._schedule()
 
     def _arm(self) -> None:
-        """Let the kernel end us where something would go on for longer than it may."""
+        """Set the kernel's deadline for the guards in use."""
         shared = self._seats.get(self._layout.shared)
         busy = [seat.asked for seat in self._seats.values() if seat.holds]
         if busy and shared is not None:
@@ -376,7 +377,7 @@ class Replica:
             _log.warning("Cannot read or write a Lease; retrying", error=text)
 
     def _note_rival(self) -> None:
-        """Say once who keeps us from working."""
+        """Log each new holder that prevents this replica from working."""
         name = self._layout.shared or self._layout.name
         seen = self._seen.get(name)
         is_other = seen is not None and name not in self._seats and not seen.is_free(self._clock())

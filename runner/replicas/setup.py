@@ -1,7 +1,7 @@
-"""How this process takes part among replicas, by what it was told: alone, or by Leases.
+"""Creation of the shard ownership from the settings: a sole replica, or one of several.
 
-Owns: under which name a replica is known, where the Leases are, and the connections they are asked over; these are
-their own, so that nothing else can keep a renewal waiting.
+Owns: the identity of the replica, the namespace of the Leases, and the client for them. The client has connections of
+its own, so that no other request delays a renewal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CONNECTIONS = 16
 
 
 async def make(settings: Settings, credentials: Credentials, metrics: Metrics, stack: AsyncExitStack) -> ShardOwnership:
-    """Make what says which objects are this process's. A ConfigError says what is missing."""
+    """Create the shard ownership of this process. Raises ConfigError if a setting is missing."""
     if not settings.leader_elect and settings.shards == 1:
         return SoleReplica()
     namespace = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
