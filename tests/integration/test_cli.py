@@ -113,7 +113,7 @@ def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
     [
         (["run", "--leader-elect=true"], "error: --leader-elect requires --leader-election-id"),
         (["run", "--metrics-require-rbac"], "error: --metrics-require-rbac requires --metrics-secure"),
-        (["run", "--watches-file=none.yaml"], "error: none.yaml: there is no such file"),
+        (["run", "--watches-file=none.yaml"], "error: none.yaml: file not found"),
         (["run", "--reconcile-perod=1h"], "error: unknown flag --reconcile-perod; did you mean --reconcile-period?"),
         (["up", "local"], "error: `up local` was removed: use `ansible-operator run`"),
     ],
@@ -133,4 +133,4 @@ def test_a_watches_file_with_errors_stops_run_with_all_of_them(command: Command,
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert first.startswith("error: watches.yaml:1: watch 1: version: missing or empty: set the API version")
-    assert second.startswith("error: watches.yaml:3: watch 2: kind: missing or empty; write the kind as its objects")
+    assert second.startswith("error: watches.yaml:3: watch 2: kind: missing or empty: set the kind, such as Memcached")

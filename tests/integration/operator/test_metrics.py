@@ -96,7 +96,7 @@ def test_metrics_are_for_those_who_may_read_them_over_tls_with_the_present_certi
     reader, nobody = token_of(api, space, "reader"), token_of(api, space, "nobody")
 
     # The operator may not ask yet, and says which rules it needs.
-    assert scraper.get(reader) == (500, "the operator may not ask the API server who you are\n")
+    assert scraper.get(reader) == (500, "the operator may not review tokens; see its log\n")
     assert (
         "tokenreviews"
         in operator.await_line(
