@@ -54,10 +54,10 @@ class Deferred(Generic[T]):
 
 
 class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
-    """News of dependents, each with the dependent's kind."""
+    """Notifications of dependents, each with the dependent's kind."""
 
     def wrote(self, kind: GVK, key: ObjectKey, write: RunWrite, *, with_status: bool) -> None:
-        """Discard the news that a run's write has caused."""
+        """Discard the notifications that a run's write has caused."""
         self.discard(
             write.target,
             lambda item: (
@@ -68,7 +68,7 @@ class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
         )
 
     def deleted(self, kind: GVK, owner: ObjectRef, uid: str) -> bool:
-        """Discard the news of an object that a run deleted; return True if the object's end was among it."""
+        """Discard the notifications of an object that a run deleted; return True if its end was among them."""
         ends = self.discard(
             owner,
             lambda item: (item[0], item[1].uid) == (kind, uid) and (item[1].state is None or item[1].state.deleting),

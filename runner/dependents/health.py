@@ -1,7 +1,7 @@
-"""Says when a kind of dependents is not watched for long, and when it is again.
+"""Warnings about kinds of dependents that are not watched for a long time.
 
-A watch that fails is tried for ever, and each error is logged by the watch itself. What that means is said here, once
-for each time: changes by others go unnoticed, and the kind's objects are not answered from memory.
+A watch retries forever and logs each error itself. This module logs the consequence once per outage: changes by other
+clients are not detected, and the cache does not serve the kind.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from runner.objects import GVK
 
 _LOOK = 5.0
 _PATIENCE = 30.0
-"""Seconds that a watch may take to live."""
+"""Seconds that a watch may take until it is live."""
 _log = log.get(__name__)
 
 
 class WatchedKind(Protocol):
-    """A kind that is watched."""
+    """A watched kind."""
 
     gvk: GVK
 
     def problems(self) -> list[str]:
-        """Say what keeps it from being watched."""
+        """Return the problems of its watches."""
         ...
 
 
 class DependentWatchHealth:
-    """Looks at the kinds now and then."""
+    """Periodic check of the kinds."""
 
     def __init__(self, kinds: Collection[WatchedKind]) -> None:
         """`kinds` may change."""
@@ -39,13 +39,13 @@ class DependentWatchHealth:
         self._told: set[GVK] = set()
 
     async def follow(self) -> None:
-        """Look for ever."""
+        """Check until cancelled."""
         while True:
             self.look(asyncio.get_running_loop().time())
             await asyncio.sleep(_LOOK)
 
     def look(self, now: float) -> None:
-        """Look once."""
+        """Check once."""
         problems = {kind.gvk: "; ".join(kind.problems()) for kind in self._kinds}
         for gvk, problem in problems.items():
             if not problem:

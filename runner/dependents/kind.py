@@ -1,8 +1,8 @@
-"""The watch of one kind of dependents: what its watchers say goes to the ledger, and what the ledger wants is read.
+"""Watch of one kind of dependents. It passes events to the ledger and reads the objects that the ledger requests.
 
-Guarantees: an object's content is read once for any number of events, one object at a time; a read that fails is tried
-until it does. Which version of an owned object came last is told to the shelf, before anything else is made of it.
-Objects that nobody of ours owns cost nothing but the parsing of their metadata.
+Guarantees: one read of an object for any number of events, one object at a time, retried until it succeeds. The cache
+entries get the version of an owned object before the ledger does. Objects without a watched owner cost only the parsing
+of their metadata.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DependentKind:
         heard: Callable[[DependentKind, Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
-        """`heard` is told of news; `settled` once all scopes have been listed."""
+        """`heard` receives notifications; `settled` is called when all scopes were listed."""
         self.resource = shelf.resource
         self.gvk = shelf.resource.gvk
         self.ledger = ledger
@@ -50,7 +50,7 @@ class DependentKind:
         self._settled = settled
         self._logged = log.Once()
         self._to_read: dict[ObjectKey, None] = {}
-        """What is to be read, in its order."""
+        """Keys of the objects to read, in order."""
         self._reading = asyncio.Event()
         self._listed = asyncio.Event()
         self._compared = asyncio.Event()
@@ -58,13 +58,13 @@ class DependentKind:
         self._stopped = False
 
     def serves(self, resource: ApiResource) -> bool:
-        """Whether this watch does for a resource of the same kind: in its version, or in another that lives."""
+        """Return True if this watch covers a resource of the same kind: the same version, or this one still works."""
         if resource.gvk == self.gvk:
             return True
         return any(watcher.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
 
     def problems(self) -> list[str]:
-        """Say what keeps it from being watched; a kind that the API server does not serve has nothing to watch."""
+        """Return the problems of the watches. A kind that the API server does not serve has none."""
         return [
             f"{self.gvk}: {watcher.state}: {watcher.last_error or 'no response yet'}"
             for watcher in self._watchers
@@ -72,16 +72,16 @@ class DependentKind:
         ]
 
     def scope_of(self, key: ObjectKey) -> str:
-        """The scope whose watcher sees the object."""
+        """Return the scope of the watcher that covers the object."""
         return watcher_of(self._watchers, key.namespace).namespace
 
     async def settled(self) -> None:
-        """Wait until everything has been listed, and what had to be compared has been."""
+        """Wait until every scope was listed and the pending comparisons are complete."""
         await self._listed.wait()
         await self._compared.wait()
 
     async def follow(self) -> None:
-        """Follow until stopped."""
+        """Watch until stopped."""
         if self._stopped:
             return
         async with asyncio.TaskGroup() as group:
@@ -90,7 +90,7 @@ class DependentKind:
             group.create_task(self._read())
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the watch."""
         self._stopped = True
         if self.task is not None:
             self.task.cancel()
@@ -136,7 +136,7 @@ class DependentKind:
         return finding.news
 
     async def _read(self) -> None:
-        """Read what is to be compared, one by one."""
+        """Read the objects to compare, one by one."""
         backoff = JitteredBackoff(0.2, 30.0)
         while True:
             await self._reading.wait()
@@ -155,7 +155,7 @@ class DependentKind:
             self._compared.set()
 
     async def _compare(self, key: ObjectKey) -> tuple[Notification, ...]:
-        """Read an object and compare it with what is known of it."""
+        """Read an object and compare it with the ledger's state."""
         # Taken off first: an event that comes while the answer is on its way asks again.
         del self._to_read[key]
         self.ledger.reads(key)
@@ -183,5 +183,5 @@ class DependentKind:
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:
-    """The one that sees objects of a namespace; that of all namespaces, or the one for cluster-scoped objects, else."""
+    """Return the watcher of a namespace; by default that of all namespaces or of cluster-scoped objects."""
     return next((watcher for watcher in watched if watcher.namespace == namespace), watched[0])

@@ -1,13 +1,14 @@
-"""What happened to the dependents of one kind, and which owners should look at it. Pure.
+"""Changes of the dependents of one kind, and the owners to notify. Pure.
 
-A `Ledger` compares states as they come by and says what is news for whom. News is a change of the spec (by
-`metadata.generation`, or by the content of kinds where the generation says nothing), of labels, annotations, finalizers
-or owners, a deletion, and a new object under an old name. No news: creation alone, a first sight, a repetition, status
-and `managedFields`, and what the owner's own runs wrote or deleted, whether their answer or the watch's event is told
-first. What has woken its owner is looked at closely from then on: its fields are read, so that news names them.
+A `Ledger` compares the states of each object. It notifies the owners of a change of the spec, labels, annotations,
+finalizers or owners, of a deletion, and of a new object with an old name. The spec is compared by
+`metadata.generation`, or by content for kinds whose generation does not follow it. It does not notify of a creation, a
+first event, a replay, a change of status or `managedFields`, or of writes and deletions by the owner's own runs. The
+order of the run's response and the watch event does not matter. An object that triggered its owner is read at each
+later change, so that the notification names the fields.
 
-An object is read some time after the event that made it worth reading, and may have been put back meanwhile to what
-it was: versions whose events came by unread are remembered, so that a write is known to be undone whenever it is told.
+An object is read some time after the event that requested it. Another client may have restored the earlier content by
+then. The versions of unread events are kept, so that an undone write is detected even if the run reports it later.
 
 Assumes: versions of one object are compared for equality, never for order.
 """
@@ -30,22 +31,22 @@ _MOST_SUSPECTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Something that an owner should look at."""
+    """A change of a dependent that its owner should be run for."""
 
     target: ObjectRef
     key: ObjectKey
     uid: str
     what: str
-    """What happened, for the log: `spec changed`, `was deleted`."""
+    """The change, for the log: `spec changed`, `was deleted`."""
     state: ObjectState | None
-    """How the object is now; None when it is gone."""
+    """Current state of the object; None if it was deleted."""
     fields: tuple[str, ...] = ()
-    """The fields that changed, as `spec.replicas`; as `spec` where no more is known; none for what is no change."""
+    """Changed fields, such as `spec.replicas`, or `spec` if unknown; empty for a deletion or recreation."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunWrite:
-    """What a run wrote. `state` is None where the answer told no more than the version."""
+    """An object that a run wrote. `state` is None if the response contains only the version."""
 
     target: ObjectRef
     uid: str
@@ -53,7 +54,7 @@ class RunWrite:
     state: ObjectState | None
 
     def explains(self, seen: ObjectState, *, with_status: bool) -> bool:
-        """Whether what was seen is what was written, or nothing that matters has changed since."""
+        """Return True if the seen state is the written one or does not differ from it in a relevant way."""
         if self.version == seen.version:
             return True
         return self.state is not None and not difference(self.state, seen, with_status=with_status)
@@ -61,7 +62,7 @@ class RunWrite:
 
 @dataclass(frozen=True, slots=True)
 class LedgerResult:
-    """What an event means: news, and which objects have to be read to know more."""
+    """Result of an event: notifications, and objects to read before a decision."""
 
     news: tuple[Notification, ...] = ()
     read: tuple[ObjectKey, ...] = ()
@@ -75,39 +76,39 @@ class _Entry:
     scope: str
     seen: ObjectState | None = None
     writes: list[tuple[int, RunWrite]] = field(default_factory=list)
-    """With the round in which they were told; only those whose event has not come by yet."""
+    """Writes without an event so far, each with the number of the list that was current."""
     unread: ObjectState | None = None
-    """What is known of it by its metadata, while its fields are read."""
+    """Metadata of the object while its content is being read."""
     passed: tuple[str, ...] = ()
-    """Versions whose events came by since the last read began; nobody knew whose they were."""
+    """Versions of the events since the last read began; their writers are unknown."""
     reading: tuple[str, ...] = ()
-    """Those that came before the read that goes on began."""
+    """Versions of the events before the current read began."""
     former: tuple[str, ...] = ()
-    """Those that are known to be older than what was seen."""
+    """Versions that are older than the seen state."""
 
     def last(self) -> ObjectState | None:
-        """The latest state that is known."""
+        """Return the seen state, or else the latest written one."""
         if self.seen is not None:
             return self.seen
         return next((write.state for _, write in reversed(self.writes) if write.state is not None), None)
 
     def latest(self) -> ObjectState | None:
-        """The state that was written last, though its event has not come by; else what was seen."""
+        """Return the latest written state, or else the seen one."""
         return next((write.state for _, write in reversed(self.writes) if write.state is not None), self.seen)
 
     def known(self) -> list[ObjectState]:
-        """Every state that is remembered."""
+        """Return every state."""
         return [state for state in (self.seen, *(write.state for _, write in self.writes)) if state is not None]
 
 
 class Ledger:
-    """Remembers the dependents of one kind."""
+    """States of the dependents of one kind."""
 
     def __init__(self, with_status: Callable[[ObjectRef], bool], *, generation_tells: bool) -> None:
-        """Make an empty one.
+        """Create an empty ledger.
 
-        `with_status` says whether an owner wants to hear of status; `generation_tells`: the kind's generation moves
-        with its spec and only then.
+        `with_status` returns True for owners that are notified of status. `generation_tells` is True if the kind's
+        generation follows its spec.
         """
         self._with_status = with_status
         self._generation_tells = generation_tells
@@ -117,23 +118,23 @@ class Ledger:
         self._deletions: OrderedDict[tuple[str, ObjectRef], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
         self._by_owner: dict[ObjectRef, list[ObjectKey]] | None = None
-        """Made when it is asked for, gone when an entry comes, goes, or changes owners."""
+        """Index by owner, built on demand and dropped when an entry is added, removed or changes owners."""
 
     def suspect(self, key: ObjectKey) -> None:
-        """Look closely at an object from now on, which has woken its owner."""
+        """Compare the fields of an object from now on, because it triggered its owner."""
         self._suspects[key] = self._suspects.pop(key, None)
         if len(self._suspects) > _MOST_SUSPECTS:
             self._suspects.popitem(last=False)
 
     def suspects(self, key: ObjectKey) -> bool:
-        """Whether the fields of an object matter."""
+        """Return True if the fields of an object are compared."""
         return key in self._suspects
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def owned_by(self, target: ObjectRef) -> list[tuple[ObjectKey, ObjectState]]:
-        """What an owner has, as it was last written or seen; what its runs have deleted is left out."""
+        """Return the dependents of an owner in their latest state, without those that its runs deleted."""
         if self._by_owner is None:
             self._by_owner = {}
             for key, entry in self._entries.items():
@@ -147,16 +148,16 @@ class Ledger:
         ]
 
     def traits(self, state: ObjectState, target: ObjectRef) -> list[object] | None:
-        """What matters of an object to one of its owners, as JSON; None where something of that is not known."""
+        """Return the parts of a state that are relevant for an owner, as JSON; None if a part is unknown."""
         return state.traits(with_status=self._with_status(target), generation_tells=self._generation_tells)
 
     def owners(self) -> set[GVK]:
-        """The kinds of all owners of what is remembered."""
+        """Return the kinds of all owners."""
         states = (entry.last() for entry in self._entries.values())
         return {target.gvk for state in states if state is not None for target in state.targets}
 
     def concerns(self, key: ObjectKey) -> bool:
-        """Whether anything is remembered under this key."""
+        """Return True if the ledger has an entry or a deleted object with this key."""
         return key in self._entries or key in self._tombs
 
     def is_synced(self, scope: str) -> bool:
@@ -164,11 +165,11 @@ class Ledger:
         return self._relist.is_synced(scope)
 
     def restarted(self, scope: str) -> None:
-        """A list of `scope` begins."""
+        """Start a list of `scope`."""
         self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
 
     def synced(self, scope: str) -> LedgerResult:
-        """The list is complete: what it did not hold is gone, and writes that were told before it are in it."""
+        """Complete the list: known objects that it did not contain are gone; it contains all earlier writes."""
         now, missing = self._relist.round(scope), self._relist.end(scope)
         news: list[Notification] = []
         doubtful: list[ObjectKey] = []
@@ -185,7 +186,7 @@ class Ledger:
         return LedgerResult(tuple(news), tuple(doubtful))
 
     def applied(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
-        """An object exists and looks like this; `state` is of its metadata alone."""
+        """Process an event of an object; `state` has metadata only."""
         self._relist.saw(key)
         entry = self._entries.get(key)
         if entry is None:
@@ -201,13 +202,13 @@ class Ledger:
         return LedgerResult(self._judge(key, entry, written or state))
 
     def reads(self, key: ObjectKey) -> None:
-        """A read begins; what it brings is no older than the events that came by so far."""
+        """Note the start of a read. Its result is at least as new as the events so far."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.reading, entry.passed = (*entry.reading, *entry.passed)[-_MOST_WRITES:], ()
 
     def read(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
-        """The content that was asked for."""
+        """Process the object that was read."""
         entry = self._entries.get(key)
         if entry is None:
             return ()
@@ -224,7 +225,7 @@ class Ledger:
         return (*news, *(each for each in undone if each.target not in {other.target for other in news}))
 
     def unreadable(self, key: ObjectKey) -> tuple[Notification, ...]:
-        """What was to be read may not be: its metadata has to do, where that tells anything."""
+        """Use the metadata of an object that may not be read, if it is sufficient."""
         entry = self._entries.get(key)
         state = entry.unread if entry is not None else None
         if entry is None or state is None or self._must_read(state):
@@ -233,7 +234,7 @@ class Ledger:
         return self._judge(key, entry, state)
 
     def absent(self, key: ObjectKey) -> tuple[Notification, ...]:
-        """An object that was to be read is not there. Of one that was seen the watch tells the end."""
+        """Process the absence of an object that was to be read. The watch reports the end of a seen one."""
         entry = self._entries.get(key)
         last = entry.last() if entry is not None else None
         if entry is None or last is None or entry.seen is not None:
@@ -241,7 +242,7 @@ class Ledger:
         return self._gone(key, entry, last)
 
     def deleted(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
-        """An object is gone; `state` is how it looked last."""
+        """Process a deletion; `state` is the last state."""
         entry = self._entries.get(key)
         tomb = self._tombs.get(key)
         if entry is None and (not state.targets or (tomb is not None and tomb.uid == state.uid)):
@@ -249,7 +250,7 @@ class Ledger:
         return self._gone(key, entry, state)
 
     def wrote(self, scope: str, key: ObjectKey, write: RunWrite) -> tuple[Notification, ...]:
-        """A run wrote an object."""
+        """Note a run's write."""
         self._tombs.pop(key, None)
         self._by_owner = None
         self._relist.saw(key)
@@ -263,7 +264,7 @@ class Ledger:
         return ()
 
     def deleted_by(self, target: ObjectRef, uid: str) -> None:
-        """A run deleted an object."""
+        """Note a run's deletion."""
         self._deletions[uid, target] = None
         while len(self._deletions) > _MOST_DELETIONS:
             self._deletions.popitem(last=False)
@@ -274,7 +275,7 @@ class Ledger:
         return any(map(self._with_status, state.targets))
 
     def _is_worth_reading(self, key: ObjectKey, entry: _Entry, state: ObjectState) -> bool:
-        """Whether a suspect has changed, so that it is of use to know which of its fields did."""
+        """Return True if a suspect has changed, so that its fields must be compared."""
         last = entry.last()
         return key in self._suspects and last is not None and bool(difference(last, state, with_status=False))
 
@@ -314,7 +315,7 @@ class Ledger:
         return tuple(news)
 
     def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
-        """What a run's write has become since, for the run's owner; others compare with what they knew before."""
+        """Notify the run's owner if another client has undone its write."""
         news = self._news(key, entry, write.state, now) if write.state is not None else ()
         return tuple(each for each in news if each.target == write.target)
 

@@ -1,7 +1,7 @@
-"""Wakes objects, and slows down those that a dependent wakes again and again for the same field, or a reference.
+"""Triggers of runs, delayed if the same field of a dependent or the same reference triggers an object repeatedly.
 
-Owns the wakes that are put off: one for each owner and dependent, or object and reference. Says when an object begins
-to be slowed down and when that is over, with what is to be told to people.
+Owns the delayed triggers: one per owner and dependent, or object and reference. Reports the start and the end of each
+delay.
 
 Must not import: proxy, reconcile, controller.
 """
@@ -19,7 +19,7 @@ from runner.dependents.loops import Loops, Slowdown, TriggerPair
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 TriggerRun = Callable[[GVK, ObjectKey, str], None]
-"""Asks for a run of an owner: its kind as it is watched, its key, and why."""
+"""Requests a run: the owner's kind as it is watched, its key, and the reason."""
 
 _MOST_NAMED = 5
 _log = log.get(__name__)
@@ -27,24 +27,24 @@ _log = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """A dependent or a reference that is changed again and again after an object's runs."""
+    """A dependent or reference that changes repeatedly after an object's runs."""
 
     ref: ObjectRef
     what: str
-    """What happened to it; for people."""
+    """The change, for users."""
     fields: tuple[str, ...]
-    """What of it changed; none for what is no change, or of which no more is known."""
+    """Changed fields; empty if unknown or if the object was deleted."""
     by: str
-    """Who changes it, as far as that is known."""
+    """Field manager of the change; empty if unknown."""
     is_reference: bool
 
     @property
     def reason(self) -> str:
-        """The same in a word, as conditions and Events have it."""
+        """Reason for conditions and Events."""
         return "ReferenceChangedAgain" if self.is_reference else "DependentChangedAgain"
 
     def sentence(self) -> str:
-        """Say it to the owner's people; the same for as long as it goes on."""
+        """Return the message for users; it does not vary while the contention lasts."""
         named = ", ".join(self.fields[:_MOST_NAMED]) + (" and more" if len(self.fields) > _MOST_NAMED else "")
         by = f" (by {self.by})" if self.by else ""
         change = f": {named} changes" if named else f" {self.what}"
@@ -55,7 +55,7 @@ class Contention:
 
 
 OnContention = Callable[[GVK, ObjectKey, Contention | None], None]
-"""Is told that an owner is slowed down, or (None) no longer."""
+"""Receives the contention of an owner, or None at its end."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class LoopGuard:
     """See the module."""
 
     wake: TriggerRun
-    """For a dependent."""
+    """Trigger for a dependent."""
     wake_for_reference: TriggerRun
     contended: OnContention
     _loops: Loops = field(default_factory=Loops)
@@ -77,11 +77,11 @@ class LoopGuard:
     _contentions: dict[ObjectRef, dict[TriggerPair, asyncio.TimerHandle]] = field(default_factory=dict)
 
     def tell(self, kind: GVK, news: Notification) -> None:
-        """Wake an owner because of its dependent, now or later."""
+        """Trigger an owner because of its dependent, now or later."""
         self._tell(TriggerPair(news.target, kind, news.key), news)
 
     def tell_of_reference(self, kind: GVK, news: Notification) -> None:
-        """Wake an object because of what it names, now or later."""
+        """Trigger an object because of a reference, now or later."""
         self._tell(TriggerPair(news.target, kind, news.key, is_reference=True), news)
 
     def _tell(self, pair: TriggerPair, news: Notification) -> None:
@@ -108,7 +108,7 @@ class LoopGuard:
         self._held[pair] = _Held(due, loop.call_at(due, self._due, pair, why))
 
     def forget(self, target: ObjectRef) -> None:
-        """An owner is gone."""
+        """Drop the state of a deleted owner."""
         for timer in self._contentions.pop(target, {}).values():
             timer.cancel()
 
@@ -121,7 +121,7 @@ class LoopGuard:
         wake(pair.target.gvk, pair.target.key, why)
 
     def _note(self, pair: TriggerPair, news: Notification, slowdown: Slowdown) -> None:
-        """Tell of it when it begins, and when it has been quiet for long enough."""
+        """Report the start of a contention, and its end after a quiet period."""
         timers = self._contentions.setdefault(pair.target, {})
         if pair in timers:
             timers[pair].cancel()

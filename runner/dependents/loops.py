@@ -1,10 +1,10 @@
-"""Slows down a dependent and an owner that wake each other in a circle. Pure; the clock is passed in.
+"""Delays for an owner and a dependent that trigger each other in a loop. Pure; the clock is passed in.
 
-A role that writes a value which somebody else puts back (a webhook's default, an autoscaler's count, a formatted date)
-would run for ever, as fast as it can. Nobody can tell such a circle from a person at work by one change, so the first
-few go through at once; then each waits twice as long, up to minutes. Each field of each dependent has a level of its
-own, which rises by one with each wake, and falls again by one a minute once it has been quiet for some, so that another
-field is seen to at once, and a circle stays slow for as long as it goes on, however long its runs take.
+A role and another client that write different values to a field would trigger runs without end (a webhook's default, an
+autoscaler's count, a formatted date). A single change does not show if it is part of a loop. So the first triggers pass
+at once, and each further one waits twice as long, up to minutes. Each field of each dependent has a level. A trigger
+raises it by one. After a quiet period it falls by one per minute. So other fields trigger without delay, and a loop
+stays slow regardless of the duration of its runs.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from runner.dependents.ledger import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 _AT_ONCE = 5
-"""So many wakes of an owner for one field of one of its dependents go through unhindered."""
+"""Triggers per owner and field of a dependent that pass without delay."""
 _FIRST_DELAY = 2.0
 _LONGEST_DELAY = 300.0
 _LONGEST_FOR_STATUS = 30.0
-"""The same for a field of status, which moves many times by itself before it says what an owner waits for."""
+"""Longest delay for a field of status, which changes several times before it has the expected value."""
 _QUIET = 300.0
-"""Seconds after which a level begins to fall."""
+"""Seconds until a level begins to fall."""
 _FALLS = 60.0
-"""Seconds in which it falls by one."""
+"""Seconds in which a level falls by one."""
 _HIGHEST = 14
-"""No level is higher, so that all is as it was after 20 minutes."""
+"""Maximum level, which limits the recovery to 20 minutes."""
 _MOST = 4096
 _MOST_FIELDS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerPair:
-    """An owner and one of its dependents, or an object and one that it names."""
+    """An owner and one of its dependents, or an object and one of its references."""
 
     target: ObjectRef
     kind: GVK
@@ -43,31 +43,31 @@ class TriggerPair:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """How a wake is put off."""
+    """Delay of a trigger."""
 
     seconds: float
-    """0: it goes through at once."""
+    """0 if it passes at once."""
     fields: tuple[str, ...] = ()
-    """What has changed again and again."""
+    """Fields that change repeatedly."""
     over_in: float = 0.0
-    """Seconds until such a change would go through at once again."""
+    """Seconds until such a change would pass at once."""
 
 
 @dataclass(slots=True)
 class _Level:
     height: float = 0.0
     due: float = 0.0
-    """When the last wake went through, or is to."""
+    """Time at which the last trigger passed or will pass."""
 
 
 @dataclass(slots=True)
 class Loops:
-    """How often each field of each dependent has woken each owner of late."""
+    """Levels of each field, by owner and dependent."""
 
     _pairs: OrderedDict[TriggerPair, dict[str, _Level]] = field(default_factory=OrderedDict)
 
     def slowdown(self, pair: TriggerPair, news: Notification, now: float) -> Slowdown:
-        """Count a wake, and say how long it has to wait; a wake that waits already is not counted again."""
+        """Count a trigger and return its delay. A trigger that is already waiting is not counted again."""
         levels = self._pairs.pop(pair, {})
         self._pairs[pair] = levels
         if len(self._pairs) > _MOST:
@@ -84,7 +84,7 @@ class Loops:
 
 
 def _rise(level: _Level, name: str, now: float) -> float:
-    """Count a wake for a field; return the seconds that it has to wait."""
+    """Count a trigger for a field; return its delay in seconds."""
     if now < level.due:
         return level.due - now
     level.height = min(max(level.height - _fallen(level, now), 0.0) + 1, _HIGHEST)

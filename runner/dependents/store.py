@@ -1,10 +1,10 @@
-"""Where the kinds are kept that each watch's runs have made, so that a restarted operator watches them at once.
+"""Storage of the kinds that each watch's runs have created, so that a restarted operator watches them at once.
 
-In a cluster that is a ConfigMap in the operator's namespace, a key for each watch; the leader election Role of every
-scaffolded project grants it (decision 8). Elsewhere it is a file below the runner folder. What cannot be kept costs
-little, since the first run of each object finds the kinds again: a refusal is one warning that names the rule.
+In a cluster this is a ConfigMap in the operator's namespace with a key per watch. The leader election Role of every
+scaffolded project allows it (decision 8). Elsewhere it is a file in the runner folder. A missing entry costs little,
+because the first run of each object finds the kinds again. A refusal is logged once, with the rule to add.
 
-Promises: `load` and `save` never raise for trouble with what they keep.
+Promises: `load` and `save` do not raise errors of the storage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runner.objects import GVK
 from runner.watches.policy import JitteredBackoff
 
 KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
-"""For each watched kind the kinds that its runs have made."""
+"""Kinds that its runs have created, by watched kind."""
 
 CONFIG_MAP = "ansible-operator-dependent-kinds"
 _FILE = "dependent-kinds.json"
@@ -34,29 +34,29 @@ _log = log.get(__name__)
 
 
 class KindStore(Protocol):
-    """Keeps kinds over restarts."""
+    """Storage of kinds across restarts."""
 
     async def load(self) -> KindsByWatch:
-        """Return what was saved last; nothing when that cannot be known."""
+        """Return the saved kinds; empty if they cannot be read."""
         ...
 
     async def save(self, kinds: KindsByWatch) -> None:
-        """Keep these."""
+        """Save the kinds."""
         ...
 
 
 class FileStore:
-    """Keeps them in a file, which operators with the same runner folder share."""
+    """A file that operators with the same runner folder share."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
 
     async def load(self) -> KindsByWatch:
-        """See Store."""
+        """See KindStore."""
         return _parse(await asyncio.to_thread(self._read))
 
     async def save(self, kinds: KindsByWatch) -> None:
-        """See Store."""
+        """See KindStore."""
         try:
             await asyncio.to_thread(self._write, _spell(kinds))
         except OSError as error:
@@ -82,7 +82,7 @@ class FileStore:
 
 
 class ConfigMapStore:
-    """Keeps them in a ConfigMap, which operators of one namespace share: each writes its own watches' keys."""
+    """A ConfigMap that the operators of a namespace share; each writes the keys of its own watches."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class ConfigMapStore:
         self._refused = False
 
     async def load(self) -> KindsByWatch:
-        """See Store."""
+        """See KindStore."""
         try:
             found = await self._try("GET")
         except NotFoundError:
@@ -102,7 +102,7 @@ class ConfigMapStore:
         return _parse(self._saved)
 
     async def save(self, kinds: KindsByWatch) -> None:
-        """See Store."""
+        """See KindStore."""
         for watch, text in _spell(kinds).items():
             if self._saved.get(watch) == text or self._refused:
                 continue
@@ -124,7 +124,7 @@ class ConfigMapStore:
     async def _try(
         self, method: str, body: object = None, params: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
-        """Ask until the API server has answered; None when it refuses. NotFoundError is the caller's."""
+        """Retry until the API server responds; return None if it refuses. Raises NotFoundError."""
         backoff = JitteredBackoff(1.0, 60.0)
         while True:
             try:
@@ -151,23 +151,23 @@ class ConfigMapStore:
 
 
 class JointStore:
-    """What several replicas keep together: what one has found, another's `save` does not take away, nor its own."""
+    """Storage that several replicas share: `save` keeps the kinds that other replicas have added."""
 
     def __init__(self, store: KindStore) -> None:
         self._store = store
 
     async def load(self) -> KindsByWatch:
-        """See Store."""
+        """See KindStore."""
         return await self._store.load()
 
     async def save(self, kinds: KindsByWatch) -> None:
-        """See Store. Of two that save at once one may lose what is new; its next run finds it again."""
+        """See KindStore. If two replicas save at once, one may lose a new kind until its next run."""
         stored = await self._store.load()
         await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
 
 
 def _spell(kinds: KindsByWatch) -> dict[str, str]:
-    """Write a kind as kubectl does, `Deployment.v1.apps`; a line for each."""
+    """Write each kind as kubectl does, `Deployment.v1.apps`, one per line."""
     return {_name(watch): "\n".join(sorted(map(_name, made))) for watch, made in kinds.items()}
 
 

@@ -1,15 +1,15 @@
-"""Watches what runs have made, and wakes the owner when somebody else changes it.
+"""Watches of the objects that runs created, and triggers for their owners.
 
-Flow: the proxy tells what a run wrote, deleted or read; the first of a kind starts its watch (once per kind and scope,
-metadata only); a `Ledger` judges what comes by; what is news wakes its owner. During an owner's own run news wait for
-the run's end, since an event may be quicker than the answer to the write that caused it. Content that has to be
-compared is fetched, an object at a time and once for any number of events.
+Flow: the proxy reports each write, deletion and read of a run. The first object of a kind starts its watch, one per
+kind and scope, metadata only. A `Ledger` compares the events and notifies the owners. Notifications wait while their
+owner runs, because an event may arrive before the response to the write that caused it. Content is read only if a
+comparison needs it, one object at a time.
 
-Guarantees: a watch that fails is tried for ever; an operator of some namespaces watches nothing outside them but
-cluster-scoped kinds where a watch asks for that; the kinds that were watched are remembered over a restart. A watch of
-watches.yaml that is not given here (owner injection is off) has no dependents.
+Guarantees: a failed watch is retried forever. An operator that is limited to namespaces watches nothing outside them,
+except for cluster-scoped kinds if a watch enables them. The watched kinds survive a restart. Watches without owner
+injection have no dependents.
 
-Events of the API are never watched: they expire by themselves, and each would wake its owner. Must not import: proxy,
+Events of the API are not watched: they expire, and each expiry would trigger its owner. Must not import: proxy,
 reconcile, controller.
 """
 
@@ -41,13 +41,13 @@ from runner.watches.policy import JitteredBackoff
 from runner.watches.watch import Watch
 
 _PATIENCE = 60.0
-"""Seconds that somebody waits at most for what an object owns to be seen."""
+"""Seconds to wait until the dependents of an object are listed."""
 
 _log = log.get(__name__)
 
 
 class Dependents:
-    """All dependents of all watches."""
+    """Dependents of all watches."""
 
     def __init__(
         self,
@@ -59,9 +59,10 @@ class Dependents:
         store: KindStore,
         is_ours: Callable[[GVK, ObjectKey], bool],
     ) -> None:
-        """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`: what this
-        replica runs, of all objects.
-        """  # noqa: D205 - one list
+        """`namespaces` are those of the operator, empty for all.
+
+        `guard` gets the notifications of this replica's objects.
+        """
         self._client = client
         self._discovery = discovery
         self._namespaces = tuple(namespaces)
@@ -70,34 +71,34 @@ class Dependents:
         self._store = store
         self._is_ours = is_ours
         self._cluster_scoped: set[GVK] = set()
-        """Watched kinds that are."""
+        """Watched kinds that are cluster-scoped."""
         self._kinds: dict[tuple[str, str], DependentKind] = {}
         self._to_start: asyncio.Queue[DependentKind] = asyncio.Queue()
         self._known: dict[GVK, set[GVK]] = {}
-        """The kinds that each watch's runs have made."""
+        """Kinds that each watch's runs have created."""
         self._unsaved = asyncio.Event()
         self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
-        """Watch and kind, where a run of this process has made or read an object."""
+        """Pairs of watch and kind for which a run of this process wrote or read an object."""
         self._deferred = DeferredNotifications()
         self._rereads = Refetcher(client)
         self.bodies = ReadCache(MOST_BYTES, self._rereads.ask)
-        """What the API server has answered for dependents."""
+        """Cached responses of the API server for dependents."""
 
     def problems(self) -> list[str]:
-        """Say which kinds of dependents are not watched as they should be, a sentence each."""
+        """Return a sentence for each kind of dependents that is not watched."""
         return [problem for kind in self._kinds.values() for problem in kind.problems()]
 
     def live(self) -> dict[GVK, bool]:
-        """Say of each kind of dependents whether it is watched as it should be."""
+        """Return for each kind of dependents whether it is watched."""
         return {kind.gvk: not kind.problems() for kind in self._kinds.values()}
 
     def watched(self) -> frozenset[GVK]:
-        """The kinds that are watched as dependents."""
+        """Return the kinds that are watched as dependents."""
         return frozenset(kind.gvk for kind in self._kinds.values())
 
     async def follow(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resume())
             group.create_task(self._save())
@@ -108,20 +109,20 @@ class Dependents:
                 kind.task = group.create_task(kind.follow())
 
     def began(self, owner: Owner) -> None:
-        """A run of `owner` begins."""
+        """Note the start of a run of `owner`."""
         if not owner.namespaced:
             self._cluster_scoped.add(owner.ref.gvk)
         self._deferred.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
-        """A run of `owner` is over, and all that it wrote was told. Says whether nobody has interfered meanwhile."""
+        """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
         left = self._deferred.ended(owner.ref)
         for kind, news in left:
             self._tell(kind, news)
         return not left
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest what an object owns, once all of it has been seen; None when that is not known."""
+        """Digest the dependents of an object when all were listed; None if they are unknown."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._resumed.wait()
@@ -132,7 +133,7 @@ class Dependents:
         return self.owned_now(gvk, key)
 
     def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest what an object owns, as far as it has been seen; None when something of it is not known."""
+        """Digest the dependents of an object as they are known now; None if a part is unknown."""
         target = ObjectRef(gvk, key)
         told: list[list[object]] = []
         for kind in self._kinds_of(gvk):
@@ -146,7 +147,7 @@ class Dependents:
         return digest(sorted(told, key=str))
 
     def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
-        """Whether what a run saw is watched as its object's own."""
+        """Return True if an object that a run saw is watched as a dependent of its owner."""
         name = ObjectKey(seen.namespace, seen.name)
         return any(
             (kind.resource.gvk.group, kind.resource.plural) == (seen.group, seen.plural)
@@ -155,17 +156,17 @@ class Dependents:
         )
 
     def _kinds_of(self, gvk: GVK) -> list[DependentKind]:
-        """The kinds that a watch's runs have made, as far as they are watched."""
+        """Return the watched kinds that a watch's runs have created."""
         names = {(known.group, known.kind) for known in self._known.get(gvk, ())}
         return [kind for name, kind in self._kinds.items() if name in names]
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
-        """An owner is gone."""
+        """Drop the state of a deleted owner."""
         self.bodies.forget(ObjectRef(gvk, key))
         self._guard.forget(ObjectRef(gvk, key))
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
-        """Whether runs of this owner may be answered from memory for such objects: they are dependents of its watch."""
+        """Return True if the cache may serve such objects to runs of this owner."""
         kind = (resource.gvk.group, resource.gvk.kind)
         watch = self._watches.get(owner.ref.gvk)
         if watch is None or not self._may_watch(owner, resource):
@@ -175,16 +176,16 @@ class Dependents:
         return any((known.group, known.kind) == kind for known in self._known.get(owner.ref.gvk, ()))
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
-        """Whether `read` would learn from an object of this kind; else reading its answer is a waste."""
+        """Return True if `read` needs objects of this kind; otherwise the response need not be parsed."""
         return self._may_watch(owner, resource) and resource.gvk not in self._known.get(owner.ref.gvk, ())
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """A run read an object: should it be its owner's, its kind is watched from now on."""
+        """Process an object that a run read: if its owner is the run's, its kind is watched from now on."""
         if self.wants(owner, resource) and self._in_sight(resource, key_of(obj)) and self._owns(owner, obj):
             self._vouch(owner.ref.gvk, resource)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """A run's create, update or patch was answered with `obj`; that of a subresource too, whatever its kind."""
+        """Process the response to a run's create, update or patch, also of a subresource."""
         target, key = owner.ref, key_of(obj)
         if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
             return
@@ -200,7 +201,7 @@ class Dependents:
         self._deferred.wrote(kind.gvk, key, write, with_status=self._with_status(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """A run's delete of an object was answered with `answer`: the object as it was, or a `Status` about it."""
+        """Process the response to a run's delete: the object as it was, or a `Status`."""
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         if kind is None:
             return
@@ -211,7 +212,7 @@ class Dependents:
             kind.ledger.deleted_by(target, uid)
 
     def _may_watch(self, owner: Owner, resource: ApiResource) -> bool:
-        """Whether this owner's watch has dependents of this kind."""
+        """Return True if this owner's watch can have dependents of this kind."""
         watch = self._watches.get(owner.ref.gvk)
         if watch is None or resource.gvk in watch.blacklist or resource.gvk.kind == "Event":
             return False
@@ -220,14 +221,14 @@ class Dependents:
         return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
 
     def _state(self, resource: ApiResource, obj: Object, *, suspect: bool) -> ObjectState | None:
-        """Condense the answer to a write; None for that of a subresource such as `scale`, which tells versions only."""
+        """Digest the response to a write; None for that of a subresource such as `scale`, which has only a version."""
         kind = GVK.of(obj).kind
         if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
             return None
         return ObjectState.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
 
     def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
-        """Whether the operator's namespaces hold the object."""
+        """Return True if the operator's namespaces contain the object."""
         return not self._namespaces or not resource.namespaced or key.namespace in self._namespaces
 
     def _owns(self, owner: Owner, obj: Object) -> bool:
@@ -238,7 +239,7 @@ class Dependents:
         )
 
     def _targets(self, resource: ApiResource, obj: Object) -> tuple[ObjectRef, ...]:
-        """Find the owners of an object that want to hear of it."""
+        """Return the owners of an object that are notified of its changes."""
         claims = claims_of(obj)
         if not claims:
             return ()
@@ -263,12 +264,12 @@ class Dependents:
         return watch is not None and watch.watch_dependent_status
 
     def _vouch(self, watch: GVK, resource: ApiResource) -> DependentKind:
-        """A run has made or read an object of this kind."""
+        """Note that a run has written or read an object of this kind."""
         self._vouched.add((watch, resource.gvk))
         return self._ensure(watch, resource)
 
     def _ensure(self, watch: GVK, resource: ApiResource) -> DependentKind:
-        """Return the kind's watch, started if it has none; remember that this watch has it."""
+        """Return the kind's watch, starting it if needed; add the kind to the watch."""
         name = (resource.gvk.group, resource.gvk.kind)
         kind = self._kinds.get(name)
         if kind is not None and not kind.serves(resource):
@@ -313,7 +314,7 @@ class Dependents:
         self._guard.tell(gvk, news)
 
     def _settled(self, kind: DependentKind) -> None:
-        """Forget a kind for the watches that own nothing of it any more; it is watched until the process ends."""
+        """Drop a kind from the watches that own no object of it. It is watched until the process ends."""
         owners = kind.ledger.owners()
         for watch, known in self._known.items():
             if kind.gvk in known and watch not in owners and (watch, kind.gvk) not in self._vouched:
@@ -321,7 +322,7 @@ class Dependents:
                 self._unsaved.set()
 
     async def _resume(self) -> None:
-        """Watch the kinds again that earlier runs have made."""
+        """Watch the kinds that earlier runs have created."""
         stored = await self._store.load()
         for gvk in self._watches:
             self._known.setdefault(gvk, set()).update(stored.get(gvk, ()))
@@ -358,7 +359,7 @@ class Dependents:
             self._ensure(gvk, resource)
 
     async def _save(self) -> None:
-        """Store which kinds there are, whenever one is new."""
+        """Save the kinds when one is new."""
         while True:
             await self._unsaved.wait()
             self._unsaved.clear()

@@ -1,6 +1,6 @@
-"""Referenced objects that are found by their labels: all that have them, and what is known of each.
+"""Referenced objects that are selected by labels.
 
-The API server selects; what it sends is read whole, so that no further right is needed. Must not import: proxy,
+The API server selects them. They are read whole, so that no further permission is needed. Must not import: proxy,
 reconcile, controller.
 """
 
@@ -21,17 +21,17 @@ from runner.references.watch import ReferenceWatch
 
 
 class LabelSelection(NamedTuple):
-    """Which objects."""
+    """Selected objects of a kind."""
 
     gvk: GVK
     labels: str
-    """Label selector in the API's own spelling."""
+    """Label selector as in the API."""
     namespace: str
-    """Where they are; empty: wherever the operator watches."""
+    """Their namespace; empty for all namespaces of the operator."""
 
 
 OnSelectedChange = Callable[[LabelSelection, ObjectRef, str, ReferencedState], None]
-"""Told of each change of a selected object: what happened, and how it is now, or how it was last if it is gone."""
+"""Receives each change of a selected object: the change, and its current state, or the last one if it is gone."""
 
 
 class LabelledReferences:
@@ -46,7 +46,7 @@ class LabelledReferences:
         heard: OnSelectedChange,
         synced: Callable[[LabelledReferences], None],
     ) -> None:
-        """`synced` is called each time that a namespace is known for the first time."""
+        """`synced` is called when a namespace was listed for the first time."""
         self.selected = selected
         self._heard = heard
         self._states: dict[ObjectKey, ReferencedState] = {}
@@ -58,35 +58,35 @@ class LabelledReferences:
         )
 
     async def follow(self) -> None:
-        """Follow for ever."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for watch in self._watches:
                 group.create_task(watch.follow())
 
     def is_seen(self, namespace: str) -> bool:
-        """Whether what there is for objects of a namespace has ever been seen."""
+        """Return True if the objects for a namespace were ever listed."""
         return all(watch.is_synced for watch in self._for(namespace))
 
     def is_known(self, namespace: str) -> bool:
-        """Whether it is known; of a kind that is not served there is nothing."""
+        """Return True if they were listed or the API server does not serve the kind."""
         return all(watch.is_synced or watch.is_absent for watch in self._for(namespace))
 
     def trouble(self, namespace: str) -> str:
-        """What keeps it from being known; empty while nothing does."""
+        """Return the error of the watch; empty if there is none."""
         return next((watch.trouble for watch in self._for(namespace) if watch.trouble), "")
 
     def states(self, namespace: str) -> Iterator[tuple[ObjectRef, ReferencedState]]:
-        """What there is for objects of a namespace."""
+        """Yield the selected objects for the objects of a namespace."""
         for key, seen in self._states.items():
             if self.concerns(key, namespace):
                 yield ObjectRef(self.selected.gvk, key), seen
 
     def concerns(self, key: ObjectKey, namespace: str) -> bool:
-        """Whether a selected object is of interest to the objects of a namespace (empty: those without one)."""
+        """Return True if a selected object is relevant for a namespace (empty: for cluster-scoped objects)."""
         return bool(self.selected.namespace) or key.namespace == namespace or not (key.namespace and namespace)
 
     def _for(self, namespace: str) -> list[ReferenceWatch]:
-        """The watches that see what is of interest to objects of a namespace."""
+        """Return the watches that cover the objects of a namespace."""
         if not namespace or self.selected.namespace:
             return list(self._watches)
         # The first one sees a kind without namespaces as a whole.

@@ -1,6 +1,6 @@
-"""Which objects name which others. Pure.
+"""Index of the references between objects. Pure.
 
-Owns the names that each watched object has, and for labels the objects of each watch by namespace. Must not import: the
+Owns the references of each watched object, and the objects of each watch by namespace for labels. Must not import: the
 client.
 """
 
@@ -14,7 +14,7 @@ _NOBODY: frozenset[ObjectRef] = frozenset()
 
 
 class ReferenceIndex:
-    """Looked up from both sides."""
+    """References in both directions."""
 
     def __init__(self) -> None:
         self._asked: dict[ObjectRef, frozenset[ObjectRef]] = {}
@@ -22,7 +22,7 @@ class ReferenceIndex:
         self._spaces: dict[tuple[GVK, str], set[ObjectKey]] = {}
 
     def update(self, target: ObjectRef, asked: frozenset[ObjectRef]) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """Note what an object names now; returns what is named for the first time, and what by nobody any more."""
+        """Set the references of an object. Return those that are new and those that no object has any more."""
         before = self._asked.get(target, frozenset())
         self._asked[target] = asked
         self._spaces.setdefault((target.gvk, target.key.namespace), set()).add(target.key)
@@ -30,7 +30,7 @@ class ReferenceIndex:
         return fresh, self._leave(before - asked, target)
 
     def forget(self, target: ObjectRef) -> list[ObjectRef]:
-        """Drop an object; returns what nobody names any more."""
+        """Remove an object. Return the references that no object has any more."""
         space = (target.gvk, target.key.namespace)
         there = self._spaces.get(space, set())
         there.discard(target.key)
@@ -39,15 +39,15 @@ class ReferenceIndex:
         return self._leave(self._asked.pop(target, frozenset()), target)
 
     def asked(self, target: ObjectRef) -> frozenset[ObjectRef]:
-        """What an object names."""
+        """Return the references of an object."""
         return self._asked.get(target, frozenset())
 
     def targets(self, asked: ObjectRef) -> frozenset[ObjectRef]:
-        """Who names it."""
+        """Return the objects that have a reference."""
         return frozenset(self._targets.get(asked, _NOBODY))
 
     def objects(self, watch: GVK, namespace: str) -> Iterator[ObjectRef]:
-        """The objects of a watch in a namespace, and those without one; empty: all."""
+        """Yield the objects of a watch in a namespace and the cluster-scoped ones; empty: all."""
         spaces = {namespace, ""} if namespace else [space for gvk, space in self._spaces if gvk == watch]
         return (ObjectRef(watch, key) for space in spaces for key in self._spaces.get((watch, space), ()))
 

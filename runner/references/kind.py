@@ -1,12 +1,12 @@
-"""The referenced objects of one kind that others name: watched by name while they are few, else by metadata together.
+"""Referenced objects of one kind: a watch per name for a few names, or one metadata watch for many.
 
-Up to `FEW` names of a scope (a namespace, or all where the operator watches all) have a watch each, which the API
-server filters by name. More share one watch of the scope that brings metadata only: what of that does not tell whether
-the content changed is read, one object at a time.
+Up to `FEW` names of a scope (a namespace, or all) have a watch each, which the API server filters by name. More share a
+watch of the scope for metadata only. If the metadata does not show whether the content changed, the object is read, one
+at a time.
 
-Guarantees: an object that is asked for becomes known, as a state or as absent, unless `trouble` says why not; each
-change after that is told once. What nobody asks for leaves nothing here. A kind that the API server does not serve has
-no objects. Must not import: proxy, reconcile, controller.
+Guarantees: a requested object becomes known, as a state or as absent, unless `trouble` gives the reason. Each later
+change is reported once. Objects that are not requested have no state. A kind that the API server does not serve has no
+objects. Must not import: proxy, reconcile, controller.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from runner.references.watch import ReferenceWatch
 from runner.watches.policy import JitteredBackoff
 
 FEW = 8
-"""Names of a scope that have a watch each."""
+"""Maximum number of names of a scope with a watch each."""
 _GATHER = 0.02
-"""Seconds in which names gather before watches are opened: most come together."""
+"""Seconds to collect names before watches are opened, because most arrive together."""
 
 _UNKNOWN = object()
 
 OnChange = Callable[[ObjectRef, str, ReferencedState], None]
-"""Told what happened to an object, and how it is now, or how it was last if it is gone."""
+"""Receives the change of an object, and its current state, or the last one if it is gone."""
 OnKnown = Callable[[ObjectRef, ReferencedState | None], None]
-"""Told when an object becomes known, and how it is; None: there is none."""
+"""Receives the first state of an object; None if it does not exist."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Open:
 
 
 class _Unread:
-    """What is to be read, each with the metadata that is known of it; first of all that of which nothing is known."""
+    """Objects to read, each with its metadata. Those without metadata come first."""
 
     def __init__(self) -> None:
         self._urgent: dict[ObjectKey, None] = {}
@@ -71,14 +71,14 @@ class _Unread:
         return self._others.get(key)
 
     def take_known(self) -> dict[ObjectKey, ReferencedState]:
-        """Give up; returns what is known."""
+        """Remove all; return those with metadata."""
         self._urgent.clear()
         taken, self._others = self._others, {}
         return taken
 
 
 class ReferenceKind:
-    """All that is asked for of one kind."""
+    """Requested objects of one kind."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ReferenceKind:
         heard: OnChange,
         sighted: OnKnown,
     ) -> None:
-        """`namespaces` are those of the operator, none: all."""
+        """`namespaces` are those of the operator; empty for all."""
         self._client = client
         self._discovery = discovery
         self._gvk = gvk
@@ -101,7 +101,7 @@ class ReferenceKind:
         self._states: dict[ObjectKey, ReferencedState | None] = {}
         self._resource: ApiResource | None = None
         self._is_absent = False
-        """Whether the API server does not serve the kind."""
+        """True if the API server does not serve the kind."""
         self._trouble = ""
         self._changed = asyncio.Event()
         self._narrow: dict[ObjectKey, _Open] = {}
@@ -112,7 +112,7 @@ class ReferenceKind:
         self._log = log.get(__name__, gvk=str(gvk))
 
     def ask(self, key: ObjectKey) -> None:
-        """Follow an object from now on."""
+        """Watch an object from now on."""
         self._asked[key] = None
         self._by_name.setdefault(key.name, set()).add(key)
         if self._is_absent:
@@ -120,7 +120,7 @@ class ReferenceKind:
         self._changed.set()
 
     def drop(self, key: ObjectKey) -> None:
-        """Follow it no more."""
+        """Stop watching an object."""
         self._asked.pop(key, None)
         self._states.pop(key, None)
         self._unread.discard(key)
@@ -134,26 +134,26 @@ class ReferenceKind:
         self._changed.set()
 
     def is_known(self, key: ObjectKey) -> bool:
-        """Whether it is known how an object is, or that there is none."""
+        """Return True if the state of an object, or its absence, is known."""
         return key in self._states
 
     def state(self, key: ObjectKey) -> ReferencedState | None:
-        """How an object is; None when there is none. It has to be known."""
+        """Return the state of a known object; None if it does not exist."""
         return self._states[key]
 
     def trouble(self, key: ObjectKey) -> str:
-        """What keeps an object from being known; empty while nothing does."""
+        """Return the reason why an object is not known; empty if there is none."""
         if self._lacks_namespace(key):
             return f"{self._gvk.kind} {key.name} has no namespace; set {{name, namespace}} in the spec"
         found = self._narrow.get(key) or self._wide.get(self._scope(key))
         return found.watch.trouble if found is not None else self._trouble
 
     def shown(self, key: ObjectKey) -> ObjectKey:
-        """The key that the object itself has: of a kind without namespaces, its name alone."""
+        """Return the object's own key: without a namespace if the kind is cluster-scoped."""
         return key if self._is_namespaced() else ObjectKey("", key.name)
 
     async def follow(self) -> None:
-        """Follow for ever."""
+        """Watch until cancelled."""
         self._resource = await self._find()
         self._trouble, self._is_absent = "", False
         async with asyncio.TaskGroup() as group:
@@ -181,7 +181,7 @@ class ReferenceKind:
             await asyncio.sleep(backoff.next())
 
     def _arrange(self, group: asyncio.TaskGroup) -> None:
-        """Open the watches that are needed now, and end the others."""
+        """Open the watches that are needed, and close the others."""
         scopes: dict[str, list[ObjectKey]] = {}
         for key in self._asked:
             if not self._lacks_namespace(key):
@@ -201,7 +201,7 @@ class ReferenceKind:
             self._wide.pop(scope).task.cancel()
 
     def _extend(self, group: asyncio.TaskGroup, scope: str, keys: Iterable[ObjectKey]) -> None:
-        """Make known what was asked for after a scope's list had begun."""
+        """Read the objects that were requested after a scope's list had begun."""
         unknown = [key for key in keys if key not in self._states]
         if not unknown or not self._wide[scope].watch.is_synced:
             return
@@ -234,7 +234,7 @@ class ReferenceKind:
             self._saw(key, obj, whole=False)
 
     def _saw(self, key: ObjectKey, obj: Object | None, *, whole: bool) -> None:
-        """Take in how an object is; None: there is none."""
+        """Process the state of an object; None if it does not exist."""
         if key not in self._asked:
             return
         is_first, old = key not in self._states, self._states.get(key)
@@ -260,7 +260,7 @@ class ReferenceKind:
             self._reading.set()
 
     async def _read(self) -> None:
-        """Read what metadata do not tell."""
+        """Read the objects whose metadata is not sufficient."""
         backoff = JitteredBackoff(0.2, 30.0)
         while True:
             await self._reading.wait()
@@ -293,7 +293,7 @@ class ReferenceKind:
             self._saw(key, obj, whole=True)
 
     def _refuse(self, error: ForbiddenError) -> None:
-        """Do without reading: versions have to tell."""
+        """Compare versions instead of content from now on."""
         self._cannot_read = True
         self._log.warning("Cannot read referenced objects: changes of metadata also trigger runs", error=str(error))
         for key, known in self._unread.take_known().items():

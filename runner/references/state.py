@@ -1,8 +1,8 @@
-"""What objects name, and what is remembered of what they name. Pure.
+"""References in a spec, and the states of referenced objects. Pure.
 
-Of a referenced object its version is kept and a digest of its content: all but metadata and status. The digest has a
-key of this process alone, so that neither a dump of its memory nor anything that is written shows a Secret's value to
-somebody who guesses. Versions are compared for equality only.
+A state contains the version and a digest of the content without metadata and status. The digest is keyed with a random
+key of this process, so that a guessed Secret value cannot be verified from a memory dump or a log. Versions are
+compared for equality only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runner.watches.reference_fields import WatchReference
 _KEY = secrets.token_bytes(32)
 _DIGEST_SIZE = 16
 GONE = "is gone"
-"""What happened to an object that is there no more."""
+"""Change of an object that was deleted or is not selected any more."""
 _NO_CONTENT = {"apiVersion", "kind", "metadata", "status"}
 
 
@@ -31,15 +31,15 @@ class ReferencedState:
 
     uid: str
     version: str
-    """Its resourceVersion."""
+    """The resourceVersion."""
     generation: int | None
-    """Where that moves with the content and only then; None else."""
+    """Generation, if it follows the content; otherwise None."""
     content: bytes | None
-    """None where it was not read."""
+    """Digest of the content; None if it was not read."""
 
     @classmethod
     def of(cls, obj: Mapping[str, Any], *, whole: bool, generation_tells: bool) -> ReferencedState:
-        """Condense an object; `whole` when it is more than its metadata."""
+        """Digest an object; `whole` is False for metadata only."""
         meta = metadata(obj)
         return cls(
             uid=uid_of(obj),
@@ -49,12 +49,12 @@ class ReferencedState:
         )
 
     def lasting(self) -> str:
-        """What tells this state from others, also after a restart, and shows nothing of the content."""
+        """Return an identifier of this state that survives restarts and reveals no content."""
         return f"{self.uid}:{f'g{self.generation}' if self.generation is not None else self.version}"
 
 
 def difference(old: ReferencedState | None, new: ReferencedState | None) -> str:
-    """Say what happened between two states (None: there is no such object); empty when it is nothing that matters."""
+    """Return the change between two states (None: no object); empty if it is not relevant."""
     if old is None or new is None:
         return "appeared" if new is not None else GONE if old is not None else ""
     if old.uid != new.uid:
@@ -69,14 +69,14 @@ def difference(old: ReferencedState | None, new: ReferencedState | None) -> str:
 
 
 def has_to_be_read(old: ReferencedState | None, new: ReferencedState) -> bool:
-    """Whether metadata alone do not tell if the content is another."""
+    """Return True if metadata alone does not show whether the content changed."""
     if new.content is not None or old is None or old.uid != new.uid or old.version == new.version:
         return False
     return old.content is not None and (old.generation is None or new.generation is None)
 
 
 def names(reference: WatchReference, obj: Object) -> Iterator[ObjectKey]:
-    """Yield what an object names by path or by the watch's own name. A ValueError says what is no name."""
+    """Yield the references of an object, by path or by the watch's own name. Raises ValueError for an invalid one."""
     own = reference.namespace or key_of(obj).namespace
     if reference.name:
         yield ObjectKey(own, reference.name)

@@ -1,7 +1,7 @@
-"""One watch of referenced objects, told as what is there and what is not.
+"""One watch of referenced objects.
 
-Guarantees: `saw` is told of every object that comes by, and of each that was expected when a list began and was not in
-it. Must not import: proxy, reconcile, controller.
+Guarantees: `saw` receives every object of an event, and the absence of each expected object that a list did not
+contain. Must not import: proxy, reconcile, controller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from runner.objects import Object, ObjectKey, key_of
 
 
 class ReferenceWatch:
-    """Follows what one watcher says."""
+    """Events of one watcher."""
 
     def __init__(
         self,
@@ -24,12 +24,12 @@ class ReferenceWatch:
         saw: Callable[[ObjectKey, Object | None], None],
         synced: Callable[[], None],
     ) -> None:
-        """`expected`: what may be there, as the list has to show; `saw` takes an object, or that there is none.
+        """`expected` returns the objects that the list may contain; `saw` receives an object, or None if it is absent.
 
         `synced` is called when a list is complete for the first time.
         """
         self.is_synced = False
-        """Whether a list was ever complete."""
+        """True if a list was ever complete."""
         self._watcher = watcher
         self._expected = expected
         self._saw = saw
@@ -38,21 +38,21 @@ class ReferenceWatch:
 
     @property
     def namespace(self) -> str:
-        """Where it looks; empty: everywhere."""
+        """Namespace of the watch; empty for all."""
         return self._watcher.namespace
 
     @property
     def is_absent(self) -> bool:
-        """Whether the API server does not serve the kind now, so that there is nothing."""
+        """True if the API server does not serve the kind now."""
         return self._watcher.state is WatchState.WAITING_FOR_KIND
 
     @property
     def trouble(self) -> str:
-        """What is wrong now; empty while nothing is."""
+        """Current error; empty if there is none."""
         return self._watcher.last_error or ""
 
     async def follow(self) -> None:
-        """Follow for ever."""
+        """Watch until cancelled."""
         async for event in self._watcher.events():
             match event:
                 case Restarted():

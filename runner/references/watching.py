@@ -1,13 +1,12 @@
-"""Runs objects for a change of what they name: Secrets, ConfigMaps, or any kind, which they do not own.
+"""Triggers for objects whose references change: Secrets, ConfigMaps, or objects of any kind, not owned by them.
 
-Flow: the controllers tell of their objects; what these name is followed (`reference_kind` by name, `reference_labels`
-by label); a change of content wakes every object that names it. Before a run `ready` waits, for a moment, until all
-that the object names is known, so that no change between the run's reading and ours gets lost; what could not be known
-by then counts as changed when it is first seen.
+Flow: the controllers report their objects. The references of each object are watched, by name (`kind`) or by label
+(`by_label`). A change of content triggers every object with the reference. Before a run, `ready` waits a moment until
+all references are known, so that no change is lost between the role's read and the watch. References that are unknown
+by then count as changed at their first event.
 
-Guarantees: what an object's own runs wrote does not wake it, as far as the proxy is told of writes; a reference that
-wakes its object again and again is slowed down. Nothing but digests and versions is kept. Must not import: proxy,
-reconcile, controller.
+Guarantees: writes by an object's own runs do not trigger it if the proxy reported them. A reference that triggers its
+object repeatedly is slowed down. Only digests and versions are kept. Must not import: proxy, reconcile, controller.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 
 _PATIENCE = 5.0
-"""Seconds that a run waits at most until what its object names is known."""
+"""Maximum seconds that a run waits for its references."""
 _LOOK = 0.05
 _MOST_WRITES = 4096
 _UNPROVEN = "existed before the watch started"
@@ -55,7 +54,7 @@ class ReferenceNotification:
 
 
 class DeferredReferences(Deferred[ReferenceNotification]):
-    """News of references: without those that the object's own runs have caused."""
+    """Notifications of references, without those that the object's own runs have caused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,11 +67,11 @@ class DeferredReferences(Deferred[ReferenceNotification]):
             self._written.popitem(last=False)
 
     def holds(self, news: ReferenceNotification) -> bool:
-        """Return False if the news is due now: its object does not run and did not cause it."""
+        """Return False if the notification is due now: its object does not run and did not cause it."""
         return self.defer(news.target, news) or self._is_own(news)
 
     def ended(self, owner: ObjectRef) -> list[ReferenceNotification]:
-        """Note the end of a run; return the news that is due."""
+        """Note the end of a run; return the notifications that are due."""
         return [news for news in super().ended(owner) if not self._is_own(news)]
 
     def _is_own(self, news: ReferenceNotification) -> bool:
@@ -80,7 +79,7 @@ class DeferredReferences(Deferred[ReferenceNotification]):
 
 
 class References:
-    """All references of all watches."""
+    """References of all watches."""
 
     def __init__(
         self,
@@ -91,14 +90,17 @@ class References:
         guard: LoopGuard,
         is_ours: Callable[[GVK, ObjectKey], bool],
     ) -> None:
-        """`namespaces` are those of the operator, none: all; `guard` is told of all news of what `is_ours`."""
+        """`namespaces` are those of the operator, empty for all.
+
+        `guard` gets the notifications of this replica's objects.
+        """
         self._watches = {watch.gvk: watch for watch in watches if watch.references}
         self._guard = guard
         self._is_ours = is_ours
         self._index = ReferenceIndex()
         self._deferred = DeferredReferences()
         self._unproven: dict[ObjectRef | LabelSelection, set[ObjectRef]] = {}
-        """What a run began without knowing: the first sight of it may be of a change."""
+        """References that were unknown at the start of a run: their first event counts as a change."""
         self._logged = log.Once()
         every = [reference for watch in self._watches.values() for reference in watch.references]
         self._kinds = {
@@ -111,7 +113,7 @@ class References:
         }
 
     async def follow(self) -> None:
-        """Follow for ever."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kind in self._kinds.values():
                 group.create_task(kind.follow())
@@ -122,7 +124,7 @@ class References:
     # What controllers say.
 
     def update(self, gvk: GVK, obj: Object) -> None:
-        """An object of a watch is there, and looks like this."""
+        """Process the state of a watched object."""
         watch = self._watches.get(gvk)
         if watch is None:
             return
@@ -138,12 +140,12 @@ class References:
             self._kinds[each.gvk].ask(each.key)
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
-        """An object of a watch is gone."""
+        """Drop the state of a deleted object."""
         if gvk in self._watches:
             self._leave(self._index.forget(ObjectRef(gvk, key)))
 
     async def ready(self, gvk: GVK, key: ObjectKey) -> None:
-        """Wait until all that an object names is known, or turns out not to be knowable now."""
+        """Wait until all references of an object are known or have an error."""
         if gvk not in self._watches:
             return
         target, time = ObjectRef(gvk, key), asyncio.get_running_loop().time
@@ -157,10 +159,10 @@ class References:
             self._tell(target, "Cannot watch a referenced object", f"{name}: {trouble or 'no response yet'}")
 
     def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """What tells the present state of all that an object names from others, also after a restart.
+        """Return an identifier of the state of all references of an object, which survives restarts.
 
-        None while something of it is not known. Shows nothing of anybody's content; of what has no generation, a
-        change of metadata makes it another too. Empty for an object that names nothing.
+        It is None if a state is unknown, and empty without references. It reveals no content. For an object without a
+        generation, changes of metadata change it too.
         """
         watch = self._watches.get(gvk)
         if watch is None:
@@ -182,7 +184,7 @@ class References:
     # What runs do.
 
     def began(self, owner: Owner) -> None:
-        """A run of `owner` begins."""
+        """Note the start of a run of `owner`."""
         target = owner.ref
         if owner.ref.gvk not in self._watches:
             return
@@ -195,19 +197,19 @@ class References:
                 self._unproven.setdefault(labelled.selected, set()).add(target)
 
     def ended(self, owner: Owner) -> None:
-        """A run of `owner` is over, and all that it wrote was told."""
+        """Note the end of a run whose writes were all reported."""
         if owner.ref.gvk in self._watches:
             for news in self._deferred.ended(owner.ref):
                 self._say(news)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """A run's write was answered with `obj`."""
+        """Process the response to a run's write."""
         if owner.ref.gvk in self._watches and self._concerns(resource):
             version = str(metadata(obj).get("resourceVersion") or "")
             self._deferred.wrote(owner.ref, uid_of(obj), version)
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """A run's delete was answered with `answer`: the object as it was, or a `Status` about it."""
+        """Process the response to a run's delete: the object as it was, or a `Status`."""
         if owner.ref.gvk in self._watches and self._concerns(resource):
             details = answer.get("details")
             uid = uid_of(answer) or (str(details.get("uid", "")) if isinstance(details, dict) else "")
@@ -234,7 +236,7 @@ class References:
                         self._news(target, asked, what, last)
 
     def _settled(self, labelled: LabelledReferences) -> None:
-        """What a selection holds is seen for the first time, in a namespace or in all."""
+        """Process the first list of a selection, in one namespace or in all."""
         waiting = self._unproven.get(labelled.selected, set())
         for target in sorted(waiting):
             if labelled.is_seen(target.key.namespace):
@@ -256,7 +258,7 @@ class References:
     # Within.
 
     def _unknown(self, target: ObjectRef) -> Iterator[tuple[str, str]]:
-        """What an object names and is not known, with the trouble that it has; empty: none yet."""
+        """Yield the unknown references of an object, each with its error; empty if there is none yet."""
         for asked in self._index.asked(target):
             if not self._kinds[asked.gvk].is_known(asked.key):
                 yield str(self._shown(asked)), self._kinds[asked.gvk].trouble(asked.key)
@@ -271,7 +273,7 @@ class References:
                 yield self._labelled[_selected(reference)]
 
     def _shown(self, asked: ObjectRef) -> ObjectRef:
-        """What is named, as people know it: what is found by its labels is known as it is."""
+        """Return the reference with the object's own key, for users."""
         kind = self._kinds.get(asked.gvk)
         return asked if kind is None else ObjectRef(asked.gvk, kind.shown(asked.key))
 
@@ -286,7 +288,7 @@ class References:
             self._unproven.pop(each, None)
 
     def _tell(self, target: ObjectRef, message: str, problem: str) -> None:
-        """Say something once."""
+        """Log a problem once."""
         if self._logged.is_new((target.gvk, problem)):
             _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())
 
