@@ -1,7 +1,7 @@
-"""What the operator shows to those who look after it: probes, metrics for who may read them, and a page.
+"""Servers for administrators: probes, metrics and the status page.
 
-Owns: which checks there are, what stands behind each, and where both are served. Probes answer from the first moment
-on, so that an operator that waits for its API server is not taken for a dead one.
+Owns the health checks and the addresses of the servers. Probes answer from the start, so that the kubelet does not
+restart an operator that waits for its API server.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class AdminServers:
         self.health = HealthChecks(time.monotonic)
         usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
-        """None: there is no page."""
+        """None: no page is served."""
         self._journal = Journal(time.time)
         self.recorders = (self._journal,) if self._page_at else ()
-        """Are to be told of runs: nothing is kept for a page that nobody can look at."""
+        """Recorders of runs for the page; none if no page is served."""
         self.stage: str | None = "has not started yet"
-        """What it does other than work; None while it works."""
+        """Why the operator is not ready; None while it works."""
         self.health.add("startup", lambda: self.stage, grace=0.0)
 
     def follow_proxy(self, proxy: SelfTest) -> None:
-        """Have the proxy asked from when the operator works."""
+        """Check the proxy."""
         self._proxy = proxy
         self.health.add("proxy", lambda: proxy.problem, live=True)
 
     def watch(self, controllers: Iterable[Controller], engine: CheckFunction) -> None:
-        """Have the kinds' watches looked at, and whether runs get the engine that was asked for."""
+        """Check the watch of each kind, and that runs have the configured engine."""
         self.health.add("engine", engine, grace=0.0)
         for controller in controllers:
             name = check_name(controller.watch.gvk)
@@ -67,7 +67,7 @@ class AdminServers:
             self.health.add(f"watch-silence/{name}", controller.informer.silence, grace=0.0, live=True)
 
     async def follow(self) -> None:
-        """Look after all of it, for ever."""
+        """Run checks and reload certificates until canceled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.health.follow())
             if self._proxy is not None:
@@ -76,7 +76,7 @@ class AdminServers:
                 group.create_task(self._certificates.follow())
 
     async def open_probes(self, stack: AsyncExitStack) -> None:
-        """Answer probes until `stack` is left."""
+        """Serve probes until `stack` is closed."""
         address = Address.parse(self._settings.health_probe_bind_address, _PROBES)
         if address is None:
             return
@@ -86,7 +86,7 @@ class AdminServers:
         _log.info("Serving", paths=["/healthz", "/readyz"], port=port)
 
     async def open_metrics(self, stack: AsyncExitStack, text: Text, client: Client) -> None:
-        """Show metrics until `stack` is left. `client` asks who may read them, where that is wanted."""
+        """Serve metrics until `stack` is closed. With `metrics_require_rbac`, `client` authorizes readers."""
         settings = self._settings
         address = Address.parse(settings.metrics_bind_address, _METRICS)
         if address is None:
@@ -107,7 +107,7 @@ class AdminServers:
         _log.info("Serving", paths=sorted(handlers), port=port, tls=context is not None)
 
     async def open_page(self, stack: AsyncExitStack, controllers: Collection[Controller]) -> None:
-        """Show what `controllers` do until `stack` is left; unless told otherwise, outside of a cluster alone."""
+        """Serve the status page until `stack` is closed; in a cluster only if the settings have an address for it."""
         if self._page_at is None:
             return
         place = OperatorInfo(self._settings.namespaces, self._settings.runner_dir, time.time())
@@ -118,5 +118,5 @@ class AdminServers:
 
 
 def check_name(gvk: GVK) -> str:
-    """A kind as it stands in the name of a check, and in a path: `memcached.v1alpha1.cache.example.com`."""
+    """Return a kind for the name of a check, and for a path: `memcached.v1alpha1.cache.example.com`."""
     return ".".join(filter(None, (gvk.kind.lower(), gvk.version, gvk.group)))

@@ -1,10 +1,10 @@
-"""The operator as a whole: what starts in which order, and what stops in which order.
+"""Start and stop order of the operator.
 
-Start: credentials, probes, the API server's version, metrics, then every kind at once; a kind that is not served
-yet waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs that go on may end within the grace
-period and write their status; then what is shared with other replicas is given back; only then are connections closed.
-A second signal ends the runs at once. When its watches were edited, the operator stops so too, but lets its runs take
-their time, and another one with the new watches takes its place in the same process.
+Start: credentials, probes, the API server's version, metrics, then all kinds at once. A kind that is not served yet
+waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs in progress may end within the grace period
+and write their status; then leases are released, and connections closed. A second signal cancels the runs. If the
+watches are edited, the operator stops likewise, without a limit for its runs. Another one with the new watches replaces
+it in the same process.
 """
 
 from __future__ import annotations
@@ -79,19 +79,23 @@ from runner.workqueue.queue import Dispatcher
 _CONNECT_DELAY = 2.0
 """Seconds between two attempts to reach the API server at start."""
 _PROXY_GRACE = 1.0
-"""Seconds that calls through the proxy may still take when all runs have ended."""
+"""Seconds for calls through the proxy after the end of all runs."""
 _EVENTS_GRACE = 2.0
-"""Seconds for events that are still to be written at the end."""
+"""Seconds to write the last Events."""
 _WRITE_GRACE = 5.0
-"""Seconds after the last run's end for its status to be written."""
-_GIVE_BACK_GRACE = 5.0
-"""Seconds in which Leases are released at the end."""
+"""Seconds to write the last run's status."""
+_LEASE_GRACE = 5.0
+"""Seconds to release leases."""
 
 _log = log.get(__name__)
 
 
 def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> int:
-    """Run the operator until it is told to stop; return 0. What keeps it from running is an OperatorError."""
+    """Run the operator until a signal stops it; return 0.
+
+    Raises:
+        OperatorError: the operator cannot run.
+    """
     try:
         asyncio.run(_run(settings, loaded, sources))
     finally:
@@ -100,7 +104,7 @@ def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> i
 
 
 async def _run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> None:
-    """Run an operator, and after it one with other watches, as often as these are edited."""
+    """Run an operator, and another one with the new watches each time that they are edited."""
     signals = StopSignals(settings.graceful_shutdown_timeout)
     signals.catch()
     asyncio.get_running_loop().set_exception_handler(LoopErrorHandler())
@@ -112,14 +116,14 @@ async def _run(settings: Settings, loaded: LoadedWatches, sources: ProjectSource
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What all kinds use."""
+    """Parts of the operator that all kinds share."""
 
     client: Client
     discovery: Discovery
     engine: Engine
     access: RunAccess
     references: References
-    holding: ShardOwnership
+    ownership: ShardOwnership
     recorder: RunRecorder
     dependents: Dependents
     dispatcher: Dispatcher
@@ -127,7 +131,7 @@ class _Shared:
 
 
 class _Operator:
-    """Holds what start and stop have in common."""
+    """One operator, from start to stop."""
 
     def __init__(
         self, settings: Settings, loaded: LoadedWatches, signals: StopSignals, sources: ProjectSources
@@ -135,28 +139,28 @@ class _Operator:
         self._settings = settings
         self._watches = loaded.watches
         self._signals = signals
-        self._edits = Reloader(sources)
+        self._reloader = Reloader(sources)
         self._metrics = Metrics()
         self._user_metrics = UserMetrics(time.time)
-        self._places = paths.search_path(
+        self._search_path = paths.search_path(
             cwd=Path.cwd(),
             roles_path=settings.ansible_roles_path,
             collections_path=settings.ansible_collections_path,
             environ=os.environ,
         )
-        self._environment = {**paths.ansible_environment(self._places), **run_access.environment(os.environ)}
-        self._oversight = AdminServers(settings)
-        self._privileges = OperatorRights(settings, loaded.watches)
+        self._environment = {**paths.ansible_environment(self._search_path), **run_access.environment(os.environ)}
+        self._admin = AdminServers(settings)
+        self._rights = OperatorRights(settings, loaded.watches)
         self._controllers: dict[GVK, Controller] = {}
 
     async def run(self) -> LoadedWatches | None:
-        """Start, wait until it is to stop, stop; return the watches of the one that is to follow."""
+        """Start, run until the stop; return the watches of the next operator, or None."""
         settings = self._settings
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
-            client = await stack.enter_async_context(Client(credentials, noted=self._privileges.noted))
-            await self._oversight.open_probes(stack)
-            if not await self._greet(client):
+            client = await stack.enter_async_context(Client(credentials, noted=self._rights.noted))
+            await self._admin.open_probes(stack)
+            if not await self._connect(client):
                 return None
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
@@ -165,10 +169,10 @@ class _Operator:
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
             discovery = Discovery(client)
-            holding = await setup.make(settings, credentials, self._metrics, stack)
+            ownership = await setup.make(settings, credentials, self._metrics, stack)
             guard = LoopGuard(self._wake, self._wake_for_reference, self._contended)
-            dependents = self._dependents(client, discovery, guard, holding)
-            references = References(client, discovery, settings.namespaces, self._watches, guard, holding.owns)
+            dependents = self._dependents(client, discovery, guard, ownership)
+            references = References(client, discovery, settings.namespaces, self._watches, guard, ownership.owns)
             self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
@@ -180,7 +184,7 @@ class _Operator:
                 engine=engine,
                 access=await self._open_proxy(stack, client, dependents, WriteObservers(dependents, references)),
                 references=references,
-                holding=holding,
+                ownership=ownership,
                 recorder=self._recorder(writer),
                 dependents=dependents,
                 dispatcher=Dispatcher(ConcurrencyLimit.of(settings.most_runs(watch.gvk for watch in self._watches))),
@@ -189,14 +193,14 @@ class _Operator:
             await self._open_user_metrics(stack)
             self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
-            self._oversight.watch(self._controllers.values(), engine.unmet)
-            await self._oversight.open_metrics(stack, self._exposition, client)
-            await self._oversight.open_page(stack, self._controllers.values())
-            stack.callback(self._privileges.close)
-            followed = [dependents.follow(), references.follow(), self._privileges.follow(client, discovery)]
-            followed.append(self._edits.follow(self._controllers, engine))
-            await self._work(engine, followed, holding)
-        return None if self._signals.stop.is_set() else self._edits.following
+            self._admin.watch(self._controllers.values(), engine.unmet)
+            await self._admin.open_metrics(stack, self._exposition, client)
+            await self._admin.open_page(stack, self._controllers.values())
+            stack.callback(self._rights.close)
+            followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery)]
+            followed.append(self._reloader.follow(self._controllers, engine))
+            await self._work(engine, followed, ownership)
+        return None if self._signals.stop.is_set() else self._reloader.following
 
     def _engine(self) -> RunEngine:
         settings = self._settings
@@ -208,10 +212,10 @@ class _Operator:
     def _recorder(self, writer: BlockWriter) -> RunRecorder:
         settings = self._settings
         run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
-        return RunRecorders((run_log, *self._oversight.recorders))
+        return RunRecorders((run_log, *self._admin.recorders))
 
     def _expect_runs(self, engine: RunEngine) -> None:
-        """Have runs made ready, once their environment is complete: what is made ready serves the very same only."""
+        """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""
         watches = [watch for watch in self._watches if engine.is_warm(watch.engine)]
         contents = [watch.content for watch in watches]
         contents += [watch.finalizer.content for watch in watches if watch.finalizer]
@@ -219,16 +223,16 @@ class _Operator:
             engine.expect(contents, self._environment)
 
     def _dependents(
-        self, client: Client, discovery: Discovery, guard: LoopGuard, holding: ShardOwnership
+        self, client: Client, discovery: Discovery, guard: LoopGuard, ownership: ShardOwnership
     ) -> Dependents:
-        """What runs make is watched for every watch, unless owner injection is off."""
+        """Return the watches of dependents, of no watch if owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
         store: KindStore = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
         if settings.shards > 1:
             store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
-        return Dependents(client, discovery, settings.namespaces, watches, guard, store, holding.owns)
+        return Dependents(client, discovery, settings.namespaces, watches, guard, store, ownership.owns)
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].wake(key, why)
@@ -250,7 +254,7 @@ class _Operator:
             client.credentials,
             identities,
             [
-                *self._privileges.handlers(),
+                *self._rights.handlers(),
                 Secrets(),
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
@@ -262,7 +266,7 @@ class _Operator:
         )
         _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
-        self._oversight.follow_proxy(SelfTest(proxy.url))
+        self._admin.follow_proxy(SelfTest(proxy.url))
         inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
         environment = run_access.secrets_in(os.environ)
 
@@ -272,7 +276,7 @@ class _Operator:
         return RunAccess(proxy, identities, observers, inject=inject, namespace=namespace, known=known)
 
     async def _open_user_metrics(self, stack: AsyncExitStack) -> None:
-        """Take the metrics that roles post, and tell runs where; unless somebody has told them already."""
+        """Serve the endpoint for role metrics; set its address in runs, unless the environment sets one."""
         server, port = await role_metrics.serve(
             self._user_metrics, run_access.LOOPBACK, self._settings.user_metrics_port
         )
@@ -281,8 +285,8 @@ class _Operator:
         if not os.environ.get(role_metrics.ADDRESS_VARIABLE):
             self._environment[role_metrics.ADDRESS_VARIABLE] = role_metrics.address(run_access.LOOPBACK, port)
 
-    async def _greet(self, client: Client) -> bool:
-        """Wait for the API server and say what runs where; False when told to stop meanwhile."""
+    async def _connect(self, client: Client) -> bool:
+        """Wait for the API server and log versions; return False if a signal stops the operator first."""
         while not self._signals.stop.is_set():
             try:
                 server = await client.request("GET", "/version")
@@ -308,7 +312,7 @@ class _Operator:
         finalizer = watch.finalizer.name if watch.finalizer else ""
         selection = Selection(labels=watch.selector, fields=watch.field_selector)
         informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-        scope = WatchScope(watch, informer, shared.holding, self._metrics)
+        scope = WatchScope(watch, informer, shared.ownership, self._metrics)
         scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
         defaults = RunDefaults(
             runner_dir=settings.runner_dir,
@@ -334,63 +338,63 @@ class _Operator:
         if not watch.skip_unchanged:
             return None
         environ = {**os.environ, **self._environment}
-        executed = ContentDigest(watch, self._places, self._settings.ansible_args, environ, Path.cwd())
+        executed = ContentDigest(watch, self._search_path, self._settings.ansible_args, environ, Path.cwd())
         return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, executed)
 
     async def _exposition(self) -> bytes:
         return await self._metrics.text() + self._user_metrics.text()
 
     async def _work(
-        self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], holding: ShardOwnership
+        self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership
     ) -> None:
-        """Run every kind until told to stop, then let runs end."""
+        """Run every kind until the stop, then wait for the end of runs."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
             asyncio.create_task(self._metrics.measure_lag()),
-            asyncio.create_task(self._oversight.follow()),
+            asyncio.create_task(self._admin.follow()),
             *map(asyncio.create_task, followers),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
-        # Until the last run has ended, what is ours has to be kept.
-        keeping = asyncio.create_task(holding.follow())
+        # Leases are renewed until the last run has ended.
+        renewing = asyncio.create_task(ownership.follow())
         workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
         stopped = asyncio.create_task(self._signals.stop.wait())
-        outdated = asyncio.create_task(self._edits.outdated.wait())
-        awaited: list[asyncio.Future[Any]] = [stopped, keeping, workers, *background]
-        self._oversight.stage = None
+        outdated = asyncio.create_task(self._reloader.outdated.wait())
+        awaited: list[asyncio.Future[Any]] = [stopped, renewing, workers, *background]
+        self._admin.stage = None
         await asyncio.wait([outdated, *awaited], return_when=asyncio.FIRST_COMPLETED)
-        self._oversight.stage = "stops"
+        self._admin.stage = "stops"
         for controller in controllers:
             controller.queue.close()
         if outdated.done():
-            # Runs that go on end as they began: the workers end with them.
+            # Runs in progress end with the former watches, and the workers after them.
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        failed = [task for task in (keeping, *background) if task.done()]
+        failed = [task for task in (renewing, *background) if task.done()]
         for task in [*background, stopped, outdated]:
             task.cancel()
-        holding.drain()
+        ownership.drain()
         await self._end_runs(engine)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
             _log.warning("Cannot write the last runs' status in time", seconds=_WRITE_GRACE)
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
-        await self._give_back(keeping)
+        await self._release_leases(renewing)
         for task in failed:
-            # Following never ends by itself: what ended it is a defect, and said as one.
+            # Background tasks never end by themselves: the cause is a defect.
             raise OperatorError(f"a background task ended unexpectedly: {task.exception()!r}") from task.exception()
         _log.info("Stopped")
 
-    async def _give_back(self, keeping: asyncio.Task[None]) -> None:
-        """Let others have what was ours, now that nothing of it goes on."""
-        await asyncio.wait([keeping], timeout=_GIVE_BACK_GRACE)
-        if not keeping.done():
-            _log.warning("Cannot release the leases; other replicas wait until they expire", seconds=_GIVE_BACK_GRACE)
-            keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+    async def _release_leases(self, renewing: asyncio.Task[None]) -> None:
+        """Release the leases for other replicas."""
+        await asyncio.wait([renewing], timeout=_LEASE_GRACE)
+        if not renewing.done():
+            _log.warning("Cannot release the leases; other replicas wait until they expire", seconds=_LEASE_GRACE)
+            renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
 
     async def _end_runs(self, engine: Engine) -> None:
-        """Give runs their grace, shortened by a second signal."""
+        """End runs after the grace period, or at a second signal."""
         closing = asyncio.create_task(engine.close(self._settings.graceful_shutdown_timeout))
         hurried = asyncio.create_task(self._signals.urgent.wait())
         await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""What people edit while the operator runs: its watches file, and the files that runs execute.
+"""Edits of the watches file and of the files that runs execute, while the operator runs.
 
-Owns: where to look, and what an edit means: other watches, or only kinds whose runs would execute something else now.
-Guarantees: what is told is good as a whole. A watches file or a role that cannot be used is said in one line, and what
-was last good stays in force; once it is mended, all that has changed since is told. Contents count, not times.
+Owns which folders are observed, and what an edit changes: the watches, or the content of some kinds. Guarantees: an
+edit is delivered only if the whole project is valid. An invalid one is logged once, and the last valid state stays
+until the project is valid again. Contents count, not times.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, FileDigests
 from runner.watches.watch import Content, LoadedWatches, Playbook, Watch
 
 _SETTLE = 0.2
-"""Seconds without a change after which an edit is looked at: editors write in several steps."""
+"""Seconds without a change before an edit is read: editors write in several steps."""
 _MOST_WAITS = 25
-"""Such times, after which it is looked at although changes go on."""
+"""Number of such intervals after which an edit is read although changes continue."""
 _BESIDE = frozenset({".yml", ".yaml", ".json", ".cfg", ".ini", ".toml", ".j2", ".py"})
-"""What counts of the files that lie beside a playbook or the watches file, where logs may lie too."""
+"""Suffixes of relevant files beside a playbook or the watches file; logs may be there too."""
 _REQUIREMENTS = "requirements.yml"
 _NOISE = frozenset({".git", "__pycache__"})
-"""Folders that programs write into while nobody edits anything."""
+"""Folders that programs write to without an edit."""
 _MOST_NAMED = 5
 
 _log = log.get(__name__)
@@ -44,24 +44,24 @@ _log = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProjectEdit:
-    """What is to be taken up."""
+    """A valid edit of the project."""
 
     loaded: LoadedWatches | None
-    """The watches, where they are others now; else the same go on."""
+    """The new watches; None if they are the same."""
     kinds: frozenset[GVK]
-    """The kinds of these same watches whose runs would execute something else now."""
+    """Kinds whose content changed."""
     files: tuple[str, ...]
-    """What was changed."""
+    """Changed files."""
 
     @property
     def why(self) -> str:
-        """It in a few words."""
+        """Return the edit in a few words."""
         more = f" and {len(self.files) - _MOST_NAMED} more" if len(self.files) > _MOST_NAMED else ""
         return f"{', '.join(self.files[:_MOST_NAMED])}{more} changed"
 
 
 class ProjectSources(Protocol):
-    """What the operator is made of; a context in which it is looked after."""
+    """Files of the project; a context in which they are observed."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -75,7 +75,7 @@ class ProjectSources(Protocol):
 
 
 class FixedSources:
-    """Stays as it was at start."""
+    """Files that are not observed."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,17 +91,17 @@ class FixedSources:
 
 @dataclass(frozen=True, slots=True)
 class ProjectPaths:
-    """Where the sources lie."""
+    """Paths of the project."""
 
     watches_file: Path
     places: SearchPath
     cwd: Path
     load: Callable[[], LoadedWatches]
-    """Reads the watches, and says by a ConfigError what is wrong with them or with what they name."""
+    """Reads the watches; raises a ConfigError if they, or their roles and playbooks, are invalid."""
 
 
 class WatchedSources:
-    """Looks after the files of a project."""
+    """Files that are observed for edits."""
 
     def __init__(self, project: ProjectPaths, loaded: LoadedWatches) -> None:
         """`loaded` are the watches in force."""
@@ -109,21 +109,21 @@ class WatchedSources:
         self._loaded = loaded
         self._digests = FileDigests()
         self._files: dict[str, str] = {}
-        self._told = ""
-        self._stirred = asyncio.Event()
+        self._problem = ""
+        self._changed = asyncio.Event()
         self._observer = Observer()
         self._observed: dict[tuple[Path, bool], ObservedWatch] = {}
 
     async def __aenter__(self) -> Self:
-        """Look from now on: whatever differs from the watches in force is an edit already."""
-        self._handler = _Handler(asyncio.get_running_loop(), self._stirred)
-        # watchdog may find a folder in a new folder twice, by an event and by looking: the second watch replaces the
-        # first, which is no news for anybody's log.
+        """Start to observe: a difference from the watches in force is an edit already."""
+        self._handler = _Handler(asyncio.get_running_loop(), self._changed)
+        # watchdog may find a folder in a new folder twice, by an event and by a scan. The second watch replaces the
+        # first, which needs no warning.
         warnings.filterwarnings("ignore", "Callback with id .* already exists for watch", RuntimeWarning)
         self._observer.start()
         await asyncio.to_thread(self._observe)
         self._files = await asyncio.to_thread(self._take)
-        self._stirred.set()
+        self._changed.set()
         _log.info("Watching the project for edits", file=str(self._project.watches_file), folders=len(self._observed))
         return self
 
@@ -134,11 +134,11 @@ class WatchedSources:
     async def edited(self) -> ProjectEdit:
         """See Sources."""
         while True:
-            await self._stirred.wait()
+            await self._changed.wait()
             for _ in range(_MOST_WAITS):
-                self._stirred.clear()
+                self._changed.clear()
                 await asyncio.sleep(_SETTLE)
-                if not self._stirred.is_set():
+                if not self._changed.is_set():
                     break
             edit = await asyncio.to_thread(self._look)
             if edit is not None:
@@ -148,11 +148,11 @@ class WatchedSources:
         try:
             loaded = self._project.load()
         except ConfigError as error:
-            self._tell(str(error))
+            self._log_problem(str(error))
             return None
-        if self._told:
+        if self._problem:
             _log.info("The project is valid again")
-        self._told = ""
+        self._problem = ""
         others = loaded if _plain(loaded.watches) != _plain(self._loaded.watches) else None
         self._loaded = loaded
         self._observe()
@@ -169,11 +169,11 @@ class WatchedSources:
         files += [os.path.relpath(path, self._project.cwd) for path in changed]
         return ProjectEdit(others, kinds, tuple(files)) if others or kinds else None
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._told:
+    def _log_problem(self, problem: str) -> None:
+        if problem != self._problem:
             lines = problem.splitlines()
             _log.error("The edit is invalid and not applied; fix it", problem="; ".join(lines))
-        self._told = problem
+        self._problem = problem
 
     def _take(self) -> dict[str, str]:
         places, cwd = self._project.places, self._project.cwd
@@ -187,12 +187,12 @@ class WatchedSources:
         return self._digests.take(paths)
 
     def _counts(self, content: Content, path: Path) -> bool:
-        """Of what lies beside a playbook not the logs, and not the watches file, whose meaning counts."""
+        """Return whether a file is relevant: not logs beside a playbook, and not the watches file, which is parsed."""
         is_beside = isinstance(content, Playbook) and path.parent == content.path.parent
         return not is_beside or (path.suffix in _BESIDE and path != self._project.watches_file.absolute())
 
     def _observe(self) -> None:
-        """Have each folder watched that the present watches lead to."""
+        """Observe the folders of the current watches."""
         file, places = self._project.watches_file.absolute(), self._project.places
         wanted = set(_folders(file, self._project.cwd, places, self._loaded.watches))
         for place in self._observed.keys() - wanted:
@@ -205,25 +205,25 @@ class WatchedSources:
 
 
 class _Handler(FileSystemEventHandler):
-    """Tells the loop that files have changed, from watchdog's thread."""
+    """Notifies the loop of changed files, from watchdog's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stirred: asyncio.Event) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, changed_event: asyncio.Event) -> None:
         self._loop = loop
-        self._stirred = stirred
+        self._changed = changed_event
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """Reading is no edit, least of all our own."""
+        """Ignore reads, including those of the operator."""
         if isinstance(event, FileOpenedEvent | FileClosedNoWriteEvent):
             return
         paths = [Path(os.fsdecode(path)) for path in (event.src_path, event.dest_path) if path]
         if any(_NOISE.isdisjoint(path.parts) for path in paths) and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stirred.set)
+            self._loop.call_soon_threadsafe(self._changed.set)
 
 
 def affected(watches: Iterable[Watch], changed: Iterable[Path]) -> frozenset[GVK]:
-    """The kinds whose runs may come out differently. Pure.
+    """Return the kinds whose runs may have another result. Pure.
 
-    What belongs to a watch's role is that watch's; everything else may be used by all, and a playbook may use anything.
+    A file in a watch's role affects that watch, and every watch with a playbook. Any other file may affect all.
     """
     watches = list(watches)
     owners: dict[Path, set[GVK]] = {}
@@ -248,12 +248,12 @@ def _contents(watches: Iterable[Watch]) -> Iterator[Content]:
 
 
 def _plain(watches: Iterable[Watch]) -> list[Watch]:
-    """Watches without where they stand in the file."""
+    """Return watches without their lines in the file."""
     return [replace(watch, line=0) for watch in watches]
 
 
 def _folders(file: Path, cwd: Path, places: SearchPath, watches: Iterable[Watch]) -> Iterator[tuple[Path, bool]]:
-    """The folders to be looked at that are there, each with whether what lies deeper counts too."""
+    """Yield the existing folders to observe, each with whether its subfolders count."""
     wanted = [(file.parent, False), (cwd, False), *((root, True) for root in places.roles)]
     for content in _contents(watches):
         if isinstance(content, Playbook):

@@ -1,7 +1,7 @@
-"""Which kinds a watches file had before and has no more, so that what their runs left need not stay for ever.
+"""Kinds that are no longer in a watches file, so that their run folders can be removed.
 
-Below the runner folder each watches file, by its path, has a record of the kinds whose run folders it may have there.
-Operators of several projects may share a runner folder: what any other record names is theirs. Blocking I/O.
+The runner folder contains a record for each watches file, with the kinds whose run folders it may contain. Operators of
+several projects may share a runner folder: kinds in other records are theirs. Blocking I/O.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _log = log.get(__name__)
 
 
 def update(runner_dir: Path, watches_file: Path, watches: Iterable[Watch]) -> list[Path]:
-    """Record what is watched now; return the folders of kinds that nobody watches any more, and that hold something.
+    """Record the watched kinds; return the folders with runs of kinds that no watches file contains any more.
 
-    Raises nothing: what cannot be recorded is said, and stays.
+    A failure is logged, and no folder is returned.
     """
     file = str(watches_file.absolute())
     record = runner_dir / _FOLDER / f"{hashlib.blake2b(file.encode(), digest_size=8).hexdigest()}.json"
@@ -48,7 +48,7 @@ def _holds_runs(folder: Path) -> bool:
 
 
 def _read(record: Path) -> set[str]:
-    """The kinds of a record; a path that leads out of the runner folder is none."""
+    """Return the kinds of a record, without paths that lead out of the runner folder."""
     try:
         kinds = json.loads(record.read_text(encoding="utf-8"))["kinds"]
         return {kind for kind in kinds if ".." not in Path(kind).parts and not Path(kind).is_absolute() and kind}

@@ -1,8 +1,7 @@
-"""How an operator takes up edits of what it is made of.
+"""Reload after edits of the project (`--reload`).
 
-Kinds whose runs would execute something else now run every object once more, in the same queue; runs that go on end as
-they began. Other watches outdate the operator as a whole: it says so by `outdated`, and `following` are the watches of
-the one that is to take its place.
+An edited role or playbook runs the objects of its kinds once more, in the same queue; runs in progress continue with
+the former content. Edited watches replace the operator: `outdated` is set, and `following` are the new watches.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _log = log.get(__name__)
 
 
 class Reloader:
-    """The edits of one operator's life."""
+    """Applies edits to one operator."""
 
     def __init__(self, sources: ProjectSources) -> None:
         self._sources = sources
         self.outdated = asyncio.Event()
         self.following: LoadedWatches | None = None
-        """Once it is outdated, and perhaps others since."""
+        """New watches once the operator is outdated; later edits replace them."""
 
     async def follow(self, controllers: Mapping[GVK, Controller], engine: RunEngine) -> None:
-        """Take up edits for ever."""
+        """Apply edits until canceled."""
         while True:
             edit = await self._sources.edited()
             if edit.loaded is not None:
@@ -55,6 +54,10 @@ class Reloader:
 
 
 def check_engines(engine: RunEngine, watches: Iterable[Watch]) -> None:
-    """Refuse watches that name an engine which cannot be used here. A ConfigError says why not."""
+    """Check that the engine of each watch can be used.
+
+    Raises:
+        ConfigError: an engine cannot be used here.
+    """
     for watch in watches:
         engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
