@@ -1,1 +1,1 @@
-"""The operator process: start and stop order, signals, the admin servers, and taking up edited files."""
+"""The operator process: start and stop order, signals, the admin servers, and reload after edits."""

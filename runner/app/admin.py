@@ -7,22 +7,25 @@ restart an operator that waits for its API server.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 
 from runner import log
 from runner.config.settings import Settings
+from runner.controller import run_access
 from runner.controller.controller import Controller
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.reviews import AccessReviews
-from runner.monitoring import endpoints, metrics_endpoint
+from runner.monitoring import endpoints, metrics_endpoint, role_metrics
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
 from runner.monitoring.health import CheckFunction, HealthChecks
-from runner.monitoring.metrics_endpoint import Text
+from runner.monitoring.metrics import Metrics
 from runner.monitoring.probe_server import ProbeServer, ProbeTimeouts
+from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK
 from runner.proxy.self_test import SelfTest
 from runner.ui import server
@@ -42,6 +45,7 @@ class AdminServers:
         self._settings = settings
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
+        self._role_metrics = UserMetrics(time.time)
         self.health = HealthChecks(time.monotonic)
         usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
@@ -85,12 +89,30 @@ class AdminServers:
         stack.push_async_callback(server.close)
         _log.info("Serving", paths=["/healthz", "/readyz"], port=port)
 
-    async def open_metrics(self, stack: AsyncExitStack, text: Text, client: Client) -> None:
+    async def open_role_metrics(self, stack: AsyncExitStack) -> dict[str, str]:
+        """Serve the endpoint for role metrics until `stack` is closed.
+
+        Returns the variable with its address for runs; none if the operator's environment sets one.
+        """
+        server, port = await role_metrics.serve(
+            self._role_metrics, run_access.LOOPBACK, self._settings.user_metrics_port
+        )
+        stack.push_async_callback(server.cleanup)
+        _log.info("Serving the endpoint for role metrics", port=port)
+        if os.environ.get(role_metrics.ADDRESS_VARIABLE):
+            return {}
+        return {role_metrics.ADDRESS_VARIABLE: role_metrics.address(run_access.LOOPBACK, port)}
+
+    async def open_metrics(self, stack: AsyncExitStack, metrics: Metrics, client: Client) -> None:
         """Serve metrics until `stack` is closed. With `metrics_require_rbac`, `client` authorizes readers."""
         settings = self._settings
         address = Address.parse(settings.metrics_bind_address, _METRICS)
         if address is None:
             return
+
+        async def text() -> bytes:
+            return await metrics.text() + self._role_metrics.text()
+
         handlers = metrics_endpoint.unrestricted(text)
         if settings.metrics_require_rbac:
             reviews = AccessReviews(client, asyncio.get_running_loop().time)

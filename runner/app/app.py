@@ -1,7 +1,7 @@
 """Start and stop order of the operator.
 
 Start: credentials, probes, the API server's version, metrics, then all kinds at once. A kind that is not served yet
-waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs; runs in progress may end within the grace period
+waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs. Runs in progress may end within the grace period
 and write their status; then leases are released, and connections closed. A second signal cancels the runs. If the
 watches are edited, the operator stops likewise, without a limit for its runs. Another one with the new watches replaces
 it in the same process.
@@ -13,9 +13,8 @@ import asyncio
 import os
 import platform
 import sys
-import time
 from collections.abc import Coroutine, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -52,9 +51,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
-from runner.monitoring import role_metrics
 from runner.monitoring.metrics import Metrics
-from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK, ObjectKey
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
@@ -141,7 +138,6 @@ class _Operator:
         self._signals = signals
         self._reloader = Reloader(sources)
         self._metrics = Metrics()
-        self._user_metrics = UserMetrics(time.time)
         self._search_path = paths.search_path(
             cwd=Path.cwd(),
             roles_path=settings.ansible_roles_path,
@@ -190,11 +186,11 @@ class _Operator:
                 dispatcher=Dispatcher(ConcurrencyLimit.of(settings.most_runs(watch.gvk for watch in self._watches))),
                 events=events,
             )
-            await self._open_user_metrics(stack)
+            self._environment |= await self._admin.open_role_metrics(stack)
             self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             self._admin.watch(self._controllers.values(), engine.unmet)
-            await self._admin.open_metrics(stack, self._exposition, client)
+            await self._admin.open_metrics(stack, self._metrics, client)
             await self._admin.open_page(stack, self._controllers.values())
             stack.callback(self._rights.close)
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery)]
@@ -275,16 +271,6 @@ class _Operator:
 
         return RunAccess(proxy, identities, observers, inject=inject, namespace=namespace, known=known)
 
-    async def _open_user_metrics(self, stack: AsyncExitStack) -> None:
-        """Serve the endpoint for role metrics; set its address in runs, unless the environment sets one."""
-        server, port = await role_metrics.serve(
-            self._user_metrics, run_access.LOOPBACK, self._settings.user_metrics_port
-        )
-        stack.push_async_callback(server.cleanup)
-        _log.info("Serving the endpoint for role metrics", port=port)
-        if not os.environ.get(role_metrics.ADDRESS_VARIABLE):
-            self._environment[role_metrics.ADDRESS_VARIABLE] = role_metrics.address(run_access.LOOPBACK, port)
-
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""
         while not self._signals.stop.is_set():
@@ -292,7 +278,8 @@ class _Operator:
                 server = await client.request("GET", "/version")
             except (ApiError, ApiUnavailableError) as error:
                 _log.warning("Cannot reach the API server; retrying", error=str(error))
-                await _wait(self._signals.stop, _CONNECT_DELAY)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._signals.stop.wait(), _CONNECT_DELAY)
                 continue
             _log.info(
                 "Starting",
@@ -340,9 +327,6 @@ class _Operator:
         environ = {**os.environ, **self._environment}
         executed = ContentDigest(watch, self._search_path, self._settings.ansible_args, environ, Path.cwd())
         return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, executed)
-
-    async def _exposition(self) -> bytes:
-        return await self._metrics.text() + self._user_metrics.text()
 
     async def _work(
         self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership
@@ -402,10 +386,3 @@ class _Operator:
             await engine.close(0)
         hurried.cancel()
         await asyncio.gather(closing, hurried, return_exceptions=True)
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
