@@ -1,1 +1,1 @@
-"""The API proxy that runs talk through."""
+"""The proxy between the clients of a run and the API server."""

@@ -1,6 +1,7 @@
-"""What handlers pass to each other: a call on its way up, an answer on its way down.
+"""Values that handlers exchange: requests (calls) and responses (answers).
 
-Promises: content streams in both directions; whoever wants it whole says how much of it. Must not import: handlers.
+Promises: content is streamed in both directions; a handler that needs all of it sets a limit. Must not import:
+handlers.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ _REASONS = {
 
 
 class Content(Protocol):
-    """The content of an answer."""
+    """The content of a response."""
 
     @property
     def ended(self) -> bool:
-        """Whether all of it has arrived; some may still have to be taken."""
+        """True if all content was received; some of it can still be buffered."""
         ...
 
     def take(self) -> bytes:
-        """Return what is there, perhaps nothing."""
+        """Return the buffered content, which can be empty."""
         ...
 
     async def read(self) -> bytes:
-        """Return what is there, waiting for some of it; nothing means the end. BrokenError when it breaks off."""
+        """Wait for content and return it; empty at the end. Raises BrokenError if the connection is lost."""
         ...
 
 
 class Whole:
-    """Content that is there as a whole."""
+    """Complete content."""
 
     __slots__ = ("_data",)
 
@@ -67,45 +68,45 @@ class Whole:
 
 @dataclass(slots=True)
 class Call:
-    """A request on its way to the API server. Handlers may replace `headers` and `content`."""
+    """A client's request. Handlers can replace `headers` and `content`."""
 
     head: RequestHead
     info: RequestInfo
     client: ClientConnection
     headers: Headers = field(repr=False)
-    """What goes on: end to end, without the client's credentials."""
+    """End-to-end headers to forward, without the client's credentials."""
     content: Body | bytes = field(repr=False)
     session: Session | None = None
-    """Whose call this is; set by the first handler."""
+    """The session of the run; set by the first handler."""
     cached: str = ""
-    """`hit` or `miss`, where it was a GET of an owned object; for the log."""
+    """`hit` or `miss` for a GET of an owned object; for the log."""
 
     @property
     def run(self) -> Session:
-        """Whose call this is, behind the first handler."""
+        """The session of the run; only after authentication."""
         if self.session is None:
-            raise RuntimeError("a call that nobody has authenticated")
+            raise RuntimeError("the request is not authenticated")
         return self.session
 
 
 @dataclass(slots=True)
 class Answer:
-    """A response on its way to the client."""
+    """A response to the client."""
 
     status: int
     reason: bytes
     headers: Headers = field(repr=False)
-    """End to end; with Content-Length where the length is known."""
+    """End-to-end headers; with Content-Length if the length is known."""
     length: int
     """Bytes, CHUNKED or UNTIL_CLOSE."""
     content: Content = field(repr=False)
     finish: Callable[[], None] = field(repr=False, default=lambda: None)
-    """Called once, when the content was sent or nobody wants it any more."""
+    """Called once, after the content was sent or dropped."""
     upgraded: ServerConnection | None = field(repr=False, default=None)
-    """Where the client's bytes go from now on, when both sides have left HTTP."""
+    """The connection to the API server after a protocol upgrade."""
 
     async def whole(self, most: int) -> bytes | None:
-        """Read the content, which still goes to the client; None, and it streams on, when it is more than `most`."""
+        """Read the content, which is still sent to the client; None if it exceeds `most` bytes and is streamed."""
         if isinstance(self.content, Body):
             data = await self.content.read_all(most)
             if data is None:
@@ -120,7 +121,7 @@ Proceed: TypeAlias = Callable[[Call], Awaitable[Answer]]
 
 
 class Handler(Protocol):
-    """One step on a call's way. It answers itself or lets the rest of the way answer."""
+    """One step of request processing. It answers a call, or calls `proceed` for the next step."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
@@ -128,7 +129,7 @@ class Handler(Protocol):
 
 
 def refusal(code: int, message: str, *more: tuple[bytes, bytes]) -> Answer:
-    """An answer of the proxy's own, in the API's form
+    """Return an error response of the proxy as a Status object
     (https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#response-status-kind).
     """  # noqa: D205 - the address is one word
     body = orjson.dumps(

@@ -1,7 +1,7 @@
-"""Whose request it is: each run has a token that nobody can guess and that ends with the run.
+"""Identities of active runs: each run has a random token, which is revoked when the run ends.
 
-Owns: the tokens of the runs that go on, and what each run has asked so far. A token is kept as its digest only, so that
-no dump of memory, log or `repr` shows one. Ending a run ends its open connections too.
+Owns: the tokens of active runs, and the statistics of each run's requests. Only a digest of each token is stored, so
+that no memory dump, log or `repr` contains a token. Revoking a token closes the run's connections.
 
 Must not import: anything that talks to a cluster.
 """
@@ -22,77 +22,77 @@ from runner.ownership import Owner
 from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
-"""Missing rights that are kept of a run."""
+"""Missing rights that are recorded for each run."""
 
 
 @dataclass(slots=True)
 class RunStats:
-    """What a run has asked of the API server, and what it was refused."""
+    """Statistics of a run's requests, and the reasons for rejected ones."""
 
     calls: int = 0
     seconds: float = 0.0
-    """Time that calls took, watches and other endless ones left out."""
+    """Duration of all requests, without watches and other endless ones."""
     hits: int = 0
-    """GETs of owned objects that were answered from memory."""
+    """GET requests for owned objects that the cache answered."""
     misses: int = 0
-    """GETs of owned objects that the API server answered."""
+    """GET requests for owned objects that the API server answered."""
     missing: set[MissingRight] = field(default_factory=set)
-    """Rights for want of which calls were refused, the first of them."""
+    """The first rights that the run lacked."""
     terminating: set[str] = field(default_factory=set)
-    """Namespaces in which nothing could be created any more."""
+    """Namespaces that are being deleted, in which the run could not create an object."""
     on_terminating: Callable[[], None] = lambda: None
     """Called whenever the run meets such a namespace."""
 
     def add(self, seconds: float, *, endless: bool) -> None:
-        """Count one call."""
+        """Count one request."""
         self.calls += 1
         if not endless:
             self.seconds += seconds
 
     def read(self, *, hit: bool) -> None:
-        """Count one GET of an owned object."""
+        """Count one GET request for an owned object."""
         self.hits += hit
         self.misses += not hit
 
     def lacks(self, right: MissingRight) -> None:
-        """Note a right that a call needed."""
+        """Record a missing right."""
         if len(self.missing) < _MOST_RIGHTS:
             self.missing.add(right)
 
     def terminates(self, namespace: str) -> None:
-        """Note that something could not be created, since its namespace is being deleted."""
+        """Record a namespace in which no object can be created, because it is being deleted."""
         self.terminating.add(namespace)
         self.on_terminating()
 
     def forbidden(self) -> tuple[str, ...]:
-        """Say of each thing that was refused which rule to add; the same rights make the same sentences."""
+        """Return a sentence with the RBAC rule to add for each missing right; equal rights give equal sentences."""
         return forbidden.sentences(self.missing)
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """One run and what the proxy does for it."""
+    """A run and the options of its requests."""
 
     ident: str
     """The job's ident, for the log."""
     owner: Owner
     inject: bool
-    """Whether what the run creates gets an owner."""
+    """True if the proxy adds an owner to objects that the run creates."""
     watch_dependents: bool
-    """Whether what it reads and writes is told, be it for the sake of its references alone."""
+    """True if observers are notified of objects that the run reads and writes."""
     watch_cluster_scoped: bool
     blacklist: frozenset[GVK]
     in_finalizer: bool
     service_account: str
-    """The service account as which its calls are made, `namespace/name`; empty: the operator itself. What the operator
-    may read is not for such a run: it gets no cached answers."""
+    """The impersonated service account, `namespace/name`; empty: none. Such a run gets no cached responses, because the
+    cache contains objects that only the operator may read."""
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
-    """Whether the object is this replica's, at this moment; asked when a write is about to leave."""
+    """Return whether this replica still owns the object; called immediately before each write is sent."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
     read_set: ReadSet | None = field(default=None, compare=False, repr=False)
     """What it sees, where that matters for later."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
-    """What of it must not be shown; grows as the run reads and writes Secrets."""
+    """Secret values of the run; grows as the run reads and writes Secrets."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class DiscoveryRequests:
 
 
 class Closeable(Protocol):
-    """A connection, as far as the end of a run concerns it."""
+    """A connection that can be closed."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -115,7 +115,7 @@ class Closeable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A run that goes on, and the connections that came with its token."""
+    """An active run and its connections."""
 
     run: RunIdentity
     connections: set[Closeable] = field(default_factory=set)
@@ -123,35 +123,35 @@ class Session:
 
 
 class Identities:
-    """The runs that go on."""
+    """Sessions of active runs by token."""
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, Session] = {}
 
     def issue(self, run: RunIdentity) -> str:
-        """Make the token of a run."""
+        """Create the token of a run."""
         token = secrets.token_urlsafe(32)
         self._sessions[_digest(token)] = Session(run)
         return token
 
     def revoke(self, token: str) -> None:
-        """End a run's token, and the connections that are still open with it. Revoking twice is fine."""
+        """Revoke a run's token and close its connections. Revoking it twice has no effect."""
         self.cut(token)
         self._sessions.pop(_digest(token), None)
 
     def cut(self, token: str) -> None:
-        """End the connections that are open with a token. New ones are let in."""
+        """Close the connections of a token. New ones are accepted."""
         session = self._sessions.get(_digest(token))
         for connection in list(session.connections) if session else ():
             connection.abort()
 
     def find(self, token: str) -> RunIdentity | None:
-        """Say whose token this is."""
+        """Return the run of a token, None if it is unknown or revoked."""
         session = self.session(token)
         return session.run if session else None
 
     def session(self, token: str) -> Session | None:
-        """Return the run's session, None for a token that is unknown or ended."""
+        """Return the session of a token, None if it is unknown or revoked."""
         return self._sessions.get(_digest(token))
 
 

@@ -1,7 +1,7 @@
-"""What a request asks for, read from its method and target as the API server reads it.
+"""Request attributes (verb, resource, namespace, name), parsed from method and target like in the API server.
 
-The API server decides by this which object is meant and which right is needed, so the proxy must come to the same
-result from the same bytes (https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb).
+The API server derives the object and the required right from them, so the proxy must derive the same attributes
+(https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb).
 Pure; imports nothing of this package.
 """
 
@@ -20,15 +20,15 @@ _VERBS = {
 }
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 _OLD_VERBS = {"proxy", "watch"}
-"""Verbs that old paths carry, as in `/api/v1/watch/pods`."""
+"""Verbs in deprecated paths such as `/api/v1/watch/pods`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request in the terms of the API."""
+    """Attributes of a request."""
 
     verb: str
-    """get, list, watch, create, update, patch, delete, deletecollection; without resource the method in lower case."""
+    """get, list, watch, create, update, patch, delete, deletecollection; the method for non-resource requests."""
     path: str
     """Decoded, without the query."""
     query: str
@@ -36,14 +36,14 @@ class RequestInfo:
     group: str = ""
     version: str = ""
     resource: str = ""
-    """The plural that stands in the path."""
+    """Plural, as in the path."""
     namespace: str = ""
     name: str = ""
     subresource: str = ""
 
     @property
     def qualified(self) -> str:
-        """The resource as RBAC writes it, `deployments.apps/scale`; the path where there is none."""
+        """The resource, such as `deployments.apps/scale`; the path of a non-resource request."""
         if not self.is_resource:
             return self.path
         group = f".{self.group}" if self.group else ""
@@ -51,19 +51,19 @@ class RequestInfo:
 
     @property
     def is_endless(self) -> bool:
-        """Whether an answer may take as long as its client likes: watches, followed logs, sessions."""
+        """True for requests without a bounded duration: watches, followed logs, exec and similar sessions."""
         if self.verb == "watch" or self.subresource in {"exec", "attach", "portforward", "proxy"}:
             return True
         return self.subresource == "log" and _flag(self.query, "follow")
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether nothing is to be stored (`dryRun=All`)."""
+        """True if the API server does not persist the change (`dryRun=All`)."""
         return "dryRun=" in self.query and bool(parse_qs(self.query).get("dryRun"))
 
 
 def parse(method: str, target: str) -> RequestInfo:
-    """Read a request's method and target (`/path?query`)."""
+    """Parse the method and target (`/path?query`) of a request."""
     raw_path, _, query = target.partition("?")
     path = unquote(raw_path, errors="replace")
     plain = RequestInfo(method.lower(), path, query)
@@ -89,7 +89,7 @@ def parse(method: str, target: str) -> RequestInfo:
 
 
 def _namespace(parts: list[str]) -> tuple[str, list[str]]:
-    """Split `namespaces/NAME/...` off; a namespace itself lies in itself."""
+    """Split off `namespaces/NAME/...`; the namespace of a Namespace is its own name."""
     if parts[0] != "namespaces" or len(parts) == 1:
         return "", parts
     if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:  # noqa: PLR2004 - something within the namespace
@@ -98,7 +98,7 @@ def _namespace(parts: list[str]) -> tuple[str, list[str]]:
 
 
 def _of_collection(verb: str, query: str) -> tuple[str, str]:
-    """The verb where no object is named, and the object that a field selector names after all."""
+    """Return the verb of a collection request, and the name in its field selector."""
     if verb == "delete":
         return "deletecollection", ""
     if verb != "get":
@@ -107,7 +107,7 @@ def _of_collection(verb: str, query: str) -> tuple[str, str]:
 
 
 def _flag(query: str, name: str) -> bool:
-    """Read a boolean as the API server does: it is set when there, unless it says otherwise."""
+    """Parse a boolean like the API server: true if present, unless its value is false or 0."""
     if name not in query:
         return False
     values = parse_qs(query, keep_blank_values=True).get(name, ["false"])
@@ -115,7 +115,7 @@ def _flag(query: str, name: str) -> bool:
 
 
 def _selected_name(query: str) -> str:
-    """The name in `fieldSelector=metadata.name=NAME`; rights on one object by name cover such a list too."""
+    """Return the name in `fieldSelector=metadata.name=NAME`: RBAC rules with resourceNames allow such a list."""
     if "fieldSelector" not in query:
         return ""
     for selector in parse_qs(query).get("fieldSelector", [])[:1]:

@@ -1,7 +1,6 @@
-"""Finds out whether the proxy answers, by asking it as a run would.
+"""Health check of the proxy: an HTTP request without a token, which the proxy must reject with status 401.
 
-Owns: nothing but the question. It is asked without a token, so that the answer is the refusal that a stranger gets, and
-asks the API server nothing.
+The request does not reach the API server.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ _REFUSED = b" 401 "
 
 
 class SelfTest:
-    """Asks the proxy at `url` now and then."""
+    """Periodic check of the proxy at `url`."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 0
         self.problem: str | None = None
-        """What is wrong, as of the last question; None when nothing is."""
+        """Problem found by the last check; None if there was none."""
 
     async def follow(self) -> None:
-        """Ask for ever."""
+        """Check forever."""
         while True:
             await self.ask()
             await asyncio.sleep(_INTERVAL)
 
     async def ask(self) -> None:
-        """Ask once."""
+        """Check once."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 status = await self._status()

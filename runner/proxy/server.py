@@ -1,10 +1,10 @@
-"""The proxy's server: listens on loopback, lets the handlers answer, and writes their answers.
+"""HTTP server of the proxy: accepts connections on loopback, calls the handlers, and writes their responses.
 
-Owns: the list of handlers, whose order is the design, and the life of each client's connection.
+Owns: the order of the handlers, and the lifetime of each client's connection.
 
-Promises: calls of one connection are answered in their order; a client that goes ends its call at the API server; one
-that reads slowly keeps nobody else waiting; an answer that breaks off breaks the connection, so that no client takes
-half of it for the whole. Closing lets calls end within the grace given, but for endless ones.
+Promises: responses of one connection keep the order of its requests. If a client disconnects, its request to the API
+server is canceled. A slow client does not delay others. If a response is incomplete, the connection is aborted, so that
+no client mistakes it for a complete one. `close` waits for active requests, except watches and other endless ones.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from runner.proxy.http.upstream import Upstream
 from runner.proxy.identity import Identities
 
 _HEAD_TIMEOUT = 300.0
-"""Seconds that a connection may stay without a call."""
+"""Seconds until an idle connection is closed."""
 _LINGER = 1.0
-"""Seconds for which a client that was told to go may still be sending."""
+"""Seconds for which the server still reads after its last response."""
 _log = log.get(__name__)
 
 
 class Proxy:
-    """The server. `handlers` stand between authentication and the API server, in this order."""
+    """The server. `handlers` run after authentication, in this order."""
 
     def __init__(self, credentials: Credentials, identities: Identities, handlers: Sequence[Handler]) -> None:
         self._credentials = credentials
@@ -55,18 +55,18 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL on which the proxy listens."""
         host, port = self._address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def kubeconfig_for(self, token: str) -> str:
-        """The kubeconfig of the run that `token` was issued to."""
+        """Return the kubeconfig of the run that `token` was issued to."""
         run = self._identities.find(token)
         namespace = run.owner.ref.key.namespace if run else ""
         return kubeconfig(self.url, token, namespace or self._credentials.namespace)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; return the port, which was picked where 0 was given. A place that is taken is a ConfigError."""
+        """Listen on `port`, or on a free one if it is 0; return it. Raises ConfigError if the address is in use."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._connected, host, port, backlog=512)
@@ -80,7 +80,7 @@ class Proxy:
         return bound
 
     async def close(self, grace: float) -> None:
-        """Take no new calls, let those that go on end within `grace` seconds, then end them."""
+        """Accept no new requests, wait up to `grace` seconds for active ones, then cancel them."""
         if self._server is not None:
             self._server.close()
         for task, client in list(self._clients.items()):
@@ -103,10 +103,10 @@ class Proxy:
         return client.connection
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """What no handler foresaw is a defect of ours; the client finds its connection closed."""
+        """Log an unexpected exception of a handler; the client's connection is closed."""
         del self._clients[task]
         if not task.cancelled() and task.exception() is not None:
-            # Without the values of variables, which credentials are among.
+            # Without local variables, which can contain credentials.
             trace = "".join(traceback.format_exception(task.exception()))
             _log.error("Proxy request failed", traceback=trace)
 
@@ -116,17 +116,17 @@ def _cancel(task: asyncio.Task[None]) -> None:
 
 
 class _Client:
-    """One client's connection and the calls on it."""
+    """Connection of one client."""
 
     def __init__(self, way: Proceed) -> None:
         self._way = way
         self.connection = ClientConnection()
         self.is_busy = False
-        """Whether a call goes on that will end by itself."""
+        """True during a request that is not endless."""
         self.is_closing = False
 
     async def serve(self) -> None:
-        """Answer calls until the client goes, or is sent away."""
+        """Handle requests until either side closes the connection."""
         try:
             while not self.is_closing:
                 async with asyncio.timeout(_HEAD_TIMEOUT):
@@ -138,7 +138,7 @@ class _Client:
         except MalformedError as error:
             await self._refuse(error)
         except (BrokenError, TimeoutError):
-            # The client has gone, or has nothing to ask: there is nobody to tell.
+            # The client disconnected, or was idle for too long: no response is possible.
             pass
         finally:
             self.connection.close()
@@ -151,7 +151,7 @@ class _Client:
         await self.connection.linger(_LINGER)
 
     async def _answer(self, head: RequestHead, body: Body) -> bool:
-        """Answer one call; return whether the connection can take another."""
+        """Handle one request; return whether the connection can be reused."""
         began = time.perf_counter()
         info = request.parse(head.method, head.target)
         call = Call(head, info, self.connection, head.headers, body if head.length else b"")
@@ -191,7 +191,7 @@ class _Client:
         return keep
 
     async def _tunnel(self, answer: Answer, upgraded: ServerConnection) -> NoReturn:
-        """Join both ends. When one goes it takes the other along, and the client's end this task."""
+        """Join both connections. If one closes, the other is closed; the end of the client's one cancels this task."""
         self.connection.write(_render(answer, answer.headers))
         self.connection.join(upgraded)
         upgraded.join(self.connection)
@@ -199,7 +199,7 @@ class _Client:
         raise AssertionError("unreachable: the client's end cancels the wait")
 
     async def _send(self, head: bytes, content: Content, *, chunked: bool) -> None:
-        """Write an answer. What is there already goes with its head, what comes goes as it comes."""
+        """Write a response: head and available content in one write, the rest as it arrives."""
         connection, data = self.connection, head
         try:
             while True:
@@ -224,7 +224,7 @@ def _render(answer: Answer, headers: Headers) -> bytes:
 
 
 def _note(call: Call, status: int, seconds: float) -> None:
-    """Count the call to its run, and tell of it. Never of its content, and never of its credentials."""
+    """Count the request in the run's statistics and log it, without its content and credentials."""
     if call.session is None:
         return
     run, info = call.session.run, call.info

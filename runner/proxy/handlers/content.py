@@ -1,8 +1,8 @@
-"""Content that is read as a whole: objects in requests and in answers.
+"""Objects in the content of requests and responses.
 
-Owns: which media types can be read, and how large a content may be for that. What is larger, or of another type,
-streams on as it is. YAML is read as the API server reads it, and written as JSON, which is YAML too. Of protobuf only
-requests are read, and of these no more than whose they are.
+Owns: the supported media types and the size limits. Larger content, or content of another type, is streamed unchanged.
+YAML is parsed like in the API server, and written as JSON, which is valid YAML. Protobuf is parsed only in requests,
+and only the fields about ownership.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ LARGEST_ANSWER = 8 << 20
 _OF_JSON = frozenset({JSON, MERGE, STRATEGIC})
 _OF_YAML = frozenset({YAML, APPLY})
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""Characters that JSON writes as they are and YAML takes for line breaks or refuses."""
+"""Characters that are valid in JSON strings, but line breaks or invalid in YAML."""
 
 
 def media_type(value: bytes) -> str:
-    """The type without its parameters, JSON where there is none, as the API server has it."""
+    """Return the media type without parameters; JSON if it is empty, as in the API server."""
     return value.partition(b";")[0].strip().lower().decode("latin-1") or JSON
 
 
 def is_readable(media: str) -> bool:
-    """Whether objects of this type can be read and written here."""
+    """Return whether objects of this media type can be parsed and written."""
     return media in _OF_JSON or media in _OF_YAML or media == PROTOBUF
 
 
 async def hold(call: Call) -> bytes | None:
-    """Take a request's whole content off the client; None, and nothing is lost, when it is too large."""
+    """Read the complete content of a request; None if it is too large, and it is still streamed."""
     if isinstance(call.content, bytes):
         return call.content
     if call.head.length > LARGEST_REQUEST:
@@ -62,7 +62,7 @@ async def hold(call: Call) -> bytes | None:
 
 
 def parse(media: str, data: bytes) -> Object | None:
-    """Read an object; None when it is none: the API server says so better."""
+    """Parse an object; None if it is invalid, because the API server's error is more precise."""
     if media == PROTOBUF:
         return owners.read(data)
     try:
@@ -73,7 +73,7 @@ def parse(media: str, data: bytes) -> Object | None:
 
 
 def dump(media: str, obj: Object, before: bytes) -> bytes:
-    """Write an object that was read from `before`, in the same type."""
+    """Serialize an object that was parsed from `before`, in the same media type."""
     if media == PROTOBUF:
         return owners.add(before, obj)
     data = orjson.dumps(obj)
@@ -83,19 +83,17 @@ def dump(media: str, obj: Object, before: bytes) -> bytes:
 
 
 async def observe(answer: Answer) -> Object | None:
-    """Read the object in an answer, which still goes to the client; None when it cannot be read."""
+    """Return the object in a response, which is still sent to the client; None if it cannot be parsed."""
     return parse(JSON, await json_in(answer))
 
 
 async def json_in(answer: Answer) -> bytes:
-    """Take the JSON in an answer, unpacked, which still goes to the client; nothing where there is none to be read."""
+    """Return the uncompressed JSON in a response, which is still sent to the client; empty if there is none."""
     return (await whole(answer) or b"") if media_of(answer) == JSON else b""
 
 
 async def whole(answer: Answer) -> bytes | None:
-    """Take what is in an answer, unpacked, which still goes to the client; None, and nothing is lost, when it is too
-    large.
-    """  # noqa: D205 - one thought
+    """Return the uncompressed content of a response, which is still sent to the client; None if it is too large."""
     content = answer.content
     if isinstance(content, Body):
         data = await content.read_all(LARGEST_ANSWER)
@@ -108,7 +106,7 @@ async def whole(answer: Answer) -> bytes | None:
 
 
 def media_of(answer: Answer) -> str:
-    """The type of what is in an answer."""
+    """Return the media type of a response."""
     return media_type(_header(answer, b"content-type"))
 
 

@@ -1,12 +1,12 @@
-"""Passes calls on to the API server, with the operator's credentials, and streams both contents.
+"""Forwards calls to the API server with the operator's credentials, and streams the content in both directions.
 
-Owns: what goes on the wire to the API server, and which calls are sent a second time. That is only done where it
-cannot be seen: a call whose content we hold, refused for credentials that could be refreshed; and an idempotent call
-without content (RFC 9110, 9.2.2) on a kept connection that turns out closed.
+Owns: the bytes sent to the API server, and which requests are repeated. Two kinds are: a request with buffered content
+after status 401, with refreshed credentials; and an idempotent request without content (RFC 9110, 9.2.2) on a reused
+connection that the server has closed.
 
-Promises: nothing that may change something is sent for a run whose object may be another replica's: that is asked when
-the bytes are handed to the socket, with nothing waited for in between. Content flows at the speed of the slower side;
-who goes takes the other side along.
+Promises: no write is sent for a run whose object can belong to another replica. The lease is checked when the bytes are
+passed to the socket, without an `await` in between. Content is streamed at the speed of the slower side; if one side
+disconnects, the other is closed.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _NOT_OURS = (
 
 
 class Forward:
-    """The end of every call's way."""
+    """The last step of request processing."""
 
     def __init__(self, credentials: Credentials, upstream: Upstream) -> None:
         self._credentials = credentials
         self._upstream = upstream
 
     async def __call__(self, call: Call) -> Answer:
-        """Ask the API server. ApiUnavailableError when it gives no usable answer."""
+        """Forward the call. Raises ApiUnavailableError if the API server does not respond."""
         login = await self._credentials.headers()
         account = call.run.run.service_account
         if problem := _clash(login, account, call.headers):
@@ -83,7 +83,7 @@ class Forward:
         raise AssertionError("unreachable: the second attempt returns or raises")
 
     def _render(self, call: Call, login: Mapping[str, str]) -> bytes:
-        """The head, and the content if it is here already."""
+        """Return the head, and the content if it is buffered."""
         server = urlsplit(self._credentials.base_url)
         content, length = call.content, call.head.length
         headers: Headers = [(b"Host", server.netloc.rpartition("@")[2].encode())]
@@ -104,7 +104,7 @@ class Forward:
 
 
 class _Exchange:
-    """One call on one connection."""
+    """One request and response on one connection."""
 
     def __init__(self, call: Call, connection: ServerConnection, upstream: Upstream) -> None:
         self._call = call
@@ -113,7 +113,7 @@ class _Exchange:
         self._pump: asyncio.Task[None] | None = None
 
     async def run(self, request: bytes) -> Answer:
-        """Send the call and return the answer, its content still on the way."""
+        """Send the request and return the response, whose content is still being received."""
         connection, content = self._connection, self._call.content
         connection.expect(self._call.head.method)
         connection.write(request)
@@ -132,13 +132,13 @@ class _Exchange:
         return Answer(head.status, head.reason, headers, head.length, body, lambda: self._finish(head, body))
 
     def give_up(self) -> None:
-        """Leave the connection as it is: nobody else can use it."""
+        """Close the connection, because its state is unknown."""
         if self._pump is not None:
             self._pump.cancel()
         self._connection.abort()
 
     def blame_client(self) -> None:
-        """Raise what was wrong with the client's content, if that is what ended the exchange."""
+        """Raise the error in the client's content, if it ended the exchange."""
         pump = self._pump
         if pump is not None and pump.done() and not pump.cancelled():
             error = pump.exception()
@@ -160,7 +160,7 @@ class _Exchange:
 
 
 async def _pump(call: Call, content: Body, connection: ServerConnection) -> None:
-    """Send content as it comes. MalformedError: the client's content is none, and the call came to nothing."""
+    """Send content as it is received. Raises MalformedError if the client's content is invalid."""
     chunked = call.head.length == CHUNKED
     try:
         while True:
@@ -180,18 +180,18 @@ async def _pump(call: Call, content: Body, connection: ServerConnection) -> None
 
 
 def _may_send(call: Call) -> bool:
-    """Whether a call changes nothing, or its run may change things. An upgrade is a way to do anything."""
+    """Return whether a call is read-only or its run may write. After an upgrade, a client can do anything."""
     return (call.head.method in _SAFE and not call.head.upgrade) or call.run.run.may_write()
 
 
 def _retrieve(pump: asyncio.Task[None]) -> None:
-    """What went wrong with sending shows in what is received; here it is only taken note of."""
+    """Mark the exception as retrieved: an error in sending also ends the response."""
     if not pump.cancelled():
         pump.exception()
 
 
 def _clash(login: CIMultiDict[str], account: str, headers: Headers) -> str:
-    """Say why a call cannot be made, since it would have to be made as two at once; empty when it can."""
+    """Return why a call would need two impersonated users at once; empty if it does not."""
     is_ours = any(name.lower().startswith(_IMPERSONATE) for name in login)
     is_theirs = any(name.lower().startswith(_IMPERSONATE.encode()) for name, _ in headers)
     if account and is_ours:
@@ -207,9 +207,11 @@ def _clash(login: CIMultiDict[str], account: str, headers: Headers) -> str:
 
 
 def _acting_as(account: str, login: CIMultiDict[str]) -> CIMultiDict[str]:
-    """Have the API server judge by a service account's rights. Its groups it adds itself, so that no right on them is
-    needed (https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/).
-    """  # noqa: D205 - two sentences belong together
+    """Add impersonation of a service account to the credentials.
+
+    The API server adds its groups, so that the operator needs no right to impersonate groups
+    (https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/).
+    """
     if not account:
         return login
     acting = CIMultiDict(login)

@@ -1,7 +1,7 @@
-"""Has answers come in JSON, which the handlers behind can read, where the client takes it.
+"""Content negotiation: requests JSON, which other handlers can parse, if the client accepts it.
 
-Typed clients of Go would rather have protobuf, and say that they take JSON as well. Who takes only protobuf gets it,
-and so do watches. Must not import: other handlers.
+Typed Go clients prefer protobuf and also accept JSON. Clients that accept only protobuf get it, and watches are
+unchanged. Must not import: other handlers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Negotiate:
     """The handler."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass a call on that asks for JSON if it can."""
+        """Forward a call, with JSON in `Accept` if possible."""
         if call.info.is_resource and call.info.verb != "watch" and not call.head.upgrade:
             call.headers = without_binary(call.headers)
         return await proceed(call)
 
 
 def without_binary(headers: Headers) -> Headers:
-    """The headers, without media types in `Accept` that we cannot read if it names JSON too (RFC 9110, 12.5.1)."""
+    """Return headers without binary media types in `Accept`, if it contains JSON (RFC 9110, 12.5.1)."""
     accepted = b",".join(value for name, value in headers if name.lower() == b"accept")
     ranges = [each.strip() for each in accepted.split(b",")]
     kept = [each for each in ranges if _type(each) not in _BINARY]

@@ -1,8 +1,8 @@
-"""Notes what a run sees of the cluster, for watches that skip what has not changed.
+"""Records the read set of a run, for watches with `skipUnchanged`.
 
-Owns: which calls count. Reads of objects and lists, and what writes are answered with, count by a digest of the whole
-object; watches, logs and other subresources are not looked into. An answer that cannot be read is noted as such, so
-that nobody takes the run for known. Must stand before every handler that answers.
+The read set contains digests of objects and lists that the run reads, and of responses to its writes. Watches, logs and
+other subresources are not recorded. If a response cannot be parsed, the read set is marked incomplete, so that the next
+run is not skipped. Must run before every handler that answers calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ReadSetRecorder:
     """The handler."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass the call on, and note its answer."""
+        """Forward the call, and record its response."""
         answer = await proceed(call)
         read_set, info = call.run.run.read_set, call.info
         if read_set is None or not info.is_resource or info.subresource or info.is_dry_run or call.head.upgrade:

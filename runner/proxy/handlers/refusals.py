@@ -1,7 +1,6 @@
-"""Notes which rights a run turned out not to have, and which namespaces were being deleted under it.
+"""Records missing rights and terminating namespaces from responses with status 403 in the run's statistics.
 
-Owns: nothing but the look at answers with 403. What they say stands in the run's stats, and goes to the client as it
-came. Stands before every handler that asks the API server, so that no refusal passes it by.
+The client gets the response unchanged. Must run before every handler that sends requests to the API server.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ class RefusalRecorder:
     """The handler."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass the call on, and read the answer if it is a refusal."""
+        """Forward the call, and inspect a response with status 403."""
         answer = await proceed(call)
         if answer.status == HTTPStatus.FORBIDDEN:
             try:
