@@ -1,18 +1,18 @@
-"""Makes what a run writes owned by the object that the run is for. Pure.
+"""Rules for owners of objects that a run writes. Pure.
 
-`own` takes the definition that a create, a server-side apply or an update sends, and returns it with the owner in it,
-or the same object where nothing is to be done; `adopt` and `give_up` do so for a merge patch of an object that exists.
+`own` adds the owner to the definition in a create, a server-side apply or an update, and returns the same object if
+nothing changes. `adopt` and `give_up` do so for a merge patch of an existing object.
 
-A role may say otherwise on the object itself, by annotations that stay on it:
+A role can set annotations on the object:
 
-- `ansible.sdk.operatorframework.io/inject-owner: "false"`: this object gets no owner; an update keeps none,
-  and a merge patch that does takes it away. It outlives the resource and its changes start no run.
-- `ansible.sdk.operatorframework.io/adopt: "true"`: an object that exists already and that nobody owns becomes the
-  resource's own when the role applies, updates or patches it (JSON Patch excepted, which has no definition to read).
+- `ansible.sdk.operatorframework.io/inject-owner: "false"`: the object gets no owner. An update does not restore the
+  owner, and a merge patch removes it. The object outlives the resource, and its changes start no run.
+- `ansible.sdk.operatorframework.io/adopt: "true"`: an existing object without owner gets the resource as owner if the
+  role applies, updates or patches it (except by JSON Patch, which contains no definition).
 
-Rules: an owner stands in an object once. Who controls an object (a `controller` reference of another) or is named by
-its annotations owns it: it is left alone. Virtual resources, which cannot be listed and watched, and subresources have
-no owner. Must not import: the client, or anything that does I/O.
+An owner is added at most once. An object with another owner (a `controller` reference or the annotations of another
+resource) is not changed. Virtual resources, which cannot be listed and watched, and subresources get no owner. Must not
+import: the client, or anything that does I/O.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from runner.objects import Object, annotations_of, metadata
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
 
 INJECT_OWNER = "ansible.sdk.operatorframework.io/inject-owner"
-"""Annotation: "false" keeps an object without owner."""
+"""Annotation: "false": the object gets no owner."""
 ADOPT = "ansible.sdk.operatorframework.io/adopt"
-"""Annotation: "true" makes an existing object that nobody owns the resource's own."""
+"""Annotation: "true": an existing object without owner gets the resource as owner."""
 
 _PRIMARY = (PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE)
 
 
 class OwnerMark(Enum):
-    """By what an object names its owner."""
+    """How an object refers to its owner."""
 
     REFERENCE = "reference"
     ANNOTATION = "annotation"
@@ -44,28 +44,28 @@ class OwnerMark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A definition, and what was done about its owner."""
+    """A definition, and the decision about its owner."""
 
     obj: Object = field(repr=False)
-    """The definition to send: the very object that was given where nothing changed."""
+    """The definition to send; the same object as the input if nothing changed."""
     how: OwnerMark
-    """By what the object names this owner now."""
+    """How the object refers to this owner."""
     why: str
-    """Why it does not, or that it does; for the log."""
+    """Reason of the decision, for the log."""
 
 
 def wants_adoption(obj: Mapping[str, Any]) -> bool:
-    """Whether a definition or merge patch asks that the object be adopted, should it exist and have no owner."""
+    """Return whether a definition or merge patch requests adoption."""
     return annotations_of(obj).get(ADOPT) == "true"
 
 
 def wants_release(obj: Mapping[str, Any]) -> bool:
-    """Whether a definition or merge patch says that the object is to have no owner."""
+    """Return whether a definition or merge patch requests that the object has no owner."""
     return annotations_of(obj).get(INJECT_OWNER) == "false"
 
 
 def is_virtual(resource: ApiResource) -> bool:
-    """Whether objects of this kind are only answers: they cannot be listed and watched, hence not be owned."""
+    """Return whether objects of this kind are not stored: they cannot be listed and watched."""
     return not {"list", "watch"} <= resource.verbs
 
 
@@ -78,12 +78,11 @@ def own(
     *,
     replaces: bool = False,
 ) -> Ownership:
-    """Put the owner into a definition that is to become the object.
+    """Add the owner to a definition.
 
-    `namespace` is the request's. `current` is the object that exists under that name (its metadata suffice), None when
-    this request creates it: then the owner is added; else it is kept, or taken on when the definition asks for that.
-    `replaces`: what the definition leaves out goes away, as in an update; in a server-side apply only what the same
-    field manager applied before does.
+    `namespace` is the request's. `current` is the existing object (at least its metadata), None if the request creates
+    it: then the owner is added. Otherwise the owner is preserved, or added if the definition requests adoption.
+    `replaces` is True if fields that the definition omits are removed, as in an update.
     """
     if is_virtual(resource):
         return Ownership(obj, OwnerMark.NONE, f"{resource.qualified} is virtual")
@@ -102,9 +101,9 @@ def own(
 
 
 def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, current: Mapping[str, Any]) -> Ownership:
-    """Put the owner into a merge patch (RFC 7386, or strategic) of an object that exists, when the patch asks for it.
+    """Add the owner to a merge patch (RFC 7386, or strategic) that requests adoption.
 
-    References that the object has are written out in it.
+    The patch then contains all owner references of the object.
     """
     if is_virtual(resource):
         return Ownership(patch, OwnerMark.NONE, f"{resource.qualified} is virtual")
@@ -120,7 +119,7 @@ def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, cu
 
 
 def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategic: bool) -> Ownership:
-    """Take the owner away by a merge patch (RFC 7386, or strategic) of an object that it owns."""
+    """Remove the owner by a merge patch (RFC 7386, or strategic)."""
     how = _named(current, owner)
     if how is OwnerMark.NONE or "ownerReferences" in metadata(patch):
         return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
@@ -134,10 +133,10 @@ def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategi
 
 
 def keep_owner(current: Mapping[str, Any], new: Object, owner: Owner) -> Object:
-    """Return `new`, which replaces `current`, with the owner that it has and `new` forgot; else `new` itself.
+    """Return `new`, which replaces `current`, with the owner that it lacks; `new` itself if it has it.
 
-    A definition that names no owner at all knows of none, so that every reference is kept; one that names some means
-    what it says, but for ours.
+    A definition without owner references keeps all of the existing ones. A definition with some of them only gets this
+    owner in addition.
     """
     how = _named(current, owner)
     if how is OwnerMark.REFERENCE and not references_of(new):
@@ -159,14 +158,14 @@ def _own_items(obj: Object, items: list[Any], owner: Owner, resource: ApiResourc
 
 
 def _taken_on(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
-    """Adopt what exists without this owner, if `obj` asks for it."""
+    """Add the owner to an existing object, if `obj` requests adoption."""
     if not wants_adoption(obj):
         return Ownership(obj, _named(obj, owner), "it exists already")
     return _add(obj, current, owner, namespace)
 
 
 def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
-    """Add the owner to `obj`, unless someone owns what stands there (`obj` itself where it is new)."""
+    """Add the owner to `obj`, unless the existing object (`obj` if it is new) has another owner."""
     if wants_release(obj):
         return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
     how = _named(obj, owner)
@@ -181,7 +180,7 @@ def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str)
 
 
 def _named(obj: Mapping[str, Any], owner: Owner) -> OwnerMark:
-    """By what an object names this owner."""
+    """Return how an object refers to this owner."""
     if any(reference.get("uid") == owner.ref.uid for reference in references_of(obj)):
         return OwnerMark.REFERENCE
     return OwnerMark.ANNOTATION if _is_annotated(obj, owner) else OwnerMark.NONE
@@ -193,7 +192,7 @@ def _is_annotated(obj: Mapping[str, Any], owner: Owner) -> bool:
 
 
 def _another(obj: Mapping[str, Any], owner: Owner) -> str:
-    """Say who else owns an object; empty when nobody does."""
+    """Return a description of another owner of the object; empty if there is none."""
     for reference in references_of(obj):
         if reference.get("controller") is True and reference.get("uid") != owner.ref.uid:
             return f"{reference.get('kind')} {reference.get('name')} controls it"
@@ -204,7 +203,7 @@ def _another(obj: Mapping[str, Any], owner: Owner) -> str:
 
 
 def _with_owner(obj: Object, owner: Owner, how: OwnerMark) -> Object:
-    """Name the owner in `obj`, unless it is named there."""
+    """Add the owner to `obj`, unless `obj` refers to it."""
     if how is OwnerMark.NONE or _named(obj, owner) is not OwnerMark.NONE:
         return obj
     if how is OwnerMark.REFERENCE:
@@ -213,7 +212,7 @@ def _with_owner(obj: Object, owner: Owner, how: OwnerMark) -> Object:
 
 
 def _namespace(obj: Mapping[str, Any], resource: ApiResource, namespace: str) -> str:
-    """Where the object is going to be; empty for cluster-scoped kinds, whatever the definition says."""
+    """Return the namespace of the object; empty for cluster-scoped kinds."""
     if not resource.namespaced:
         return ""
     return namespace or metadata(obj).get("namespace") or ""

@@ -36,7 +36,7 @@ class ReadSetRecorder:
                 answer.finish()
                 raise
         elif info.verb == "deletecollection":
-            read_set.misses(f"it deleted {info.qualified} by the many")
+            read_set.misses(f"the run deleted a collection of {info.qualified}")
         return answer
 
 
@@ -52,7 +52,7 @@ async def _note(read_set: ReadSet, info: RequestInfo, answer: Answer) -> None:
     obj = await content.observe(answer)
     kind = str(obj.get("kind", "")) if obj is not None else ""
     if obj is None or kind == "Table" or kind.startswith("PartialObjectMetadata"):
-        read_set.misses(f"it read {info.qualified} in a form that cannot be compared")
+        read_set.misses(f"the run read {info.qualified} in a format that cannot be compared")
     elif info.verb in {"get", "list"}:
         read_set.saw(_with_query(path, info), _seen(info, info.name, obj))
     else:

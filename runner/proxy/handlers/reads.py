@@ -1,13 +1,12 @@
-"""Answers GETs of owned objects from memory where that is sure to be fresh, and has every other call told to memory.
+"""Answers GET requests for owned objects from the read cache, and reports every other request to the cache.
 
-Owns: which GETs can be answered from memory (plain ones, by runs that may), and what each call that is passed on means
-for what is kept: a write, or an answer that is not looked into, makes it doubtful; a write whose outcome nobody knows
-keeps it doubtful until the API server must have given it up.
+Owns: which GETs the cache can answer, and how each forwarded request invalidates entries. A write, or a response that
+is not parsed, invalidates its objects. A write with an unknown outcome invalidates them until the API server must have
+given it up.
 
-Promises: what is answered from memory is what the API server answered, byte for byte, with `X-Cache: HIT`; its headers
-`Date`, `Audit-Id` and those of flow control are left out. Whether it is fresh, `bodies` says. All other calls pass as
-they are. Must stand before every handler that asks the API server on behalf of a run, and behind those that see all
-answers.
+Promises: a cached response has the bytes of the API server's response and `X-Cache: HIT`, without the headers `Date`,
+`Audit-Id` and those of flow control. `ReadCache` decides whether an entry is fresh. All other requests are forwarded
+unchanged. Must run before every handler that sends requests for a run, and after those that observe all responses.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from runner.readcache.inflight import CallScope, PendingCall
 HIT, MISS = "hit", "miss"
 
 _GIVEN_UP = 300.0
-"""Seconds after which the API server has done what it was asked for, or never will: requests end after one minute
-(`--request-timeout`), and what they have asked etcd for some seconds later."""
+"""Seconds after which a write has either taken place or never will: the API server ends requests after one minute
+(`--request-timeout`), and their requests to etcd some seconds later."""
 _JSON_RANGES = frozenset({b"application/json", b"*/*"})
 _CONDITIONS = frozenset({b"cache-control", b"pragma", b"range"})
 _PRETTY = (b"curl", b"Wget", b"Mozilla/5.0")
-"""User agents that the API server indents answers for."""
+"""User agents that get indented responses from the API server."""
 _OF_WRITES = frozenset({"fieldManager", "fieldValidation", "force"})
-"""Parameters that leave the answer to a write as a GET would give it."""
+"""Query parameters of a write that do not change its response."""
 _NOT_FOUND = HTTPStatus.NOT_FOUND
 _REDIRECT = 300
 
 
 class CachePolicy(Protocol):
-    """Who knows whose dependents objects are."""
+    """Decides which runs can get cached responses."""
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
-        """Whether runs of this owner may be answered from memory for objects of this kind."""
+        """Return whether runs of this owner can get cached objects of this kind."""
         ...
 
 
@@ -55,7 +54,7 @@ class Reads:
     """The handler."""
 
     def __init__(self, bodies: ReadCache, rights: CachePolicy, count: Callable[[str], None]) -> None:
-        """`count` is told of each GET of an owned object whether it was a HIT or a MISS."""
+        """`count` is called with HIT or MISS for each GET of an owned object."""
         self._bodies = bodies
         self._rights = rights
         self._count = count
@@ -81,7 +80,7 @@ class Reads:
         return await self._get(call, proceed)
 
     async def _get(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass a plain GET on, and keep the answer."""
+        """Forward a plain GET, and cache the response."""
         attempt = self._bodies.begin(_place(call.info))
         try:
             answer = await proceed(call)
@@ -113,7 +112,7 @@ class Reads:
             self._note(call, MISS)
 
     async def _show(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass a call on whose answer shows objects that nobody looks at here."""
+        """Forward a read whose response is not cached."""
         attempt = self._bodies.begin(self._shown(call.info))
         if call.info.verb == "watch":
             self._bodies.hold(attempt)
@@ -131,7 +130,7 @@ class Reads:
         return answer
 
     def _end_with(self, answer: Answer, attempt: PendingCall) -> None:
-        """End an attempt when the answer's content has been sent, or nobody wants it any more."""
+        """End a pending call when the response was sent or dropped."""
         before = answer.finish
 
         def finish() -> None:
@@ -141,7 +140,7 @@ class Reads:
         answer.finish = finish
 
     async def _write(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass a write on: until it has ended, nothing that it is about is answered from memory."""
+        """Forward a write: until it ends, the cache does not return its objects."""
         info, place = call.info, _place(call.info)
         is_create = info.verb == "create" and not place.name
         attempt = self._bodies.begin(place)
@@ -163,7 +162,7 @@ class Reads:
         return answer
 
     async def _learn_written(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
-        """Learn from the answer to a write what was written, or at least under which name."""
+        """Cache the object in the response to a write, or at least invalidate it by its name."""
         try:
             found = await _object(answer, "")
         except BaseException:
@@ -184,7 +183,7 @@ class Reads:
             self._bodies.passed(attempt, place)
 
     def _leave_open(self, call: Call, attempt: PendingCall) -> None:
-        """Nobody knows whether a write has taken place, or still will: nothing is answered from memory for a time."""
+        """Invalidate the objects of a write with an unknown outcome for some time, because it can still take place."""
         if not attempt.place.name and isinstance(call.content, bytes):
             # The name of what would have been created.
             media = content.media_type(call.head.get(b"content-type"))
@@ -196,7 +195,7 @@ class Reads:
         asyncio.get_running_loop().call_later(_GIVEN_UP, self._bodies.passed, attempt)
 
     def _shelf(self, call: Call) -> CacheEntries | None:
-        """Return what is kept of the kind that a call is about, if its run may be answered from there."""
+        """Return the cache entries of a call's kind, if its run can get cached responses."""
         run, info = call.run.run, call.info
         if not (run.inject and run.watch_dependents) or run.service_account:
             return None
@@ -204,7 +203,7 @@ class Reads:
         return shelf if shelf is not None and self._rights.caches(run.owner, shelf.resource) else None
 
     def _shown(self, info: RequestInfo) -> CallScope:
-        """What an answer may show."""
+        """Return the objects that a response can contain."""
         place = _place(info)
         shelf = self._bodies.shelf(*place[:2])
         if not place.namespace and (shelf is None or shelf.resource.namespaced):
@@ -219,7 +218,7 @@ class Reads:
 
 
 def _place(info: RequestInfo) -> CallScope:
-    """What a call is about."""
+    """Return the objects of a request."""
     if not info.group and info.resource == "bindings":
         # Pods are bound to nodes by this; which one stands in the content.
         return CallScope("", "pods", info.namespace, "")
@@ -228,14 +227,14 @@ def _place(info: RequestInfo) -> CallScope:
 
 
 def _path(info: RequestInfo, key: ObjectKey) -> str:
-    """The path, decoded, under which a GET finds an object in the version that a call speaks of."""
+    """Return the decoded path of an object, in the API version of the request."""
     root = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
     space = f"/namespaces/{key.namespace}" if key.namespace else ""
     return f"{root}{space}/{info.resource}/{key.name}"
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether a GET wants an object as it is now, as JSON, with the operator's rights, and nothing else."""
+    """Return whether a GET requests one object as JSON, without parameters or conditions."""
     info = call.info
     if "?" in call.head.target or call.head.length or call.head.upgrade:
         return False
@@ -243,7 +242,7 @@ def _is_plain(call: Call) -> bool:
 
 
 def _takes_json(call: Call) -> bool:
-    """Whether an answer is going to be plain JSON, the same for everybody."""
+    """Return whether the response is JSON that does not depend on other headers."""
     for name, value in call.headers:
         lower = name.lower()
         if lower == b"accept":
@@ -258,22 +257,22 @@ def _takes_json(call: Call) -> bool:
 
 
 def _answers_object(info: RequestInfo) -> bool:
-    """Whether a write is answered with the object that it wrote."""
+    """Return whether the response to a write contains the written object."""
     return info.verb in {"create", "update", "patch"} and not info.subresource
 
 
 def _leaves_answer(info: RequestInfo) -> bool:
-    """Whether a write's parameters leave its answer as it is: what is written, and that whole."""
+    """Return whether the response to a write equals that of a GET."""
     return all(part.partition("=")[0] in _OF_WRITES for part in info.query.split("&") if part)
 
 
 def _is_dry_run(info: RequestInfo) -> bool:
-    """Whether a write writes nothing for sure. Options of a deletion may stand in its content instead."""
+    """Return whether a write is a dry run. Deletions are excluded, because their content can contain options."""
     return info.verb in {"create", "update", "patch"} and "dryRun=All" in info.query.split("&")
 
 
 async def _object(answer: Answer, path: str) -> ObjectResponse | None:
-    """Take an object off an answer, which still goes to the client; None when it is not plain."""
+    """Return the object in a response, which is still sent to the client; None if it cannot be cached."""
     if _has(answer.headers, b"warning"):
         # Of a version that is deprecated, say: every read says so.
         return None

@@ -1,6 +1,6 @@
-"""Which values are secret in what is read from and written to the API server. Pure.
+"""Secret values in requests and responses. Pure.
 
-Objects may be whole or in part: Secrets, lists of them, rows of a table, events of a watch, patches of every type.
+Input: Secrets, lists of them, rows of a table, events of a watch, and patches of every type; complete or partial.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _DATA, _STRING_DATA = "data", "stringData"
 
 
 class SecretValues(NamedTuple):
-    """Values of one Secret; `names` are its own, which some Secrets repeat among their values."""
+    """Values of one Secret; `names` are its name and namespace, which some Secrets also contain as values."""
 
     values: list[str | bytes]
     names: tuple[str, ...]
 
 
 def of_secrets(found: Any) -> Iterator[SecretValues]:
-    """Yield the values of all Secrets in what was sent or answered on a path of Secrets."""
+    """Yield the values of all Secrets in the content of a request or response for Secrets."""
     waiting = [found]
     while waiting:
         each = waiting.pop()
@@ -42,7 +42,7 @@ def of_secrets(found: Any) -> Iterator[SecretValues]:
 
 
 def of_json_patch(found: Any) -> Iterator[SecretValues]:
-    """Yield the values that a JSON Patch (RFC 6902) gives to a Secret."""
+    """Yield the values in a JSON Patch (RFC 6902) of a Secret."""
     for operation in found if isinstance(found, list) else ():
         if not isinstance(operation, dict):
             continue
@@ -57,7 +57,7 @@ def of_json_patch(found: Any) -> Iterator[SecretValues]:
 
 
 def of_token_request(found: Any) -> Iterator[SecretValues]:
-    """Yield the token that was made for a service account."""
+    """Yield the token in the response to a TokenRequest."""
     status = found.get("status") if isinstance(found, dict) else None
     token = status.get("token") if isinstance(status, dict) else None
     if isinstance(token, str):

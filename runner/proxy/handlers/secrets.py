@@ -1,12 +1,12 @@
-"""Learns what is secret from what passes: Secrets that a run reads or writes, tokens that are made for it, and what the
-run itself tells of arguments that Ansible does not log.
+"""Collects secret values of a run for masking.
 
-Owns: which calls are looked into, and the path on which runs tell. Changes nothing of what passes.
+Sources: Secrets that the run reads or writes, tokens that are created for it, and arguments of tasks with `no_log`,
+which the run posts to the proxy. Requests and responses are not changed.
 
-Promises: a value is known before the client has the answer that holds it, and before the API server has the request. An
-answer that cannot be read, or not as a whole, makes the run's output withheld; so do more values than can be kept. No
-value is logged. Must stand before every other handler: what is answered from memory is secret too.
-"""  # noqa: D205 - one list
+Promises: a value is recorded before the client gets the response that contains it, and before the API server gets the
+request. If a response cannot be parsed completely, or the run has too many values, its output is withheld. No value is
+logged. Must run before every other handler, because cached responses contain secrets too.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from runner.proxy.protobuf import secrets
 from runner.proxy.request import RequestInfo
 
 TOLD = "/ansible-operator/no-log"
-"""Where a run posts the arguments of a task that Ansible does not log: `{"task": UUID, "values": [...]}`."""
+"""Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
 
 _JSON_PATCH = "application/json-patch+json"
 _YAML = frozenset({content.YAML, content.APPLY})
 _KNOWN = _YAML | {content.JSON, content.MERGE, content.STRATEGIC, content.PROTOBUF, _JSON_PATCH}
 _LARGE = 1 << 17
-"""Bytes from which on content is read in a thread."""
+"""Size in bytes from which content is parsed in a thread."""
 _REDIRECT = 300
 _log = log.get(__name__)
 
 Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
-"""Finds the values in what was parsed."""
+"""Extracts secret values from parsed content."""
 
 
 class Secrets:
     """The handler."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Pass a call on, and learn from it."""
+        """Forward a call, and record its secret values."""
         run = call.run.run
         if call.info.path == TOLD:
             return await _told(call, run)
@@ -66,7 +66,7 @@ class Secrets:
 
 
 def learn_object(known: RunSecrets, obj: Any) -> None:
-    """Learn from a Secret that a run is given."""
+    """Record the values of a Secret that a run gets."""
     for values, names in secret_objects.of_secrets(obj):
         known.learn(values, names)
 
@@ -80,7 +80,7 @@ def _makes_token(info: RequestInfo) -> bool:
 
 
 async def _told(call: Call, run: RunIdentity) -> Answer:
-    """Take what a run tells. This is no call of the API: it is neither counted nor logged."""
+    """Record values that a run posts. This is no API request: it is neither counted nor logged."""
     data = await content.hold(call)
     try:
         told = orjson.loads(data or b"")
@@ -101,11 +101,11 @@ async def _told(call: Call, run: RunIdentity) -> Answer:
 async def _learn_request(call: Call, run: RunIdentity) -> None:
     data = await content.hold(call)
     if not data:
-        return  # nothing, or more than the API server takes
+        return  # empty, or larger than the API server accepts
     media = content.media_type(call.head.get(b"content-type"))
     read = secret_objects.of_json_patch if media == _JSON_PATCH else secret_objects.of_secrets
     if not await _learn(run, media, data, read) and media not in _KNOWN:
-        run.secrets.exhaust()  # what is wrong in a format that we know, the API server refuses
+        run.secrets.exhaust()  # the API server rejects invalid content of known formats
     _tell_if_exhausted(run)
 
 
@@ -121,7 +121,7 @@ async def _learn_answer(call: Call, answer: Answer, run: RunIdentity, read: Read
 
 
 async def _learn(run: RunIdentity, media: str, data: bytes, read: Read) -> bool:
-    """Learn from content; whether it could be read."""
+    """Record values in content; return False if it cannot be parsed."""
 
     def learn() -> bool:
         try:
@@ -145,7 +145,7 @@ def _tell_if_exhausted(run: RunIdentity) -> None:
 
 
 def _parse(media: str, data: bytes) -> Any:
-    """Read content; ValueError when it cannot be read."""
+    """Parse content. Raises ValueError."""
     if media == content.PROTOBUF:
         return secrets.read(data)
     try:
@@ -158,7 +158,7 @@ def _parse(media: str, data: bytes) -> Any:
 
 
 class _Watched:
-    """The content of a watch, which is learned from as it passes."""
+    """Content of a watch, whose values are recorded while it is streamed."""
 
     def __init__(self, inner: Content, run: RunIdentity, media: str) -> None:
         self._inner = inner
@@ -168,15 +168,15 @@ class _Watched:
 
     @property
     def ended(self) -> bool:
-        """Whether all of it has arrived."""
+        """True if all content was received."""
         return self._inner.ended
 
     def take(self) -> bytes:
-        """Return what is there, perhaps nothing."""
+        """Return the buffered content, which can be empty."""
         return self._learned(self._inner.take())
 
     async def read(self) -> bytes:
-        """Return what is there, waiting for some of it."""
+        """Wait for content and return it."""
         return self._learned(await self._inner.read())
 
     def _learned(self, data: bytes) -> bytes:

@@ -1,11 +1,11 @@
-"""What a run writes becomes its owner's, and is told.
+"""Adds the owner to objects that a run writes, and notifies the write observer.
 
-Owns: which calls are looked into. Creates, updates and server-side applies get the owner by the rules of `owners`,
-merge patches where they ask for an object's adoption, and lose it where they ask for its release; answers to writes,
-and to reads that may be the first since a restart, are told to the witness before the client has them.
+Creates, updates and server-side applies get the owner by the rules of `owners`. Merge patches get it if they request
+adoption, and lose it if they request release. The observer receives responses to writes, and to reads that can be the
+first since a restart, before the client does.
 
-Promises: a call that is not looked into, or cannot be (CBOR, content that is too large), passes as it is, with one
-warning where an owner would have been due. A write that was sent is told even when its client has gone meanwhile.
+Promises: a request that cannot be parsed (CBOR, too large) is forwarded unchanged, with one warning if it should have
+got an owner. The observer is notified of a write even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runner.proxy.identity import RunIdentity
 from runner.proxy.request import RequestInfo
 
 _AFTERWARDS = 30.0
-"""Seconds that a write may take whose client has gone."""
+"""Seconds until a write is canceled after its client has disconnected."""
 _REDIRECT = 300
 _LOOKUP_TTL = 300.0
 _MERGES = frozenset({content.MERGE, content.STRATEGIC})
@@ -36,10 +36,10 @@ _log = log.get(__name__)
 
 
 class WriteObserver(Protocol):
-    """Who is told what runs write and read. Objects are as the API server answered."""
+    """Receives the objects that runs write and read, as returned by the API server."""
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
-        """Whether an object of this kind that the owner's run reads is of interest."""
+        """Return whether `read` must be called for objects of this kind."""
         ...
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
@@ -56,10 +56,10 @@ class WriteObserver(Protocol):
 
 
 class ObjectReader(Protocol):
-    """Reads objects with the operator's own rights."""
+    """Reads objects with the operator's rights."""
 
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
-        """Read one object; NotFoundError when there is none."""
+        """Read one object. Raises NotFoundError."""
         ...
 
 
@@ -152,7 +152,7 @@ class Writes:
         return answer
 
     def _let_end(self, writing: asyncio.Task[Answer]) -> None:
-        """Let a write end whose client has gone: whether it took place, the API server knows."""
+        """Let a write end after its client has disconnected, to observe its result."""
 
         def ended(task: asyncio.Task[Answer]) -> None:
             self._unattended.discard(task)
@@ -171,7 +171,7 @@ class Writes:
             return None
 
     async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> None:
-        """Put the owner into what is written."""
+        """Add the owner to the object in a request."""
         media = content.media_type(call.head.get(b"content-type"))
         if call.info.verb == "patch" and media not in _MERGES and media != content.APPLY:
             return
@@ -215,7 +215,7 @@ class Writes:
         return owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
 
     def _warn(self, call: Call, message: str, **fields: str) -> None:
-        """Say something once per resource."""
+        """Log a warning once per resource."""
         resource = call.info.qualified
         if self._logged.is_new(resource):
             _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
@@ -224,7 +224,7 @@ class Writes:
 def _is_write(call: Call) -> bool:
     info = call.info
     if info.subresource:
-        # Other subresources are actions (binding, eviction, token): what they answer is no object of this path.
+        # Other subresources are actions (binding, eviction, token); their responses are other objects.
         return info.verb in {"update", "patch"}
     return info.verb in {"create", "update", "patch", "delete", "deletecollection"}
 

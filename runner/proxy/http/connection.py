@@ -1,13 +1,13 @@
-"""One end of an HTTP/1.1 connection: bytes become messages, and after an upgrade stay bytes.
+"""HTTP/1.1 connection: parses messages, and passes bytes through after a protocol upgrade.
 
-Owns: parsing (llhttp, strict, by httptools), flow control in both directions, and the bounds of what a peer may make us
-hold. A client's and the API server's end are the same thing but for the direction of messages.
+Owns: parsing (llhttp, strict, by httptools), flow control in both directions, and limits on buffered data. Connections
+of clients and to the API server differ only in the direction of messages.
 
-Promises: what RFC 9112 calls invalid ends the connection (MalformedError), ambiguous framing first of all; a peer that
-nobody reads from is not read from; `read` and `drain` raise BrokenError once the connection is lost. An idle connection
-holds no buffers.
+Promises: a message that is invalid by RFC 9112, such as one with ambiguous framing, closes the connection
+(MalformedError). Reading from the peer stops while buffered data is not consumed. `read` and `drain` raise BrokenError
+after the connection is lost. An idle connection has no buffers.
 
-Assumes one reader at a time. Must not import: what the messages are about.
+Assumes one reader at a time. Must not import: the meaning of messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runner.proxy.http.messages import Headers, RequestHead, ResponseHead
 from runner.proxy.http.tls import TlsClient
 
 _HIGH = 128 * 1024
-"""Bytes read and not asked for yet, from which on the peer has to wait."""
+"""Buffered bytes at which reading from the peer stops."""
 _LARGEST_HEAD = 64 * 1024
 _MOST_HEADERS = 256
 _TOO_LARGE = 431
@@ -35,7 +35,7 @@ Head = TypeVar("Head", RequestHead, ResponseHead)
 
 
 class MalformedError(Exception):
-    """The peer does not speak HTTP/1.1, or so that its messages could be understood in two ways."""
+    """The peer sent invalid or ambiguous HTTP/1.1."""
 
     def __init__(self, message: str, status: int = _BAD_REQUEST) -> None:
         super().__init__(message)
@@ -43,11 +43,11 @@ class MalformedError(Exception):
 
 
 class BrokenError(Exception):
-    """The connection was lost before what was asked of it."""
+    """The connection was lost before the operation completed."""
 
 
 class Body:
-    """The content of one message, as it arrives."""
+    """Content of one message, streamed."""
 
     __slots__ = ("_connection", "_pieces", "ended", "failure")
 
@@ -58,11 +58,11 @@ class Body:
         self.failure: Exception | None = None
 
     def add(self, piece: bytes) -> None:
-        """Note what has arrived."""
+        """Buffer received bytes."""
         self._pieces.append(piece)
 
     def take(self) -> bytes:
-        """Return what has arrived and was not taken yet; perhaps nothing."""
+        """Return the buffered bytes, which can be empty."""
         if not self._pieces:
             return b""
         taken = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -71,7 +71,7 @@ class Body:
         return taken
 
     async def read(self) -> bytes:
-        """Return what has arrived, waiting for some of it; nothing means the end."""
+        """Wait for bytes and return them; empty at the end."""
         while not self._pieces and not self.ended:
             if self.failure is not None:
                 raise self.failure
@@ -79,7 +79,7 @@ class Body:
         return self.take()
 
     async def read_all(self, most: int) -> bytes | None:
-        """Return the whole rest. None when it is more than `most` bytes: what was read is put back, the rest unread."""
+        """Return all remaining bytes. If they exceed `most`, return None and leave the bytes in the buffer."""
         read: list[bytes] = []
         size = 0
         while piece := await self.read():
@@ -93,7 +93,7 @@ class Body:
 
 
 class Connection(ABC, asyncio.Protocol, Generic[Head]):
-    """Speaks HTTP/1.1 on a transport, in one direction of messages."""
+    """HTTP/1.1 on a transport, for one direction of messages."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -116,31 +116,31 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
 
     @abstractmethod
     def _new_parser(self) -> httptools.HttpRequestParser | httptools.HttpResponseParser:
-        """Make the parser of this side's messages."""
+        """Create the parser."""
 
     @abstractmethod
     def _head(self) -> Head:
-        """The head that the parser has just read."""
+        """Return the head that the parser has read."""
 
-    # What others ask of a connection.
+    # Public interface.
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing more can come or go."""
+        """True after the connection was lost."""
         return self._lost
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer is slower than what is written."""
+        """True if the write buffer is full."""
         return self._drained is not None
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it stands between two messages: nothing came that was not asked for."""
+        """True between two messages, if the peer has sent no unexpected data."""
         return self._failure is None and self._body is None and not self._messages and not self._beyond
 
     def call_when_lost(self, callback: Callable[[], None] | None) -> None:
-        """Set what is called once the connection is lost."""
+        """Set the callback for the loss of the connection."""
         self._on_lost = callback
 
     async def receive(self) -> tuple[Head, Body]:
@@ -154,27 +154,28 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         return head, body
 
     def write(self, data: bytes) -> None:
-        """Send; what the peer does not take at once waits here, so follow large writes by `drain`."""
+        """Send bytes. They are buffered if the peer is slow, so call `drain` after large writes."""
         if self._transport is None or self._lost:
             raise BrokenError("the connection is closed")
         self._transport.write(data)
 
     async def drain(self) -> None:
-        """Wait until the peer has taken most of what was written."""
+        """Wait until the write buffer has space."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
         if self._lost:
             raise BrokenError("the connection is closed")
 
     def close(self) -> None:
-        """Send what is written, then close."""
+        """Send buffered data, then close."""
         if self._transport is not None:
             self._transport.close()
 
     async def linger(self, seconds: float) -> None:
-        """Say that nothing more comes, and drop what the peer still sends: closing on unread bytes would reset the
-        connection, and the peer might lose what was written (RFC 9112, 9.6).
-        """  # noqa: D205 - one thought
+        """Close the write side, and discard what the peer still sends for `seconds`.
+
+        Closing with unread bytes would reset the connection, and the peer could lose the response (RFC 9112, 9.6).
+        """
         if self._transport is None or self._lost:
             return
         self._parser, self._beyond = None, None
@@ -189,7 +190,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._transport.abort()
 
     async def arrival(self) -> None:
-        """Wait until something has happened: something arrived, or the connection was lost."""
+        """Wait until data arrives or the connection is lost."""
         if self._arrived is not None:
             raise RuntimeError("two readers of one connection")
         self._arrived = asyncio.get_running_loop().create_future()
@@ -199,14 +200,14 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._arrived = None
 
     def consumed(self, size: int) -> None:
-        """Note that bytes have left the buffer; the peer may go on."""
+        """Reduce the size of the buffer by consumed bytes, and resume reading if it is small enough."""
         self._buffered -= size
         if self._paused and self._buffered < _HIGH // 2 and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
 
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
-        """Go on within TLS, as its client."""
+        """Start TLS as client."""
         if self._transport is None:
             raise BrokenError("the connection is closed")
         wrapped = TlsClient(self, context, name)
@@ -215,7 +216,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         await wrapped.handshake
 
     def join(self, peer: Connection[Any]) -> None:
-        """From here on pass every byte to `peer`, at the speed that it takes them."""
+        """Pass all further bytes to `peer`, at its speed."""
         self._peer = peer
         self._parser = None
         beyond, self._beyond = self._beyond, None
@@ -228,7 +229,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self.resume()
 
     def stay(self) -> None:
-        """Go on with HTTP/1.1 after an upgrade that was asked for and did not come."""
+        """Continue with HTTP/1.1 after a rejected upgrade."""
         beyond, self._beyond = self._beyond, None
         if beyond is not None:
             self._parser = self._new_parser()
@@ -236,7 +237,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             if beyond:
                 self.data_received(bytes(beyond))
 
-    # What the transport calls.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -244,7 +245,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Parse, or pass on."""
+        """Parse data, or pass it to the joined connection."""
         if self._peer is not None:
             if not self._peer.is_lost:
                 self._peer.write(data)
@@ -266,7 +267,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._beyond = bytearray(data[upgrade.args[0] :])
             self._hold(len(self._beyond))
         except httptools.HttpParserError as error:
-            # What a callback of ours raised comes as the error's cause.
+            # An exception of a callback is the context of the parser's error.
             cause = error.__context__
             self._fail(cause if isinstance(cause, MalformedError) else MalformedError(str(error)))
         else:
@@ -274,13 +275,13 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
                 self._fail(MalformedError(f"a head or chunk header of more than {_LARGEST_HEAD} bytes", _TOO_LARGE))
 
     def pause_writing(self) -> None:
-        """The peer is slower than we are."""
+        """Pause: the write buffer is full."""
         self._drained = asyncio.get_running_loop().create_future()
         if self._peer is not None:
             self._peer.pause()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Resume: the write buffer has space."""
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
@@ -288,19 +289,19 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._peer.resume()
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading."""
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         if self._paused and self._transport is not None and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: whoever waits learns it."""
+        """Fail all waiting operations."""
         self._lost = True
         if self._body is not None and exc is None and self._ends_with_connection:
             self._body.ended = True
@@ -309,16 +310,16 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         self._parser = None
         if self._peer is not None:
             self._peer.close()
-        # Both know each other; without this they would stay until the garbage collector comes by.
+        # Break the reference cycle, so that both are freed without the garbage collector.
         self._transport = None
         if self._on_lost is not None:
             self._on_lost()
             self._on_lost = None
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect a header; those behind a body (trailers) are dropped, as a proxy may."""
+        """Collect a header. Trailers are dropped, as a proxy may do."""
         if self._body is not None:
             return
         self._size += len(name) + len(value) + 4
@@ -327,7 +328,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             raise MalformedError(f"a head of more than {_LARGEST_HEAD} bytes or {_MOST_HEADERS} headers", _TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        """Make a message of what was collected."""
+        """Create a message."""
         head = self._head()
         self._body = Body(self)
         self._messages.append((head, self._body, self._size))
@@ -335,11 +336,11 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         self._headers, self._size, self._silent = [], 0, 0
 
     def on_chunk_header(self) -> None:
-        """Count anew what comes without content."""
+        """Reset the count of bytes without content."""
         self._silent = 0
 
     def on_body(self, piece: bytes) -> None:
-        """Keep a piece of a body."""
+        """Buffer content."""
         self._silent = 0
         if self._body is not None and not self._body.ended:
             self._body.add(piece)
@@ -352,7 +353,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._body.ended = True
             self._body = None
 
-    # Within.
+    # Internal.
 
     def _hold(self, size: int) -> None:
         self._buffered += size

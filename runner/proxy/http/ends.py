@@ -1,7 +1,7 @@
-"""The two ends of the proxy: connections of clients, and connections to the API server.
+"""Connections of clients, and connections to the API server.
 
-Owns what only one direction knows: which requests are refused for their form (RFC 9112, 3.2 and 6), and where a
-response ends whose request the parser has not seen. Must not import: what the messages are about.
+Owns: which malformed requests are rejected (RFC 9112, 3.2 and 6), and where a response ends, which depends on its
+request. Must not import: the meaning of messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SWITCHING = 101
 
 
 class ClientConnection(Connection[RequestHead]):
-    """A client's end: requests come, responses go."""
+    """Connection of a client: receives requests, sends responses."""
 
     def __init__(self) -> None:
         self._url = b""
@@ -55,28 +55,28 @@ class ClientConnection(Connection[RequestHead]):
 
 
 class ServerConnection(Connection[ResponseHead]):
-    """An end at the API server: requests go, responses come."""
+    """Connection to the API server: sends requests, receives responses."""
 
     def __init__(self) -> None:
         self._reason = b""
         self._answers_head = False
         self.tls: ssl.SSLContext | None = None
-        """The context that it was made with."""
+        """The TLS context of the connection."""
         self.is_reused = False
         self.has_answered = False
-        """Whether anything of the present response has come."""
+        """True if part of the current response was received."""
         super().__init__()
 
     def _new_parser(self) -> httptools.HttpResponseParser:
         return httptools.HttpResponseParser(self)
 
     def expect(self, method: str) -> None:
-        """Say what is asked next: the response to HEAD, or a good one to CONNECT, has no content."""
+        """Set the method of the next request: a response to HEAD or a successful one to CONNECT has no content."""
         self._answers_head = method in {"HEAD", "CONNECT"}
         self.has_answered = False
 
     def data_received(self, data: bytes) -> None:
-        """Parse, or pass on."""
+        """Parse data, or pass it to the joined connection."""
         self.has_answered = True
         super().data_received(data)
 
@@ -97,14 +97,14 @@ class ServerConnection(Connection[ResponseHead]):
         )
 
     def on_headers_complete(self) -> None:
-        """Make a message; one without content ends here, whatever its headers say."""
+        """Create a message; a response without content ends here, whatever its headers contain."""
         super().on_headers_complete()
         head, body, _ = self._messages[-1]
         self._ends_with_connection = head.length == UNTIL_CLOSE
         if self._answers_head and head.status >= _FIRST_FINAL:
             body.ended = True
             self._body = None
-            # The parser would wait for content. What comes behind a response to HEAD was never asked for.
+            # The parser would wait for content.
             self._parser_is_spent = True
 
     def _parse(self, data: bytes) -> None:
@@ -115,7 +115,7 @@ class ServerConnection(Connection[ResponseHead]):
 
 
 def _check_request(version: str, headers: messages.Headers) -> None:
-    """Refuse what may be understood in two ways, where the parser does not."""
+    """Reject ambiguous requests that the parser accepts."""
     if version not in {"1.0", "1.1"}:
         raise MalformedError("the version must be HTTP/1.0 or HTTP/1.1")
     hosts = sum(name.lower() == b"host" for name, _ in headers)
@@ -127,7 +127,7 @@ def _check_request(version: str, headers: messages.Headers) -> None:
 
 
 def _path_of(target: bytes) -> str:
-    """The path and query of a target in origin or absolute form (RFC 9112, 3.2)."""
+    """Return the path and query of a target in origin or absolute form (RFC 9112, 3.2)."""
     text = target.decode("latin-1")
     if text[:7].lower() == "http://":
         slash = text.find("/", 7)

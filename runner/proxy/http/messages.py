@@ -1,4 +1,4 @@
-"""HTTP messages as plain values, and what of their headers is passed on.
+"""HTTP messages as values, and the headers that a proxy forwards.
 
 Source: RFC 9110, 7.6.1 (fields that concern one connection only) and RFC 9112, 6 (where a message ends). Pure.
 """
@@ -11,10 +11,10 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-"""Names as they were spelled; several of one name in their order."""
+"""Names in their original case; repeated names in their order."""
 
 CHUNKED = -1
-"""Length of a body that says itself where it ends."""
+"""Length of a chunked body."""
 UNTIL_CLOSE = -2
 """Length of a body that ends with the connection."""
 
@@ -32,7 +32,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _UPGRADES = frozenset({b"websocket", b"spdy/3.1"})
-"""Protocols that are passed on. Others are ignored, as a server may: h2c would hide requests from the proxy."""
+"""Supported protocols. Others are ignored, as a server may do: h2c would hide requests from the proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class RequestHead:
 
     method: str
     target: str
-    """As it was sent: path and query."""
+    """Path and query, unmodified."""
     headers: Headers = field(repr=False)
     version: str
     """`1.0` or `1.1`."""
@@ -49,7 +49,7 @@ class RequestHead:
     """Bytes of the body, or CHUNKED."""
     keep_alive: bool
     upgrade: bytes
-    """The protocol that the client would like to go on with, in lower case; empty without one that we pass on."""
+    """The requested protocol in lower case; empty if there is none or it is not supported."""
 
     def get(self, name: bytes) -> bytes:
         """The first value of a header, by its name in lower case; empty without one."""
@@ -64,7 +64,7 @@ class ResponseHead:
     reason: bytes
     headers: Headers = field(repr=False)
     length: int
-    """Bytes of the body, CHUNKED or UNTIL_CLOSE. 0 also where the headers speak of a body that does not come."""
+    """Bytes of the body, CHUNKED or UNTIL_CLOSE. 0 for responses without content, whatever their headers contain."""
     keep_alive: bool
 
     def get(self, name: bytes) -> bytes:
@@ -78,7 +78,7 @@ def get(headers: Headers, name: bytes) -> bytes:
 
 
 def wanted_upgrade(headers: Headers) -> bytes:
-    """The protocol that a request asks to go on with, if we pass it on; in lower case."""
+    """Return the supported protocol in the `Upgrade` header, in lower case; empty if there is none."""
     for name in get(headers, b"upgrade").lower().split(b","):
         if name.strip() in _UPGRADES:
             return name.strip()
@@ -86,7 +86,7 @@ def wanted_upgrade(headers: Headers) -> bytes:
 
 
 def end_to_end(headers: Headers, *, without: frozenset[bytes] = frozenset()) -> Headers:
-    """The headers that go further than one connection; the body's length not among them where it is in `without`."""
+    """Return the end-to-end headers, except those in `without`."""
     dropped = _HOP_BY_HOP | without
     named = [value for name, value in headers if name.lower() == b"connection"]
     if named:
@@ -95,14 +95,14 @@ def end_to_end(headers: Headers, *, without: frozenset[bytes] = frozenset()) -> 
 
 
 def request_length(headers: Headers) -> int:
-    """Where a request's body ends. The parser has made sure that the headers agree."""
+    """Return the length of a request's body. The parser has checked that the headers are consistent."""
     if get(headers, b"transfer-encoding"):
         return CHUNKED
     return int(get(headers, b"content-length") or 0)
 
 
 def response_length(headers: Headers, status: int, *, to_head: bool) -> int:
-    """Where a response's body ends (RFC 9112, 6.3)."""
+    """Return the length of a response's body (RFC 9112, 6.3)."""
     if to_head or status < HTTPStatus.OK or status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
         return 0
     if get(headers, b"transfer-encoding"):
@@ -112,11 +112,11 @@ def response_length(headers: Headers, status: int, *, to_head: bool) -> int:
 
 
 def render(start: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Put a head on the wire."""
+    """Serialize a head."""
     lines = [start, *(b"%b: %b" % header for header in headers), b"\r\n"]
     return b"\r\n".join(lines)
 
 
 def chunk(piece: bytes) -> bytes:
-    """Frame one piece of a chunked body; the empty piece ends it."""
+    """Frame one chunk of a body; the empty chunk ends it."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)

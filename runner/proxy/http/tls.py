@@ -1,10 +1,10 @@
-"""TLS on a connection, with little memory.
+"""TLS with small buffers.
 
-asyncio's own keeps a buffer of 256 KiB for each connection, and a thousand watches are a thousand connections.
+The TLS transport of asyncio allocates 256 KiB for each connection, and each watch is a connection.
 
-Owns: the records between a transport and a protocol; all of TLS itself is the standard library's `ssl.SSLObject`.
-Promises: the protocol sees a transport as ever, once the handshake is done; flow control passes through; a connection
-that ends without TLS' own end ends with an error. Must not import: anything of this package.
+TLS itself is implemented by `ssl.SSLObject`. Promises: after the handshake, the protocol gets a normal transport with
+flow control; a connection that is closed without a TLS close_notify ends with an error. Must not import: anything of
+this package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RECORD = 16 * 1024
 
 
 class TlsClient(asyncio.Protocol, asyncio.Transport):
-    """A protocol to the network and a transport to the protocol above."""
+    """Protocol of the network transport, and transport of the protocol above."""
 
     def __init__(self, protocol: asyncio.Protocol, context: ssl.SSLContext, name: str) -> None:
         asyncio.Transport.__init__(self)
@@ -30,9 +30,9 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
         self._is_shaken = False
         self._ended: Exception | None = ConnectionResetError("the peer closed without ending TLS")
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when data can flow; ssl.SSLError or OSError when it never will."""
+        """Done after the handshake; fails with ssl.SSLError or OSError."""
 
-    # What the transport below calls.
+    # Callbacks of the network transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -41,7 +41,7 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
         self._shake()
 
     def data_received(self, data: bytes) -> None:
-        """Unpack."""
+        """Decrypt."""
         self._incoming.write(data)
         if not self._is_shaken:
             self._shake()
@@ -49,11 +49,11 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Delegate."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Delegate."""
         self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -65,10 +65,10 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
             return
         self._protocol.connection_lost(error)
 
-    # What the protocol above calls.
+    # Interface of a transport.
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Pack and send."""
+        """Encrypt and send."""
         if self._below is None or self._below.is_closing():
             return
         left = memoryview(data)
@@ -80,12 +80,12 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
         self._flush()
 
     def close(self) -> None:
-        """Send what is written and TLS' end, then close."""
+        """Send buffered data and close_notify, then close."""
         if self._below is None or self._below.is_closing():
             return
         self._ended = None
         with suppress(ssl.SSLError):
-            # The peer's own end is not waited for: what it would still send is not wanted.
+            # Do not wait for the peer's close_notify.
             self._tls.unwrap()
         self._flush()
         self._below.close()
@@ -96,16 +96,16 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
             self._below.abort()
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be sent."""
+        """Return whether the connection is closed or closing."""
         return self._below is None or self._below.is_closing()
 
     def pause_reading(self) -> None:
-        """Pass it on."""
+        """Delegate."""
         if self._below is not None:
             self._below.pause_reading()
 
     def resume_reading(self) -> None:
-        """Pass it on."""
+        """Delegate."""
         if self._below is not None:
             self._below.resume_reading()
 
@@ -114,10 +114,10 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
         return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection below."""
+        """Return information about the network transport."""
         return default if self._below is None else self._below.get_extra_info(name, default)
 
-    # Within.
+    # Internal.
 
     def _shake(self) -> None:
         try:
@@ -151,7 +151,7 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
             ended = True
         except ssl.SSLError as error:
             self._fail(error)
-        # Reading may have caused an answer of TLS' own, such as new keys.
+        # Reading can produce TLS messages, such as key updates.
         self._flush()
         if pieces:
             self._protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))

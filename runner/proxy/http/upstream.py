@@ -1,10 +1,10 @@
-"""Connections to the API server: made, kept for the next call, and dropped.
+"""Connection pool of the API server.
 
-Owns: addresses, TLS, the way through an HTTP proxy, and which connections stand idle. Connections are HTTP/1.1 and
-carry one call at a time; watches and sessions hold one each, so their number has no bound but the clients'.
+Owns: addresses, TLS, HTTP proxies, and idle connections. An HTTP/1.1 connection serves one request at a time; each
+watch or session uses one, so the number of connections is limited only by the clients.
 
-Promises: a connection that is handed out was quiet until then, and was made with the credentials of now; whatever
-keeps one from being made is an ApiUnavailableError. Must not import: what calls are about.
+Promises: a connection from the pool has received no unexpected data and uses the current credentials. If a connection
+cannot be established, ApiUnavailableError is raised. Must not import: the meaning of requests.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from runner.proxy.http.tls import TlsClient
 
 _CONNECT = 10.0
 _IDLE = 30.0
-"""Seconds that an unused connection is kept. The API server keeps its end for longer."""
+"""Seconds until an idle connection is closed. The API server closes it later."""
 _MOST_IDLE = 32
 _OK = 200
 _REDIRECT = 300
 
 
 class Upstream:
-    """The API server's end."""
+    """Connection pool."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -42,7 +42,7 @@ class Upstream:
         self._is_closed = False
 
     async def acquire(self, *, fresh: bool) -> ServerConnection:
-        """Return a connection for one call; a `fresh` one was not used before."""
+        """Return a connection for one request; a new one if `fresh`."""
         while self._idle and not fresh:
             _, connection = self._idle.pop()
             connection.call_when_lost(None)
@@ -53,7 +53,7 @@ class Upstream:
         return await self._dial()
 
     def release(self, connection: ServerConnection) -> None:
-        """Keep a connection for the next call."""
+        """Return a connection to the pool."""
         if self._is_closed or not connection.is_quiet or len(self._idle) >= _MOST_IDLE:
             connection.abort()
             return
@@ -65,7 +65,7 @@ class Upstream:
             self._sweep = loop.call_later(_IDLE, self._drop_old)
 
     def close(self) -> None:
-        """Close what is idle, and what becomes so: a write may end after the proxy, since its client did not wait."""
+        """Close idle connections, and others when they are released: a write can outlive its client and the proxy."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -95,7 +95,7 @@ class Upstream:
                     return await self._dial_through(urlsplit(credentials.proxy), server)
                 return await _connect(server, credentials.ssl, credentials.server_hostname)
         except ssl.SSLCertVerificationError as error:
-            # The server's authority may have been renewed; the next try finds out.
+            # The server's CA can have been rotated: reload the credentials for the next attempt.
             await credentials.refresh()
             raise ApiUnavailableError(f"{credentials.base_url}: {error}") from error
         except TimeoutError as error:
@@ -104,7 +104,7 @@ class Upstream:
             raise ApiUnavailableError(f"{credentials.base_url}: {error}") from error
 
     async def _dial_through(self, proxy: SplitResult, server: SplitResult) -> ServerConnection:
-        """Connect through an HTTP proxy by CONNECT (RFC 9110, 9.3.6), whatever the server's scheme."""
+        """Connect through an HTTP proxy by CONNECT (RFC 9110, 9.3.6), for http and https."""
         credentials = self._credentials
         context = ssl.create_default_context() if proxy.scheme == "https" else None
         connection = await _connect(proxy, context, None)

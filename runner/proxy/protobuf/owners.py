@@ -1,7 +1,7 @@
-r"""Owners in the API's protobuf: Go programs write the API server's own kinds in it.
+r"""Owners in Kubernetes protobuf, which Go clients use for built-in kinds.
 
-A content is `k8s\0` and a message `Unknown` of type and raw object; in each kind's message the metadata are field 1.
-What is added is appended: a message that stands there twice is read as both merged (Protocol Buffers' "Last One Wins").
+The content is `k8s\0` and a message `Unknown` with type and raw object; the metadata is field 1 of each kind's message.
+Additions are appended, because parsers merge repeated messages (Protocol Buffers' "Last One Wins").
 Sources: `generated.proto` of k8s.io/apimachinery in pkg/runtime and pkg/apis/meta/v1, and
 https://protobuf.dev/programming-guides/encoding/. Pure.
 """
@@ -25,7 +25,7 @@ _REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
 
 
 def read(data: bytes) -> Object | None:
-    """Read an object's type, name and owners; None where this is no object."""
+    """Parse an object's type, name and owners; None if the content is invalid."""
     try:
         return _read(data)
     except ValueError:
@@ -33,7 +33,7 @@ def read(data: bytes) -> Object | None:
 
 
 def add(data: bytes, obj: Object) -> bytes:
-    """Add the references and annotations of `obj` that an object lacks. `data` is one that `read` has read."""
+    """Add the owner references and annotations of `obj` to an object that `read` accepted."""
     found = _read(data)
     names = {reference.get("uid") for reference in references_of(found)}
     theirs = annotations_of(found)
@@ -57,7 +57,7 @@ def _enclosed(unknown: Mapping[int, bytes]) -> bytes:
 
 
 def _unknown(data: bytes) -> dict[int, bytes]:
-    """The fields around the object. What is not written as every client writes it is left to the API server."""
+    """Return the fields of `Unknown`. An unusual encoding is rejected here, and left to the API server."""
     found = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
     if _enclosed(found) != data or found.get(_ENCODING):
         raise ValueError("not Kubernetes protobuf in its usual form")

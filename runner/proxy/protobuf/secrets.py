@@ -1,6 +1,6 @@
-r"""Secrets in the API's protobuf, as Go programs write and watch them. Pure.
+r"""Secrets in Kubernetes protobuf. Pure.
 
-Returns what the same objects would be in JSON, as far as values of Secrets go, with `data` as bytes. Sources:
+Returns the fields with secret values as in JSON, with `data` as bytes. Sources:
 `generated.proto` of k8s.io/api in core/v1, and of k8s.io/apimachinery in pkg/runtime and pkg/apis/meta/v1.
 """
 
@@ -17,11 +17,11 @@ _METADATA, _DATA, _STRING_DATA, _ITEMS = 1, 2, 4, 2
 _NAME, _NAMESPACE, _ANNOTATIONS = 1, 3, 12
 _EVENT_OBJECT, _EVENT_RAW = 2, 1
 _LENGTH = 4
-"""Bytes before each event of a watch that say how long it is."""
+"""Bytes of the length prefix of each watch event."""
 
 
 def read(data: bytes) -> Any:
-    """Read a content. A ValueError says that it is none."""
+    """Parse content. Raises ValueError."""
     if not data.startswith(_MAGIC):
         raise ValueError("not Kubernetes protobuf")
     unknown = dict(fields(data[len(_MAGIC) :]))
@@ -36,7 +36,7 @@ def read(data: bytes) -> Any:
 
 
 def split(stream: bytes) -> tuple[list[Any], bytes]:
-    """Take the whole events off the begin of a watch's content; return their objects, and the rest of the content."""
+    """Split the complete events from a watch's content; return their objects and the remaining bytes."""
     found = []
     while len(stream) >= _LENGTH:
         end = _LENGTH + int.from_bytes(stream[:_LENGTH], "big")

@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers, as far as messages can be read without knowing their schema. Pure.
+"""Wire format of Protocol Buffers, for messages without a schema. Pure.
 
 Source: https://protobuf.dev/programming-guides/encoding/.
 """
@@ -12,11 +12,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LARGEST_SHIFT = 63
 
 Field: TypeAlias = tuple[int, int | bytes]
-"""Number and value of a field; numbers of a fixed size come as their bytes."""
+"""Number and value of a field; fixed-size numbers are bytes."""
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """The fields of a message in their order. ValueError where it is none."""
+    """Yield the fields of a message in their order. Raises ValueError."""
     at = 0
     while at < len(data):
         tag, at = _number(data, at)
@@ -38,7 +38,7 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A base 128 number and where the next thing begins."""
+    """Return a varint and the position after it."""
     found = shift = 0
     while at < len(data) and shift <= _LARGEST_SHIFT:
         found |= (data[at] & 0x7F) << shift
@@ -50,7 +50,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """Write a base 128 number."""
+    """Encode a varint."""
     found = bytearray()
     while value > 0x7F:  # noqa: PLR2004 - seven bits go into a byte
         found.append(value & 0x7F | 0x80)
@@ -60,27 +60,27 @@ def varint(value: int) -> bytes:
 
 
 def flag(number: int, value: bool) -> bytes:  # noqa: FBT001 - the value itself
-    """Write a field that is true or false."""
+    """Encode a boolean field."""
     return varint(number << 3 | _VARINT) + varint(int(value))
 
 
 def message(number: int, content: bytes) -> bytes:
-    """Write a field that holds bytes, a text or another message."""
+    """Encode a field of bytes, a string or a message."""
     return varint(number << 3 | _BYTES) + varint(len(content)) + content
 
 
 def text(number: int, content: str) -> bytes:
-    """Write a field that holds a text."""
+    """Encode a string field."""
     return message(number, content.encode())
 
 
 def octets(value: int | bytes) -> bytes:
-    """The bytes of such a field; ValueError where it holds a number."""
+    """Return the bytes of a length-delimited field. Raises ValueError."""
     if isinstance(value, int):
         raise ValueError("expected a length-delimited field")  # noqa: TRY004 - the input is invalid, not the program
     return value
 
 
 def string(value: int | bytes | None) -> str:
-    """The text of such a field; empty where there is none."""
+    """Return the string of a field; empty if it is missing."""
     return "" if value is None else octets(value).decode()
