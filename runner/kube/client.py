@@ -30,7 +30,7 @@ from yarl import URL
 
 from runner import __version__
 from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
-from runner.kube import answers
+from runner.kube import answers, decode
 from runner.kube.credentials.auth import Credentials
 from runner.kube.discovery import ApiResource
 from runner.kube.sockets import Sockets
@@ -353,7 +353,7 @@ async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> 
 
 def _parse(call: _Call, raw: bytes) -> Object:
     try:
-        found = orjson.loads(raw)
+        found = decode.loads(raw)
     except orjson.JSONDecodeError as error:
         raise ApiUnavailableError(
             f"{call}: the response is not JSON ({error}); check for a proxy in front of the API server"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from runner.errors import ApiUnavailableError
-from runner.kube import answers
+from runner.kube import answers, decode
 from runner.kube.client import Client
 from runner.objects import Object
 
@@ -125,7 +125,7 @@ class WatchStream:
 
 def _decode(line: bytes, what: str) -> tuple[str, Object]:
     try:
-        event = orjson.loads(line)
+        event = decode.loads(line)
         kind, obj = event["type"], event["object"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise ApiUnavailableError(

@@ -17,6 +17,7 @@ import orjson
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.kube import decode
 from runner.objects import ObjectKey
 from runner.readcache.bodies import ObjectResponse, ReadCache
 from runner.readcache.entries import CacheEntries
@@ -70,7 +71,7 @@ class Refetcher:
         attempt = bodies.begin(shelf.place(key))
         try:
             data = await self._reader.read(quote(path, safe="/:"))
-            obj = orjson.loads(data)
+            obj = decode.loads(data)
         except NotFoundError:
             bodies.passed(attempt)
         except (ApiError, ApiUnavailableError, orjson.JSONDecodeError) as error:

@@ -1,0 +1,84 @@
+"""JSON of the API server as Python values, with a limit on nesting.
+
+The API server accepts objects that nest 10,000 levels deep. orjson reads 1,024 levels and writes 254, and code that
+walks an object is recursive. Values below `MAX_DEPTH` levels are therefore replaced by `TOO_DEEP`: the object keeps its
+metadata and is cached like any other, `is_cut` reports it, and no object can stop a watch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+MAX_DEPTH = 200
+"""Levels of maps and lists in one object."""
+TOO_DEEP = "\x00nested too deeply\x00"
+"""Replaces a map or list below `MAX_DEPTH` levels."""
+
+_HEADROOM = 50
+"""Levels that other code may wrap around an object before orjson refuses to write it."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_REPLACEMENT = orjson.dumps(TOO_DEEP)
+
+
+def loads(raw: bytes) -> Any:
+    """Read JSON; at most `MAX_DEPTH` levels of each value are kept.
+
+    Raises:
+        orjson.JSONDecodeError: `raw` is not JSON.
+    """
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        cut = _cut_text(raw)
+        if cut is None:
+            raise
+        value = orjson.loads(cut)
+    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH or _is_shallow(value):
+        return value
+    return _cut(value, MAX_DEPTH)
+
+
+def is_cut(obj: Any) -> bool:
+    """True if a part of the object nests too deeply and is therefore unknown."""
+    return _REPLACEMENT in orjson.dumps(obj)
+
+
+def _is_shallow(value: Any) -> bool:
+    for _ in range(_HEADROOM):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except TypeError:  # orjson.JSONEncodeError: more than 254 levels
+        return False
+    return True
+
+
+def _cut(value: Any, levels: int) -> Any:
+    if not isinstance(value, dict | list) or not value:
+        return value
+    if not levels:
+        return TOO_DEEP
+    if isinstance(value, list):
+        return [_cut(item, levels - 1) for item in value]
+    return {key: _cut(item, levels - 1) for key, item in value.items()}
+
+
+def _cut_text(raw: bytes) -> bytes | None:
+    """Replace what lies below the limit in JSON that orjson does not read; None if nothing does."""
+    kept: list[bytes] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(raw):
+        text = token[0]
+        if text in b"[{":
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                kept.append(raw[start : token.start()])
+        elif text in b"]}":
+            depth -= 1
+            if depth == MAX_DEPTH:
+                kept.append(_REPLACEMENT)
+                start = token.end()
+    return b"".join([*kept, raw[start:]]) if kept else None

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from runner.kube import decode
+from runner.kube.cache import Cache
+from runner.kube.watch_events import Applied
+from runner.objects import ObjectKey
+
+
+def nested(levels: int, *, lists: bool = False) -> bytes:
+    opening, closing = (b"[", b"]") if lists else (b'{"a":', b"}")
+    return opening * levels + b'"x"' + closing * levels
+
+
+def resource(spec: bytes) -> bytes:
+    return b'{"metadata": {"name": "n", "namespace": "s", "uid": "u", "resourceVersion": "1"}, "spec": %s}' % spec
+
+
+def depth(value: Any) -> int:
+    found = 0
+    layer = [value]
+    while layer := [
+        item
+        for each in layer
+        if isinstance(each, dict | list)
+        for item in (each.values() if isinstance(each, dict) else each)
+    ]:
+        found += 1
+    return found
+
+
+@pytest.mark.parametrize("levels", [1, 50, decode.MAX_DEPTH - 1])
+def test_objects_within_the_limit_are_read_whole(levels: int) -> None:
+    raw = resource(nested(levels))
+
+    assert decode.loads(raw) == json.loads(raw)
+    assert not decode.is_cut(decode.loads(raw))
+
+
+@pytest.mark.parametrize("levels", [300, 900, 1500, 10_000])
+@pytest.mark.parametrize("lists", [True, False])
+def test_deeper_objects_keep_their_metadata_and_can_be_cached(levels: int, *, lists: bool) -> None:
+    obj = decode.loads(resource(nested(levels, lists=lists)))
+
+    assert obj["metadata"]["uid"] == "u"
+    assert depth(obj) <= decode.MAX_DEPTH
+    assert decode.is_cut(obj)
+    cache = Cache()
+    cache.apply("", Applied(obj))
+    assert cache.get(ObjectKey("s", "n")) == obj
+
+
+def test_a_deep_object_does_not_change_the_others_of_a_page() -> None:
+    page = b'{"items": [%s, %s]}' % (resource(nested(1500)), resource(b'{"size": 1}'))
+
+    deep, other = decode.loads(page)["items"]
+
+    assert decode.is_cut(deep)
+    assert other["spec"] == {"size": 1}
+
+
+def test_brackets_and_quotes_in_strings_are_not_levels() -> None:
+    text = '"[{' * 2000
+    raw = resource(b'{"text": %s, "deep": %s, "after": [1, {"b": "}"}]}' % (orjson.dumps(text), nested(1500)))
+
+    found = decode.loads(raw)["spec"]
+
+    assert (found["text"], found["after"]) == (text, [1, {"b": "}"}])
+
+
+def test_many_shallow_maps_are_read_whole() -> None:
+    raw = resource(orjson.dumps([{"a": [{"b": 1}]}] * 5000))
+
+    assert decode.loads(raw) == json.loads(raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"{]", b"[" * 3000, b'{"a": nope}'])
+def test_other_text_is_still_an_error(raw: bytes) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        decode.loads(raw)
