@@ -1,6 +1,7 @@
-"""What mkdocs does to pages before it reads them.
+"""Hook of mkdocs that adapts pages before rendering.
 
-Fences of the guide carry words for its test behind their language, which mkdocs does not know.
+Fences of the tutorial contain words for its test after their language. Links to files outside docs/ work in repository
+browsers, but not on the site: the hook keeps their text.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import re
 from typing import Any
 
 _FENCE = re.compile(r"^( *```[a-z]+) .*$", re.MULTILINE)
+_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?:runner/|CONTRIBUTING\.md)[^)]*\)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return a page's text with fences that name a language and nothing else."""
-    return _FENCE.sub(r"\1", markdown)
+    """Return a page's text with plain fences and without links to files outside docs/."""
+    return _OUTSIDE.sub(r"`\1`", _FENCE.sub(r"\1", markdown))

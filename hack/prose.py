@@ -141,7 +141,8 @@ def main(arguments: list[str]) -> int:
     allowed: dict[str, int] = tomllib.loads(ALLOWED.read_text())
     if "--update" in arguments:
         counts = {part: min(len(found[part]), count) for part, count in sorted(allowed.items())}
-        ALLOWED.write_text("".join(f'"{part}" = {count}\n' for part, count in counts.items() if count))
+        # Empty lines keep changes of two parts from conflicting in a merge.
+        ALLOWED.write_text("\n".join(f'"{part}" = {count}\n' for part, count in counts.items() if count))
         return 0
     if arguments:
         shown = sorted(each for part in found.values() for each in part if each.file.startswith(tuple(arguments)))
