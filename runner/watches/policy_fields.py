@@ -91,7 +91,7 @@ def _factor(given: Fields) -> float:
 def _span(fields: Fields, name: str, *, off: bool) -> float | None:
     """Return a positive duration; None if it is absent. With `off`, the texts off and 0s mean 0."""
     text = fields.text(name)
-    if not isinstance(fields.given(name), yaml.ScalarNode):
+    if not isinstance(fields.node(name), yaml.ScalarNode):
         return None
     if off and text.lower() == "off":
         return 0.0

@@ -39,7 +39,7 @@ def _reference(item: Fields) -> WatchReference | None:
     item.require("version", "set the API version, such as v1")
     item.require("kind", "set a kind, such as Secret")
     gvk = GVK(item.text("group"), item.text("version"), item.text("kind"))
-    given = [name for name in _WAYS if item.is_written(name)]
+    given = [name for name in _WAYS if item.is_present(name)]
     if len(given) != 1:
         found = f"{' and '.join(given)} are mutually exclusive" if given else "selects no objects"
         item.error(
@@ -50,13 +50,13 @@ def _reference(item: Fields) -> WatchReference | None:
     problem = field_selectors.name_problem(name) if "name" in given else ""
     if problem:
         item.error("name", problem)
-    if "selector" in given and not selector and isinstance(item.given("selector"), yaml.MappingNode | None):
+    if "selector" in given and not selector and isinstance(item.node("selector"), yaml.MappingNode | None):
         item.error("selector", "selects all objects of the kind: set labels")
     return WatchReference(gvk, path, name, selector, _namespace(item)) if path or name or selector else None
 
 
 def _path(item: Fields) -> SpecPath | None:
-    if not item.is_written("path"):
+    if not item.is_present("path"):
         return None
     try:
         return SpecPath.parse(item.text("path"))

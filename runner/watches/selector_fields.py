@@ -22,7 +22,7 @@ def read(fields: Fields) -> str:
         requirements.append(label_selectors.LabelRequirement(key, "In", (value,)))
         problem = label_selectors.key_problem(key) or label_selectors.value_problem(value)
         if problem:
-            given.place.error(node, "matchLabels", problem)
+            given.context.error(node, "matchLabels", problem)
     for item in given.items("matchExpressions", ("key", "operator", "values")):
         requirement = label_selectors.LabelRequirement(
             item.text("key"), item.text("operator"), tuple(item.texts("values"))
@@ -71,8 +71,8 @@ def read_fields(fields: Fields) -> str:
 
 def _refuse_empty(fields: Fields, name: str, text: str) -> bool:
     """Reject a field without a value, so that an empty variable does not select all objects."""
-    written = fields.given(name)
-    empty = fields.is_written(name) and not text.strip() and (written is None or isinstance(written, yaml.ScalarNode))
+    written = fields.node(name)
+    empty = fields.is_present(name) and not text.strip() and (written is None or isinstance(written, yaml.ScalarNode))
     if empty:
         fields.error(name, "empty: set a value, or remove the field to watch all objects")
     return empty

@@ -133,7 +133,7 @@ def examine(
     Raises ConfigError if the file cannot be read.
     """
     source = tree.expand(str(path), tree.read(cwd / path, str(path)), environ)
-    place = FieldContext(source, problems, "")
+    context = FieldContext(source, problems, "")
     roots = tree.documents(source, problems)
     if not roots:
         if not problems.errors:
@@ -141,16 +141,16 @@ def examine(
         return ()
     root, *others = roots
     if others:
-        place.warn(others[0], "", "only the first document of the file is used")
+        context.warn(others[0], "", "only the first document of the file is used")
     for line, key, first in tree.repeated_keys(source, root):
         message = f"duplicate key {key!r} (first in line {first}); the last value is used"
         problems.warnings.append(Problem(source.file, line, "", message))
     if not isinstance(root, yaml.SequenceNode):
-        place.error(root, "", f"found {tree.kind_of(root)}, expected {_SHAPE}")
+        context.error(root, "", f"found {tree.kind_of(root)}, expected {_SHAPE}")
         return ()
     if not root.value:
-        place.warn(root, "", "the list is empty: the operator watches nothing")
-    return _entries(root, place, _Folders(cwd, search_path))
+        context.warn(root, "", "the list is empty: the operator watches nothing")
+    return _entries(root, context, _Folders(cwd, search_path))
 
 
 _SHAPE = "a list of watches (`- …`), each with version, kind, and role or playbook"
@@ -195,21 +195,21 @@ class _Folders:
     search_path: SearchPath
 
 
-def _entries(root: yaml.SequenceNode, place: FieldContext, folders: _Folders) -> tuple[Watch, ...]:
+def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) -> tuple[Watch, ...]:
     watches: list[Watch] = []
     lines: dict[GVK, int] = {}
     for number, node in enumerate(root.value, start=1):
-        here = replace(place, subject=f"watch {number}")
+        entry = replace(context, subject=f"watch {number}")
         if not isinstance(node, yaml.MappingNode):
-            here.error(
+            entry.error(
                 node, "", f"found {tree.kind_of(node)}, expected a mapping with version, kind, and role or playbook"
             )
             continue
         # The first read discards problems: every reported problem includes the kind.
-        gvk = _kind(Fields(node, replace(here, problems=Problems()), _WATCH_FIELDS))
-        fields = Fields(node, replace(here, subject=str(gvk)) if gvk else here, _WATCH_FIELDS)
+        gvk = _kind(Fields(node, replace(entry, problems=Problems()), _WATCH_FIELDS))
+        fields = Fields(node, replace(entry, subject=str(gvk)) if gvk else entry, _WATCH_FIELDS)
         _kind(fields)
-        line = place.source.line(node.start_mark)
+        line = context.source.line(node.start_mark)
         if gvk in lines:
             fields.error("kind", f"duplicate watch of this kind (first in line {lines[gvk]}); remove one of them")
         watch = _watch(fields, gvk or GVK("", "", ""), folders, line)
@@ -233,7 +233,7 @@ def _kind(fields: Fields) -> GVK | None:
 
 def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | None:
     content = _content(fields, folders)
-    if content is None and not fields.given("role") and not fields.given("playbook"):
+    if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
     finalizer = _finalizer(fields, content, folders)
     watch = partial(
@@ -297,9 +297,9 @@ def _finalizer(fields: Fields, own: Content | None, folders: _Folders) -> Finali
     if name and problem:
         given.error("name", problem)
     content, variables, limit = _content(given, folders), given.values("vars"), policy_fields.limit(given)
-    if content is None and not given.given("role") and not given.given("playbook"):
+    if content is None and not given.node("role") and not given.node("playbook"):
         content = own
-        written = given.given("vars")
+        written = given.node("vars")
         if not variables and (written is None or not written.value):
             given.error("", "nothing to run: set role, playbook, or vars for the role or playbook of the watch")
     return None if content is None else Finalizer(name, content, _frozen(variables), limit)
@@ -314,7 +314,7 @@ def _frozen(value: Any) -> Any:
 
 def _reconcile_period(fields: Fields) -> float | None:
     text = fields.text("reconcilePeriod")
-    if not isinstance(fields.given("reconcilePeriod"), yaml.ScalarNode):
+    if not isinstance(fields.node("reconcilePeriod"), yaml.ScalarNode):
         return None
     if text.lower() == "off":
         return 0.0
@@ -331,7 +331,7 @@ def _reconcile_period(fields: Fields) -> float | None:
 
 def _health_conditions(fields: Fields) -> bool | None:
     field = "healthConditions"
-    return fields.boolean(field, default=True) if fields.is_written(field) else None
+    return fields.boolean(field, default=True) if fields.is_present(field) else None
 
 
 def _engine(fields: Fields) -> EngineName | None:
@@ -379,8 +379,8 @@ def _service_account(fields: Fields) -> str:
     text = fields.text(field)
     namespace, slash, name = text.rpartition("/")
     if not text:
-        written = fields.given(field)
-        if fields.is_written(field) and (written is None or isinstance(written, yaml.ScalarNode)):
+        written = fields.node(field)
+        if fields.is_present(field) and (written is None or isinstance(written, yaml.ScalarNode)):
             # Possibly an empty variable, which must not grant more permissions than intended.
             fields.error(
                 field, "empty: set a service account, or remove the field to run with the operator's permissions"

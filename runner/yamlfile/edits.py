@@ -30,8 +30,10 @@ def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
         before = yaml.safe_load(text) if len(documents) == 1 else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"{file}:{mark.line + 1}" if mark else file
-        raise ConfigError(f"{place}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first") from None
+        location = f"{file}:{mark.line + 1}" if mark else file
+        raise ConfigError(
+            f"{location}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first"
+        ) from None
     if len(documents) > 1:
         raise ConfigError(f"{file}: contains several documents; add this to one of them by hand:\n{item}")
     [added] = yaml.safe_load(item)

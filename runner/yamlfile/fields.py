@@ -56,53 +56,53 @@ class FieldContext:
 class Fields:
     """Fields of one mapping."""
 
-    def __init__(self, node: yaml.MappingNode, place: FieldContext, known: Sequence[str]) -> None:
-        self.place = place
+    def __init__(self, node: yaml.MappingNode, context: FieldContext, known: Sequence[str]) -> None:
+        self.context = context
         self._mapping = node
         self._values: dict[str, yaml.Node] = {}
         spelling = {name.lower(): name for name in known}
         for key, value in self._pairs():
             name = spelling.get(str(key.value).lower())
             if name is None:
-                place.warn(key, "", _unknown(key, known))
+                context.warn(key, "", _unknown(key, known))
                 continue
             if name in self._values and key.value != name:
-                place.warn(key, name, f"duplicate field in different case; the value of {key.value!r} is used")
+                context.warn(key, name, f"duplicate field in different case; the value of {key.value!r} is used")
             self._values[name] = value
 
     def _pairs(self) -> list[tuple[yaml.Node, yaml.Node]]:
         try:
             return tree.merged(self._mapping)
         except ValueError as error:
-            self.place.error(self._mapping, "", str(error))
+            self.context.error(self._mapping, "", str(error))
             return []
 
-    def given(self, name: str) -> yaml.Node | None:
+    def node(self, name: str) -> yaml.Node | None:
         """Return the field's node; None if it is absent or null."""
         node = self._values.get(name)
         return None if node is None or tree.is_null(node) else node
 
-    def is_written(self, name: str) -> bool:
+    def is_present(self, name: str) -> bool:
         """Return whether the field is present; it can be null."""
         return name in self._values
 
     def error(self, name: str, message: str) -> None:
         """Record an error at the field, or at the mapping if the field is absent."""
-        self.place.error(self._values.get(name, self._mapping), name, message)
+        self.context.error(self._values.get(name, self._mapping), name, message)
 
     def warn(self, name: str, message: str) -> None:
         """Record a warning at the field, or at the mapping if the field is absent."""
-        self.place.warn(self._values.get(name, self._mapping), name, message)
+        self.context.warn(self._values.get(name, self._mapping), name, message)
 
     def require(self, name: str, advice: str) -> None:
         """Record an error if the field is absent, null or empty."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None or node.value == "":
             self.error(name, f"missing or empty: {advice}")
 
     def text(self, name: str) -> str:
         """Return the text of any scalar; empty if absent."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return ""
         if not isinstance(node, yaml.ScalarNode):
@@ -112,7 +112,7 @@ class Fields:
 
     def boolean(self, name: str, *, default: bool) -> bool:
         """Return a boolean; quoted text is an error."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return default
         if not tree.is_bool(node):
@@ -123,7 +123,7 @@ class Fields:
 
     def integer(self, name: str, *, default: int) -> int:
         """Return a whole number."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return default
         try:
@@ -137,7 +137,7 @@ class Fields:
 
     def values(self, name: str) -> dict[str, Any]:
         """Return a mapping of any values as plain JSON values; empty if absent."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return {}
         if not isinstance(node, yaml.MappingNode):
@@ -152,23 +152,23 @@ class Fields:
 
     def fields(self, name: str, known: Sequence[str]) -> Fields | None:
         """Return a mapping with known fields; None if absent."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return None
         if not isinstance(node, yaml.MappingNode):
             self._wrong(name, node, f"a mapping with {', '.join(known)}")
             return None
-        return Fields(node, self.place.below(name), known)
+        return Fields(node, self.context.below(name), known)
 
     def items(self, name: str, known: Sequence[str]) -> list[Fields]:
         """Return a list of mappings with known fields; empty if absent."""
         found: list[Fields] = []
         for number, node in enumerate(self._nodes(name)):
             if isinstance(node, yaml.MappingNode):
-                found.append(Fields(node, self.place.below(f"{name}[{number}]"), known))
+                found.append(Fields(node, self.context.below(f"{name}[{number}]"), known))
             else:
                 message = f"found {tree.kind_of(node)}, expected a mapping with {', '.join(known)}"
-                self.place.error(node, f"{name}[{number}]", message)
+                self.context.error(node, f"{name}[{number}]", message)
         return found
 
     def texts(self, name: str) -> list[str]:
@@ -178,12 +178,12 @@ class Fields:
             if isinstance(node, yaml.ScalarNode):
                 found.append("" if tree.is_null(node) else str(node.value))
             else:
-                self.place.error(node, f"{name}[{number}]", f"found {tree.kind_of(node)}, expected text")
+                self.context.error(node, f"{name}[{number}]", f"found {tree.kind_of(node)}, expected text")
         return found
 
     def pairs(self, name: str) -> list[tuple[str, str, yaml.Node]]:
         """Return a mapping of text to text as key, value and the value's node; empty if absent."""
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return []
         if not isinstance(node, yaml.MappingNode):
@@ -194,11 +194,11 @@ class Fields:
             if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
                 found.append((key.value, "" if tree.is_null(value) else value.value, value))
             else:
-                self.place.error(key, name, "expected a mapping of text to text")
+                self.context.error(key, name, "expected a mapping of text to text")
         return found
 
     def _nodes(self, name: str) -> list[yaml.Node]:
-        node = self.given(name)
+        node = self.node(name)
         if node is None:
             return []
         if not isinstance(node, yaml.SequenceNode):

@@ -43,9 +43,9 @@ class Problem:
 
     def render(self, level: str) -> str:
         """Return `file:line: level: subject: message` without empty parts."""
-        place = f"{self.file}:{self.line}" if self.line else self.file
+        location = f"{self.file}:{self.line}" if self.line else self.file
         message = " ".join(self.message.splitlines())
-        return ": ".join(part for part in (place, level, self.subject, message) if part)
+        return ": ".join(part for part in (location, level, self.subject, message) if part)
 
 
 @dataclass(slots=True)
