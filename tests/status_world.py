@@ -45,10 +45,10 @@ class World:
         return kstatus(obj)
 
     def begin(self) -> str:
-        return self.write(status.begun(self.obj))
+        return self.write(status.run_began(self.obj))
 
     def end(self, result: RunResult, *, final: bool = False) -> str:
-        return self.write(status.ended(result, status.FailureDetails(final=final)))
+        return self.write(status.run_ended(result, status.FailureDetails(final=final)))
 
     @property
     def health(self) -> dict[str, tuple[str, str]]:

@@ -166,7 +166,7 @@ class _Operator:
             stack.callback(writer.close)
             discovery = Discovery(client)
             ownership = await setup.make(settings, credentials, self._metrics, stack)
-            guard = LoopGuard(self._wake, self._wake_for_reference, self._contended)
+            guard = LoopGuard(self._dependent_changed, self._reference_changed, self._contended)
             dependents = self._dependents(client, discovery, guard, ownership)
             references = References(client, discovery, settings.namespaces, self._watches, guard, ownership.owns)
             self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
@@ -230,11 +230,11 @@ class _Operator:
         watches = self._watches if settings.inject_owner_ref else ()
         return Dependents(client, discovery, settings.namespaces, watches, guard, store, ownership.owns)
 
-    def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
-        self._controllers[gvk].wake(key, why)
+    def _dependent_changed(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+        self._controllers[gvk].dependent_changed(key, why)
 
-    def _wake_for_reference(self, gvk: GVK, key: ObjectKey, why: str) -> None:
-        self._controllers[gvk].wake_for_reference(key, why)
+    def _reference_changed(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+        self._controllers[gvk].reference_changed(key, why)
 
     def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
         self._controllers[gvk].contention.report(key, contention)

@@ -52,7 +52,7 @@ class ContentionReporter:
                 change = (
                     report.contended(contention.reason, contention.sentence())
                     if contention is not None
-                    else report.quiet(obj)
+                    else report.contention_ended(obj)
                 )
                 await self._status.write(resource, obj, report.observed(obj, change), guard)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:

@@ -72,13 +72,13 @@ class Controller:
             group.create_task(self._runs.sweep())
             group.create_task(self.contention.follow())
 
-    def wake(self, key: ObjectKey, why: str) -> None:
+    def dependent_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a dependent changed."""
         if self._ownership.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, Reason.DEPENDENT, (why,))
 
-    def wake_for_reference(self, key: ObjectKey, why: str) -> None:
+    def reference_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a reference changed, even if it does not run until it changes."""
         if self._ownership.owns(self.watch.gvk, key) and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())

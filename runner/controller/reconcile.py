@@ -181,7 +181,7 @@ class Reconciler:
 
     async def _end_contention(self, attempt: Attempt) -> None:
         """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
-        quiet = report.quiet(attempt.obj)
+        quiet = report.contention_ended(attempt.obj)
         if attempt.request.reason is Reason.PRESENT and quiet.conditions:
             await self._write(attempt, quiet)
 
@@ -194,7 +194,7 @@ class Reconciler:
             )
             attempt = replace(attempt, obj=obj)
         if attempt.request.reason not in _UNANNOUNCED:
-            await self._write(attempt, report.begun(attempt.obj))
+            await self._write(attempt, report.run_began(attempt.obj))
         return attempt
 
     async def _report(
@@ -203,7 +203,7 @@ class Reconciler:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
         failed = report.FailureDetails([*missing, *decision.advice], output.pointer(job), final=final)
-        ended = report.ended(run, failed).with_conditions(report.ignored(attempt.obj, job.ignored_variables))
+        ended = report.run_ended(run, failed).with_conditions(report.ignored(attempt.obj, job.ignored_variables))
         ended = report.observed(attempt.obj, ended)
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
 

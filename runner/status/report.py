@@ -62,7 +62,7 @@ class FailureDetails:
     """Whether the run is not retried until the object changes."""
 
 
-def begun(obj: Object) -> StatusReport:
+def run_began(obj: Object) -> StatusReport:
     """Return the change at the start of a run."""
     wanted = [make("Running", "True", "Running", kstatus.RUNNING_MESSAGE)]
     if find(conditions_of(obj), "Successful") is not None:
@@ -70,7 +70,7 @@ def begun(obj: Object) -> StatusReport:
     return StatusReport(tuple(wanted), kstatus.working(kstatus.STARTED))
 
 
-def ended(result: RunResult, failed: FailureDetails) -> StatusReport:
+def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
     """Return the change at the end of a run. `failed` is used if the run did not succeed."""
     if result.outcome is Outcome.SUCCEEDED:
         running = make("Running", "True", "Successful", "Awaiting next reconciliation")
@@ -109,7 +109,7 @@ def contended(reason: str, sentence: str) -> StatusReport:
     return StatusReport((make(CONTENDED, "True", reason, sentence),))
 
 
-def quiet(obj: Object) -> StatusReport:
+def contention_ended(obj: Object) -> StatusReport:
     """Return the change that ends `Contended`; empty if the object does not have that condition."""
     if find(conditions_of(obj), CONTENDED) is None:
         return StatusReport(())
@@ -169,7 +169,7 @@ def without_health(obj: Object, report: StatusReport) -> StatusReport:
 
 
 def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
-    """Omit fields that the kind's schema drops; names as `lost` returns them."""
+    """Omit fields that the kind's schema drops; names as `dropped_fields` returns them."""
 
     def holdable(condition: Condition) -> Condition:
         return {name: value for name, value in condition.items() if f"{_IN_CONDITIONS}.{name}" not in pruned}
@@ -212,7 +212,7 @@ def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
     ]
 
 
-def lost(obj: Object, report: StatusReport) -> list[str]:
+def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
     """Return the paths of fields that the server's schema dropped from a written change; empty if none."""
     found = conditions_of(obj)
     missing: set[str] = set()

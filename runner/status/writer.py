@@ -123,7 +123,7 @@ class StatusWriter:
 
     def _note_loss(self, written: Object, report: StatusReport) -> None:
         """Log once which fields the schema drops; stop writing if it drops all conditions."""
-        lost = status.lost(written, report)
+        lost = status.dropped_fields(written, report)
         if not lost:
             return
         hint = "add these fields to the CRD's schema, or x-kubernetes-preserve-unknown-fields: true below status"

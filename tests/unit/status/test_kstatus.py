@@ -113,7 +113,10 @@ def test_a_roles_own_ready_wins() -> None:
     world.begin()
     world.end(SUCCESS)
     assert find(world.obj["status"]["conditions"], "Ready") == own
-    assert report.lost(world.obj, report.observed(world.obj, report.ended(SUCCESS, report.FailureDetails()))) == []
+    assert (
+        report.dropped_fields(world.obj, report.observed(world.obj, report.run_ended(SUCCESS, report.FailureDetails())))
+        == []
+    )
 
 
 def test_a_roles_own_ready_is_about_the_generation_that_was_run_to_its_end() -> None:
@@ -137,11 +140,11 @@ def test_a_condition_without_a_reason_is_somebody_elses(mine: dict[str, str]) ->
 
 def test_turned_off_nothing_of_it_is_written_and_what_there_was_is_taken_off() -> None:
     world = World()
-    world.write(report.ended(SUCCESS, report.FailureDetails()), health=False)
+    world.write(report.run_ended(SUCCESS, report.FailureDetails()), health=False)
     assert world.health == {}
     assert "observedGeneration" not in world.obj["status"]
     world.end(FAILURE)
-    world.write(report.begun(world.obj), health=False)
+    world.write(report.run_began(world.obj), health=False)
     assert world.health == {}
     assert "observedGeneration" not in world.obj["status"]
 

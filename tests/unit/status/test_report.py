@@ -50,7 +50,7 @@ def _by_type(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_first_run_announces_itself_and_nothing_else() -> None:
-    found = _by_type(_write(_object(), report.begun(_object())))
+    found = _by_type(_write(_object(), report.run_began(_object())))
     assert found["Running"] == {
         "type": "Running",
         "status": "True",
@@ -67,14 +67,14 @@ def test_a_first_run_announces_itself_and_nothing_else() -> None:
 
 
 def test_a_run_that_begins_takes_an_earlier_success_back() -> None:
-    done = _write(_object(), report.ended(_result(Outcome.SUCCEEDED), NO_MORE))
-    again = _by_type(_write(done, report.begun(done)))
+    done = _write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
+    again = _by_type(_write(done, report.run_began(done)))
     assert again["Running"]["reason"] == "Running"
     assert again["Successful"]["status"] == "False"
 
 
 def test_success_says_so_in_all_three_conditions_with_the_recap() -> None:
-    found = _by_type(_write(_object(), report.ended(_result(Outcome.SUCCEEDED), NO_MORE)))
+    found = _by_type(_write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE)))
     assert found["Running"]["status"] == "True"
     assert found["Running"]["reason"] == "Successful"
     assert found["Running"]["message"] == "Awaiting next reconciliation"
@@ -93,7 +93,7 @@ def test_success_says_so_in_all_three_conditions_with_the_recap() -> None:
 
 def test_failure_lists_each_failed_tasks_message_on_its_own_line() -> None:
     failures = (TaskFailure("one", "no such image", "t.yml:3"), TaskFailure("two", "", "t.yml:9"))
-    found = _by_type(_write(_object(), report.ended(_result(Outcome.FAILED, *failures), NO_MORE)))
+    found = _by_type(_write(_object(), report.run_ended(_result(Outcome.FAILED, *failures), NO_MORE)))
     assert found["Failure"]["status"] == "True"
     assert found["Failure"]["reason"] == "Failed"
     assert found["Failure"]["message"].splitlines() == [
@@ -112,40 +112,40 @@ def test_failure_lists_each_failed_tasks_message_on_its_own_line() -> None:
     [(Outcome.TIMED_OUT, "TimedOut"), (Outcome.DIED, "Failed"), (Outcome.NOT_STARTED, "Failed")],
 )
 def test_a_run_without_a_recap_ends_in_a_failure_that_says_why(outcome: Outcome, reason: str) -> None:
-    found = _by_type(_write(_object(), report.ended(_result(outcome, message="why it ended", recap=None), NO_MORE)))
+    found = _by_type(_write(_object(), report.run_ended(_result(outcome, message="why it ended", recap=None), NO_MORE)))
     assert found["Failure"]["reason"] == reason
     assert found["Failure"]["message"] == "why it ended"
     assert "ansibleResult" not in found["Failure"]
 
 
 def test_transition_times_move_only_with_the_status() -> None:
-    first = _write(_object(), report.ended(_result(Outcome.SUCCEEDED), NO_MORE))
+    first = _write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     other = Recap(ok=9, changed=0, skipped=0, failures=0, completion="2027-01-15T09:00:00.000000")
-    second = _by_type(_write(first, report.ended(_result(Outcome.SUCCEEDED, recap=other), NO_MORE), NOW + 3600))
+    second = _by_type(_write(first, report.run_ended(_result(Outcome.SUCCEEDED, recap=other), NO_MORE), NOW + 3600))
     assert second["Running"]["lastTransitionTime"] == STAMP
     assert second["Running"]["ansibleResult"]["ok"] == 9
-    third = _by_type(_write(first, report.ended(_result(Outcome.FAILED), NO_MORE), NOW + 3600))
+    third = _by_type(_write(first, report.run_ended(_result(Outcome.FAILED), NO_MORE), NOW + 3600))
     assert third["Failure"]["lastTransitionTime"] != STAMP
 
 
 def test_nothing_is_written_when_only_the_completion_differs() -> None:
-    obj = _write(_object(), report.ended(_result(Outcome.SUCCEEDED), NO_MORE))
+    obj = _write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     later = Recap(ok=3, changed=1, skipped=2, failures=0, completion="2027-01-16T08:00:00.000000")
-    wanted = report.observed(obj, report.ended(_result(Outcome.SUCCEEDED, recap=later), NO_MORE))
+    wanted = report.observed(obj, report.run_ended(_result(Outcome.SUCCEEDED, recap=later), NO_MORE))
     assert report.patch(obj, wanted, NOW + 86_400) is None
 
 
 def test_others_conditions_and_fields_stay_as_they_are() -> None:
     healthy = {"type": "Healthy", "status": "True", "custom": [1, 2]}
     obj = _object([healthy], nodes=["a", "b"])
-    written = _write(obj, report.ended(_result(Outcome.SUCCEEDED), NO_MORE))
+    written = _write(obj, report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     assert written["status"]["nodes"] == ["a", "b"]
     assert written["status"]["conditions"][0] == healthy
 
 
 def test_a_patch_tests_the_object_and_the_conditions_that_it_was_made_from() -> None:
     obj = _object([{"type": "Ready", "status": "True"}])
-    patch = report.patch(obj, report.begun(obj), NOW)
+    patch = report.patch(obj, report.run_began(obj), NOW)
     assert patch is not None
     assert {"op": "test", "path": "/metadata/uid", "value": "u1"} in patch
     assert {"op": "test", "path": "/status/conditions", "value": obj["status"]["conditions"]} in patch
@@ -153,7 +153,7 @@ def test_a_patch_tests_the_object_and_the_conditions_that_it_was_made_from() -> 
 
 def test_a_long_failure_is_cut_and_says_so() -> None:
     failures = tuple(TaskFailure("t", "x" * 1000, "") for _ in range(100))
-    message = report.ended(
+    message = report.run_ended(
         _result(Outcome.FAILED, *failures), report.FailureDetails(more="All of it: there")
     ).conditions[2]
     assert len(message["message"]) == report.MAX_MESSAGE
@@ -162,35 +162,35 @@ def test_a_long_failure_is_cut_and_says_so() -> None:
 
 def test_advice_stands_behind_the_failed_tasks_messages_also_when_these_are_cut() -> None:
     advice = ("forbidden: get pods; add a rule", "forbidden: list pods; add a rule")
-    short = report.ended(_result(Outcome.FAILED, TaskFailure("t", "no", "")), report.FailureDetails(advice)).conditions[
-        2
-    ]
+    short = report.run_ended(
+        _result(Outcome.FAILED, TaskFailure("t", "no", "")), report.FailureDetails(advice)
+    ).conditions[2]
     assert short["message"].splitlines() == ["no", "task 't'", *advice]
-    long = report.ended(
+    long = report.run_ended(
         _result(Outcome.FAILED, TaskFailure("t", "x" * 40_000, "")), report.FailureDetails(advice)
     ).conditions[2]
     assert len(long["message"]) == report.MAX_MESSAGE
     assert long["message"].splitlines()[-3:] == ["(cut here)", *advice]
-    success = report.ended(_result(Outcome.SUCCEEDED), report.FailureDetails(advice))
+    success = report.run_ended(_result(Outcome.SUCCEEDED), report.FailureDetails(advice))
     assert not any("forbidden" in condition["message"] for condition in success.conditions)
 
 
 def test_what_a_schema_took_out_is_named() -> None:
-    wanted = report.observed(_object(), report.ended(_result(Outcome.SUCCEEDED), NO_MORE))
+    wanted = report.observed(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     whole = _write(_object(), wanted)
-    assert report.lost(whole, wanted) == []
-    assert report.lost(_object(), wanted) == ["status.conditions"]
+    assert report.dropped_fields(whole, wanted) == []
+    assert report.dropped_fields(_object(), wanted) == ["status.conditions"]
     kept = [
         {name: value for name, value in c.items() if name != "ansibleResult"} for c in whole["status"]["conditions"]
     ]
     dropped = ["status.conditions[].ansibleResult", "status.observedGeneration"]
-    assert report.lost(_object(kept), wanted) == dropped
+    assert report.dropped_fields(_object(kept), wanted) == dropped
     again = report.without(wanted, frozenset(dropped))
-    assert report.lost(_object(kept), again) == []
+    assert report.dropped_fields(_object(kept), again) == []
     assert report.patch(_object(kept), again, NOW) is None
 
 
 @pytest.mark.parametrize("odd", [None, [], "text", {"conditions": "text"}, {"conditions": None}])
 def test_an_odd_status_is_no_obstacle(odd: Any) -> None:
     obj = {**_object(), "status": odd}
-    assert report.patch(obj, report.begun(obj), NOW) is not None
+    assert report.patch(obj, report.run_began(obj), NOW) is not None
