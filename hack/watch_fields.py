@@ -123,7 +123,7 @@ WATCH = (
         "list",
         "[]",
         NEW,
-        "variables that a spec may set although Ansible itself interprets them; all others of `ansible_*` are dropped",
+        "variables that a spec may set although Ansible itself interprets them; the operator drops all remaining `ansible_*` variables",
         "allowAnsibleVariables: [ansible_user]",
     ),
     Field(
