@@ -123,7 +123,8 @@ WATCH = (
         "list",
         "[]",
         NEW,
-        "variables that a spec may set although Ansible itself interprets them; the operator drops all remaining `ansible_*` variables",
+        "variables that a spec may set although Ansible itself interprets them; the operator drops all remaining "
+        "`ansible_*` variables",
         "allowAnsibleVariables: [ansible_user]",
     ),
     Field(
