@@ -31,7 +31,7 @@ from runner.replicas.lease_guard import SoleReplica
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.unit.conftest import VirtualTimeLoop
 from tests.watch_values import watch_value
 
@@ -88,13 +88,13 @@ class _Runs:
         self.began: list[float] = []
         self.times: Counter[ObjectKey] = Counter()
 
-    async def reconcile(self, request: Request) -> Ending:
+    async def reconcile(self, request: ReconcileRequest) -> Ending:
         time = asyncio.get_running_loop().time
         self.began.append(time())
         self.times[request.key] += 1
         await asyncio.sleep(_RUN)
         result = RunResult(self._outcome, recap=None, failures=(), message="", requeue_after=None, duration=_RUN)
-        settled = request.reason is not Reason.PRESENT
+        settled = request.reason is not RunReason.PRESENT
         again = (
             decisions.resync_delay(self._period, request.key.name, time(), settled=settled) if self._period else None
         )
@@ -107,7 +107,7 @@ class _Runs:
     async def follow(self) -> None:
         """No dependent changes."""
 
-    def supersede(self, key: ObjectKey, reason: Reason) -> None:
+    def supersede(self, key: ObjectKey, reason: RunReason) -> None:
         """Nothing changes."""
 
 

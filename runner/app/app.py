@@ -35,7 +35,7 @@ from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.reconcile import Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
-from runner.controller.run_log import RunLog, RunRecorder, RunRecorders
+from runner.controller.run_log import RunLog, RunObserver, RunObservers
 from runner.controller.runs import RunDefaults, Runs
 from runner.controller.skipping import RunSkipper
 from runner.dependents.loop_guard import Contention, LoopGuard
@@ -121,7 +121,7 @@ class _Shared:
     access: RunAccess
     references: References
     ownership: ShardOwnership
-    recorder: RunRecorder
+    recorder: RunObserver
     dependents: Dependents
     dispatcher: Dispatcher
     events: EventRecorder
@@ -205,10 +205,10 @@ class _Operator:
         check_engines(engine, self._watches)
         return engine
 
-    def _recorder(self, writer: BlockWriter) -> RunRecorder:
+    def _recorder(self, writer: BlockWriter) -> RunObserver:
         settings = self._settings
         run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
-        return RunRecorders((run_log, *self._admin.recorders))
+        return RunObservers((run_log, *self._admin.recorders))
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""

@@ -12,7 +12,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectKey
 from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
 from runner.watches.watch import Watch
-from runner.workqueue.request import Request
+from runner.workqueue.request import ReconcileRequest
 
 
 class ForgetRegistry:
@@ -46,7 +46,7 @@ class WatchScope:
 class Attempt:
     """One attempt to reconcile one object."""
 
-    request: Request
+    request: ReconcileRequest
     obj: Object
     plan: RunPlan
     resource: ApiResource

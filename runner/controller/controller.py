@@ -20,7 +20,7 @@ from runner.objects import ObjectKey
 from runner.references.watching import References
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 _RESULT_NAMES = {Done: "success", RequeueAfter: "requeue_after", Retry: "error", Terminal: "error"}
 
@@ -76,26 +76,26 @@ class Controller:
         """Run an object because a dependent changed."""
         if self._ownership.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
             self._log.info("A dependent changed", why=why, **key._asdict())
-            self.queue.add(key, Reason.DEPENDENT, (why,))
+            self.queue.add(key, RunReason.DEPENDENT, (why,))
 
     def reference_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a reference changed, even if it does not run until it changes."""
         if self._ownership.owns(self.watch.gvk, key) and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())
-            self.queue.add(key, Reason.REFERENCE, (why,))
+            self.queue.add(key, RunReason.REFERENCE, (why,))
 
     def run_all(self, why: str) -> None:
         """Run every object because its role or playbook was edited, even if it does not run until it changes."""
         for key in self.informer.all_keys():
             if self._ownership.owns(self.watch.gvk, key):
-                self.queue.add(key, Reason.EDITED, (why,))
+                self.queue.add(key, RunReason.EDITED, (why,))
 
     def gained(self, shard: int) -> None:
         """Run each object of a shard that is ours now once, as at start: its earlier events were missed."""
         for key in self._of(shard):
             # Another replica's runs may have changed anything that is cached of the object.
             self._registry.forget(key)
-            self.queue.add(key, Reason.PRESENT)
+            self.queue.add(key, RunReason.PRESENT)
 
     def lost(self, shard: int) -> None:
         """Forget the objects of a shard that is no longer ours."""
@@ -149,7 +149,7 @@ class Controller:
             self._metrics.reconcile_seconds.labels(self._name).observe(seconds)
             self._metrics.reconciles.labels(self._name, _RESULT_NAMES[type(result)]).inc()
 
-    async def _reconcile(self, request: Request) -> Result:
+    async def _reconcile(self, request: ReconcileRequest) -> Result:
         try:
             await self._references.ready(self.watch.gvk, request.key)
             return await self._reconciler.reconcile(self.queue.begun(request))
@@ -157,7 +157,7 @@ class Controller:
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
             return Retry(REQUEST_BACKOFF, ran=False)
 
-    def _apply(self, request: Request, result: Result) -> None:
+    def _apply(self, request: ReconcileRequest, result: Result) -> None:
         """Queue what follows the attempt."""
         key = request.key
         self._terminal.discard(key)
@@ -173,8 +173,8 @@ class Controller:
                     )
             case RequeueAfter(delay):
                 self.queue.succeeded(key)
-                self.queue.add_after(key, Reason.REQUEUED, delay)
+                self.queue.add_after(key, RunReason.REQUEUED, delay)
             case Done(resync_after):
                 self.queue.succeeded(key)
                 if resync_after is not None and key in self.informer:
-                    self.queue.add_after(key, Reason.RESYNC, resync_after)
+                    self.queue.add_after(key, RunReason.RESYNC, resync_after)

@@ -22,7 +22,7 @@ from runner.kube.cache import Change, Summary
 from runner.objects import JSONPatch, Object, finalizers_of, is_deleting
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 _DIGEST_SIZE = 8
 
@@ -39,7 +39,7 @@ _FINALIZER_CREATES = (
 # Before a run: what starts it, and what it executes.
 
 
-def run_reason(watch: Watch, change: Change, *, terminal: bool) -> Reason | None:
+def run_reason(watch: Watch, change: Change, *, terminal: bool) -> RunReason | None:
     """Return why `change` starts a run, or None if it starts none.
 
     `terminal`: the last attempt ended with "not run until the object changes". A changed annotation then starts a run
@@ -47,27 +47,27 @@ def run_reason(watch: Watch, change: Change, *, terminal: bool) -> Reason | None
     """
     old, new = change.old, change.new
     if new is None:
-        return Reason.GONE
+        return RunReason.GONE
     if new.deleting:
         return _deletion_reason(watch, old, new)
     if old is None or old.uid != new.uid:
-        return Reason.PRESENT if change.initial else Reason.CREATED
+        return RunReason.PRESENT if change.initial else RunReason.CREATED
     if _content_changed(old, new) or old.paused != new.paused:
-        return Reason.CHANGED
+        return RunReason.CHANGED
     if _run_requested(old, new):
-        return Reason.ASKED
+        return RunReason.ASKED
     counts = terminal or watch.watch_annotations_changes
-    return Reason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
+    return RunReason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
 
 
-def _deletion_reason(watch: Watch, old: Summary | None, new: Summary) -> Reason | None:
+def _deletion_reason(watch: Watch, old: Summary | None, new: Summary) -> RunReason | None:
     """Ignore an object that is being deleted, unless it has our finalizer."""
     if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
         return None
     if old is None or old.uid != new.uid or not old.deleting:
-        return Reason.DELETED
+        return RunReason.DELETED
     changed = old.paused != new.paused or _content_changed(old, new) or _run_requested(old, new)
-    return Reason.DELETED if changed else None
+    return RunReason.DELETED if changed else None
 
 
 def _run_requested(old: Summary, new: Summary) -> bool:
@@ -109,16 +109,16 @@ def plan(watch: Watch, obj: Object) -> RunPlan | None:
 # During a run.
 
 
-def superseded(policy: RunPolicy, reason: Reason, *, terminating: bool) -> str:
+def superseded(policy: RunPolicy, reason: RunReason, *, terminating: bool) -> str:
     """Return why to cancel the run in progress; empty if it continues.
 
     `terminating`: the object's namespace is being deleted, so the run only delays the finalizer.
     """
-    if reason is Reason.DELETED and terminating:
+    if reason is RunReason.DELETED and terminating:
         return "the object and its namespace are being deleted; its finalizer comes next"
-    if reason is Reason.DELETED and policy.deletion_cancels:
+    if reason is RunReason.DELETED and policy.deletion_cancels:
         return "the object was deleted meanwhile; its finalizer comes next"
-    if reason is Reason.CHANGED and policy.change_cancels:
+    if reason is RunReason.CHANGED and policy.change_cancels:
         return "the object was changed meanwhile; it is run again as it is now"
     return ""
 

@@ -43,12 +43,12 @@ from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.watches.policy import Backoff
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 REQUEST_BACKOFF = Backoff(1.0)
 """Before the next attempt if a request to the API server failed, and not the run."""
 
-_UNANNOUNCED = {Reason.RESYNC, Reason.DEPENDENT}
+_UNANNOUNCED = {RunReason.RESYNC, RunReason.DEPENDENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Reconciler:
         scope.registry.subscribe(self._finalizers.forget)
         self._log = log.get(__name__, gvk=str(watch.gvk))
 
-    async def reconcile(self, request: Request) -> Result:
+    async def reconcile(self, request: ReconcileRequest) -> Result:
         """Make one attempt at the object, unless it is gone or another replica's."""
         obj = self._informer.get(request.key)
         if obj is None:
@@ -106,7 +106,7 @@ class Reconciler:
                 )
                 return Done(None)
 
-    async def _reconcile(self, obj: Object, request: Request, guard: LeaseGuard) -> Result:
+    async def _reconcile(self, obj: Object, request: ReconcileRequest, guard: LeaseGuard) -> Result:
         plan = decisions.plan(self._watch, obj)
         if plan is None or (plan.finalizing and self._finalizers.is_done(obj)):
             return Done(None)
@@ -182,7 +182,7 @@ class Reconciler:
     async def _end_contention(self, attempt: Attempt) -> None:
         """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
         quiet = report.contention_ended(attempt.obj)
-        if attempt.request.reason is Reason.PRESENT and quiet.conditions:
+        if attempt.request.reason is RunReason.PRESENT and quiet.conditions:
             await self._write(attempt, quiet)
 
     async def _announce(self, attempt: Attempt) -> Attempt:
@@ -226,7 +226,7 @@ class Reconciler:
     def _terms(self, attempt: Attempt, overrides: AnnotationOverrides, *, terminating: bool = False) -> RetryTerms:
         finalizer, now = self._watch.finalizer, datetime.now(UTC)
         period = self._period if overrides.reconcile_period is None else overrides.reconcile_period
-        settled = attempt.request.reason is not Reason.PRESENT
+        settled = attempt.request.reason is not RunReason.PRESENT
         delay = (
             decisions.resync_delay(period, uid_of(attempt.obj), now.timestamp(), settled=settled)
             if period > 0

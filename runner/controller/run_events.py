@@ -13,7 +13,7 @@ from runner.events.bodies import ApiEvent, EventType
 from runner.events.recorder import EventRecorder
 from runner.objects import PAUSED, ObjectRef
 from runner.status import report
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 _PHASE = "phase:"
 _MARKED = "runner_on_ok"
@@ -61,10 +61,10 @@ class RunEvents:
         self._has_failed = False
         """Whether a task of the phase failed."""
 
-    def started(self, request: Request) -> None:
+    def started(self, request: ReconcileRequest) -> None:
         """Record the start of the run with its reason."""
         why, alike = request.reason.value, ""
-        if request.reason is Reason.RETRY:
+        if request.reason is RunReason.RETRY:
             alike = why
             why = f"{why} after {_count(request.failed_runs, 'failed run')}"
         elif request.details:

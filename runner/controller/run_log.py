@@ -16,10 +16,10 @@ from runner.engine.blocks import BlockWriter, Level, block, recap_block
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.proxy.identity import RunStats
 from runner.watches.watch import content_name
-from runner.workqueue.request import Request
+from runner.workqueue.request import ReconcileRequest
 
 
-class RunRecord(Protocol):
+class ObservedRun(Protocol):
     """Record of one run, kept by a log or a journal."""
 
     def event(self, event: Event) -> None:
@@ -31,28 +31,28 @@ class RunRecord(Protocol):
         ...
 
 
-class RunRecorder(Protocol):
+class RunObserver(Protocol):
     """Creates the record of each run."""
 
-    def start(self, job: Job, request: Request) -> RunRecord:
+    def start(self, job: Job, request: ReconcileRequest) -> ObservedRun:
         """Record that a run starts, and why."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecorders:
+class RunObservers:
     """Several recorders as one."""
 
-    each: Sequence[RunRecorder]
+    each: Sequence[RunObserver]
 
-    def start(self, job: Job, request: Request) -> RunRecord:
+    def start(self, job: Job, request: ReconcileRequest) -> ObservedRun:
         """Start a record of each recorder."""
         return _RunRecords([recorder.start(job, request) for recorder in self.each])
 
 
 @dataclass(frozen=True, slots=True)
 class _RunRecords:
-    each: Sequence[RunRecord]
+    each: Sequence[ObservedRun]
 
     def event(self, event: Event) -> None:
         for record in self.each:
@@ -74,7 +74,7 @@ class RunLog:
     logged: log.Once = field(default_factory=log.Once, compare=False)
     """Missing rights of runs that succeeded."""
 
-    def start(self, job: Job, request: Request) -> LoggedRun:
+    def start(self, job: Job, request: ReconcileRequest) -> LoggedRun:
         """Log the start of a run."""
         return LoggedRun(self, job, request)
 
@@ -82,7 +82,7 @@ class RunLog:
 class LoggedRun:
     """Log of one run."""
 
-    def __init__(self, settings: RunLog, job: Job, request: Request) -> None:
+    def __init__(self, settings: RunLog, job: Job, request: ReconcileRequest) -> None:
         self._settings = settings
         self._job = job
         self._output: list[str] = []

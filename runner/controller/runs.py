@@ -15,7 +15,7 @@ from runner.controller.annotations import AnnotationOverrides
 from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
 from runner.controller.run_access import Grant
 from runner.controller.run_events import RunEvents
-from runner.controller.run_log import RunRecorder
+from runner.controller.run_log import RunObserver
 from runner.engine import params, retention
 from runner.engine.job import Engine, Event, Job, RunResult, canceled
 from runner.errors import TerminalError
@@ -25,7 +25,7 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
 from runner.status import report
 from runner.watches.watch import Watch
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 _T = TypeVar("_T")
 
@@ -130,7 +130,7 @@ class Runs:
     """Executes the runs of one watch's objects, at most one per object."""
 
     def __init__(
-        self, scope: WatchScope, engine: Engine, recorder: RunRecorder, events: EventRecorder, defaults: RunDefaults
+        self, scope: WatchScope, engine: Engine, recorder: RunObserver, events: EventRecorder, defaults: RunDefaults
     ) -> None:
         self._scope = scope
         self._engine = engine
@@ -172,12 +172,12 @@ class Runs:
         self._scope.metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
         return result
 
-    def supersede(self, key: ObjectKey, reason: Reason) -> None:
+    def supersede(self, key: ObjectKey, reason: RunReason) -> None:
         """Cancel the object's run in progress if a change of the object makes it pointless."""
         running = self._running.get(key)
         if running is None or running.finalizing:
             return
-        running.deleted = running.deleted or reason is Reason.DELETED
+        running.deleted = running.deleted or reason is RunReason.DELETED
         terminating = key.namespace in running.stats.terminating
         why = decisions.superseded(self._scope.watch.policy, reason, terminating=terminating)
         if why:
@@ -187,7 +187,7 @@ class Runs:
         """Cancel the run of a deleted object that cannot create anything, since its finalizer waits for the run."""
         running = self._running.get(key)
         if running is not None and running.deleted:
-            self.supersede(key, Reason.DELETED)
+            self.supersede(key, RunReason.DELETED)
 
     async def remove_folder(self, key: ObjectKey) -> None:
         """Remove the run folder of an object that is gone."""
@@ -218,6 +218,6 @@ def _or(value: _T | None, default: _T) -> _T:
     return default if value is None else value
 
 
-def _cause(request: Request) -> dict[str, object]:
+def _cause(request: ReconcileRequest) -> dict[str, object]:
     """Return the reason of the run as its role reads it."""
     return {"reason": request.reason.value, "details": list(request.details), "failures": request.failed_runs}

@@ -31,9 +31,9 @@ from runner.unchanged.last_run import (
     digest_of,
     digest_of_answer,
 )
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
-_SKIPPED = frozenset({Reason.PRESENT, Reason.RESYNC})
+_SKIPPED = frozenset({RunReason.PRESENT, RunReason.RESYNC})
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
 

@@ -22,7 +22,7 @@ from runner.engine.job import Outcome, RunResult
 from runner.monitoring.object_series import Created, ObjectSeries
 from runner.objects import GVK
 from runner.workqueue.queue import WorkQueue
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _CALLS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -129,7 +129,7 @@ class Metrics:
         self.queue_seconds.labels(name, name)
         self.work_seconds.labels(name, name)
         self.workers.labels(name).set(workers)
-        for reason in Reason:
+        for reason in RunReason:
             self.waits.labels(str(gvk), reason.value)
         for ending in Outcome:
             self.outcomes.labels(str(gvk), ending.value)

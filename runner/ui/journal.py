@@ -14,7 +14,7 @@ from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.timeline import Timeline
 from runner.watches.watch import content_name
-from runner.workqueue.request import Request
+from runner.workqueue.request import ReconcileRequest
 
 MOST_WEIGHT = 20_000
 ABANDONED = "abandoned"
@@ -94,7 +94,7 @@ class Journal:
         """Return the seconds since the epoch."""
         return self._clock()
 
-    def start(self, job: Job, request: Request) -> RunRecorder:
+    def start(self, job: Job, request: ReconcileRequest) -> RunRecorder:
         """Record the start of a run."""
         self.settle(lambda gvk, key: (gvk, key) != (job.gvk, job.key))
         run = RunRecord(

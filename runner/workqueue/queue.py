@@ -21,7 +21,7 @@ from typing import TypeAlias
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.request import HANDICAP, Cause, QueueEntry, Reason, Request
+from runner.workqueue.request import HANDICAP, Cause, QueueEntry, ReconcileRequest, RunReason
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Delayed:
     """A key that is not due yet."""
 
     timer: asyncio.TimerHandle
-    reason: Reason
+    reason: RunReason
     due: float
 
 
@@ -83,12 +83,12 @@ class WorkQueue:
         self._delayed: dict[ObjectKey, _Delayed] = {}
         self._running: dict[ObjectKey, _Running] = {}
         self._failures: dict[ObjectKey, _Failures] = {}
-        self._getters: deque[asyncio.Future[Request | None]] = deque()
+        self._getters: deque[asyncio.Future[ReconcileRequest | None]] = deque()
         self._serial = itertools.count()
         self._closed = False
         dispatcher.join(self)
 
-    def add(self, key: ObjectKey, reason: Reason, details: tuple[str, ...] = ()) -> None:
+    def add(self, key: ObjectKey, reason: RunReason, details: tuple[str, ...] = ()) -> None:
         """Make `key` due now, unless it backs off after a failure and no user changed it."""
         self._add(key, Cause(reason, details))
         self._dispatcher.dispatch()
@@ -127,7 +127,7 @@ class WorkQueue:
     def _line(self, *, background: bool) -> _Heap:
         return self._background if background else self._urgent
 
-    def add_after(self, key: ObjectKey, reason: Reason, delay: float) -> None:
+    def add_after(self, key: ObjectKey, reason: RunReason, delay: float) -> None:
         """Make `key` due in `delay` seconds, unless it is due already or sooner."""
         if delay <= 0:
             self.add(key, reason)
@@ -160,7 +160,7 @@ class WorkQueue:
         failures.attempts += 1
         failures.runs += ran
         self.retries += 1
-        self.add_after(key, Reason.RETRY, delay)
+        self.add_after(key, RunReason.RETRY, delay)
         return delay
 
     def succeeded(self, key: ObjectKey) -> None:
@@ -176,11 +176,11 @@ class WorkQueue:
         if running is not None:
             running.again = None
 
-    async def get(self) -> Request | None:
+    async def get(self) -> ReconcileRequest | None:
         """Wait for the most urgent key and take it; None once the queue is closed. Call `done` after it."""
         if self._closed:
             return None
-        getter: asyncio.Future[Request | None] = asyncio.get_running_loop().create_future()
+        getter: asyncio.Future[ReconcileRequest | None] = asyncio.get_running_loop().create_future()
         self._getters.append(getter)
         self._dispatcher.dispatch()
         try:
@@ -196,7 +196,7 @@ class WorkQueue:
                 self._dispatcher.dispatch()
             raise
 
-    def begun(self, request: Request) -> Request:
+    def begun(self, request: ReconcileRequest) -> ReconcileRequest:
         """Return the request merged with those that were added since it was handed out.
 
         Call it when the object is read, which shows all these changes. Otherwise they would start a second run.
@@ -244,7 +244,7 @@ class WorkQueue:
         waited = asyncio.get_running_loop().time() - entry.since
         failures = self._failures.get(key, _Failures())
         cause = entry.cause
-        request = Request(key, cause.reason, cause.details, failures.attempts, failures.runs, waited)
+        request = ReconcileRequest(key, cause.reason, cause.details, failures.attempts, failures.runs, waited)
         self._getters.popleft().set_result(request)
 
     def _head(self, line: _Heap) -> float | None:
@@ -295,7 +295,7 @@ class WorkQueue:
         for key, delayed in sorted(self._delayed.items(), key=lambda item: item[1].due):
             yield QueueEntry(key, "delayed", delayed.reason, (), max(delayed.due - now, 0.0))
 
-    def _due(self, key: ObjectKey, reason: Reason) -> None:
+    def _due(self, key: ObjectKey, reason: RunReason) -> None:
         del self._delayed[key]
         self.add(key, reason)
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from runner.objects import ObjectKey
 
 
-class Reason(Enum):
+class RunReason(Enum):
     """Why a run was requested, in order of urgency; logs, Events and roles contain the value."""
 
     CHANGED = "changed"
@@ -28,27 +28,27 @@ class Reason(Enum):
     @property
     def starts_over(self) -> bool:
         """True if the object, a reference of it or its role changed, so that earlier failures no longer count."""
-        return self in {Reason.REFERENCE, Reason.EDITED} or not self.is_background
+        return self in {RunReason.REFERENCE, RunReason.EDITED} or not self.is_background
 
     @property
     def is_background(self) -> bool:
         """True unless a user changed the object."""
-        return self not in {Reason.CHANGED, Reason.CREATED, Reason.ASKED, Reason.DELETED}
+        return self not in {RunReason.CHANGED, RunReason.CREATED, RunReason.ASKED, RunReason.DELETED}
 
 
-HANDICAP: dict[Reason, float] = {
-    Reason.CHANGED: 0.0,
-    Reason.CREATED: 0.0,
-    Reason.ASKED: 0.0,
-    Reason.DELETED: 1.0,
-    Reason.DEPENDENT: 5.0,
-    Reason.REFERENCE: 10.0,
-    Reason.EDITED: 10.0,
-    Reason.REQUEUED: 15.0,
-    Reason.RETRY: 15.0,
-    Reason.PRESENT: 60.0,
-    Reason.GONE: 60.0,
-    Reason.RESYNC: 600.0,
+HANDICAP: dict[RunReason, float] = {
+    RunReason.CHANGED: 0.0,
+    RunReason.CREATED: 0.0,
+    RunReason.ASKED: 0.0,
+    RunReason.DELETED: 1.0,
+    RunReason.DEPENDENT: 5.0,
+    RunReason.REFERENCE: 10.0,
+    RunReason.EDITED: 10.0,
+    RunReason.REQUEUED: 15.0,
+    RunReason.RETRY: 15.0,
+    RunReason.PRESENT: 60.0,
+    RunReason.GONE: 60.0,
+    RunReason.RESYNC: 600.0,
 }
 """Seconds by which a more urgent request may come later and still go first."""
 
@@ -58,11 +58,11 @@ _MOST_DETAILS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReconcileRequest:
     """A key that a worker reconciles, and why."""
 
     key: ObjectKey
-    reason: Reason
+    reason: RunReason
     details: tuple[str, ...]
     """The fields that changed, or the dependents, and how these changed."""
     failures: int
@@ -78,7 +78,7 @@ class QueueEntry(NamedTuple):
 
     key: ObjectKey
     stage: Stage
-    reason: Reason
+    reason: RunReason
     details: tuple[str, ...]
     seconds: float
     """Since it was added; until it is due, if it is delayed."""
@@ -88,7 +88,7 @@ class QueueEntry(NamedTuple):
 class Cause:
     """Reason of a request, with details."""
 
-    reason: Reason
+    reason: RunReason
     details: tuple[str, ...]
 
     def merged(self, other: Cause) -> Cause:

@@ -21,7 +21,7 @@ from runner.ui.journal import Journal
 from runner.ui.server import StatusPage, StreamTimings
 from runner.watches.policy import Backoff
 from runner.watches.watch import Role
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.page_values import AKind, condition, ended, start, views_of
 
 OBJECTS = 5000
@@ -91,7 +91,7 @@ class Crowd:
             deadline=None,
             secrets=RunSecrets(),
         )
-        notes = self._journal.start(job, Request(key, Reason.CHANGED, ("spec.image",), 0, 0, 0.2))
+        notes = self._journal.start(job, ReconcileRequest(key, RunReason.CHANGED, ("spec.image",), 0, 0, 0.2))
         for number, state in enumerate(("ok", "failed"), start=1):
             notes.event(start(f"Step {number}", 2 * number, place))
             res = {"changed": True, "msg": message}

@@ -11,7 +11,7 @@ from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, Ret
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.watches import policy
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 BACKOFF = Backoff(3.0, 2.0, 60.0)
 TERMS = RetryTerms(RetryPolicy(BACKOFF, attempts=0), resync_after=100.0, finalizing=False, limit=None, deleted_for=0.0)
@@ -100,10 +100,10 @@ class TestFinalizers:
 class TestSuperseded:
     EAGER = replace(policy.DEFAULT, change_cancels=True, deletion_cancels=True)
 
-    @pytest.mark.parametrize("reason", list(Reason))
-    def test_only_a_change_or_a_deletion_ends_a_run_and_only_where_the_watch_says_so(self, reason: Reason) -> None:
+    @pytest.mark.parametrize("reason", list(RunReason))
+    def test_only_a_change_or_a_deletion_ends_a_run_and_only_where_the_watch_says_so(self, reason: RunReason) -> None:
         assert bool(decisions.superseded(self.EAGER, reason, terminating=False)) is (
-            reason in {Reason.CHANGED, Reason.DELETED}
+            reason in {RunReason.CHANGED, RunReason.DELETED}
         )
         assert decisions.superseded(policy.DEFAULT, reason, terminating=False) == ""
 
@@ -141,5 +141,5 @@ class TestNamespaceBeingDeleted:
 
     @pytest.mark.parametrize("terminating", [True, False])
     def test_only_a_deletion_ends_such_a_run(self, *, terminating: bool) -> None:
-        assert bool(decisions.superseded(policy.DEFAULT, Reason.DELETED, terminating=terminating)) is terminating
-        assert not decisions.superseded(policy.DEFAULT, Reason.CHANGED, terminating=terminating)
+        assert bool(decisions.superseded(policy.DEFAULT, RunReason.DELETED, terminating=terminating)) is terminating
+        assert not decisions.superseded(policy.DEFAULT, RunReason.CHANGED, terminating=terminating)

@@ -15,7 +15,7 @@ from runner.controller import decisions
 from runner.objects import ObjectKey
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -37,17 +37,17 @@ async def periodic_runs(names: list[str], epoch: float, seconds: float) -> list[
     async def work() -> None:
         while (request := await queue.get()) is not None:
             now = epoch + loop.time()
-            if request.reason is Reason.RESYNC:
+            if request.reason is RunReason.RESYNC:
                 began.append((request.key.name, now))
-            settled = request.reason is not Reason.PRESENT
+            settled = request.reason is not RunReason.PRESENT
             queue.succeeded(request.key)
             queue.add_after(
-                request.key, Reason.RESYNC, decisions.resync_delay(PERIOD, request.key.name, now, settled=settled)
+                request.key, RunReason.RESYNC, decisions.resync_delay(PERIOD, request.key.name, now, settled=settled)
             )
             queue.done(request.key)
 
     for name in names:
-        queue.add(ObjectKey("ns", name), Reason.PRESENT)
+        queue.add(ObjectKey("ns", name), RunReason.PRESENT)
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
             group.create_task(work())

@@ -12,7 +12,7 @@ from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
 from runner.events.bodies import ApiEvent
 from runner.events.recorder import EventRecorder
 from runner.objects import ObjectRef
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 RECAP = Recap(ok=3, changed=1, skipped=2, failures=0, completion="")
 SUCCESS = RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 3.21)
@@ -46,29 +46,29 @@ def told(make_job: Callable[..., Job]) -> Told:
 @pytest.mark.parametrize(
     ("reason", "details", "failures", "said"),
     [
-        (Reason.CREATED, (), 0, "created"),
-        (Reason.CHANGED, ("spec.size", "spec.image"), 0, "changed: spec.size, spec.image"),
-        (Reason.CHANGED, tuple("abcdefg"), 0, "changed: a, b, c, d, e and 2 more"),
-        (Reason.RETRY, (), 1, "retry after 1 failed run"),
-        (Reason.RETRY, (), 4, "retry after 4 failed runs"),
-        (Reason.RESYNC, (), 0, "periodic resync"),
+        (RunReason.CREATED, (), 0, "created"),
+        (RunReason.CHANGED, ("spec.size", "spec.image"), 0, "changed: spec.size, spec.image"),
+        (RunReason.CHANGED, tuple("abcdefg"), 0, "changed: a, b, c, d, e and 2 more"),
+        (RunReason.RETRY, (), 1, "retry after 1 failed run"),
+        (RunReason.RETRY, (), 4, "retry after 4 failed runs"),
+        (RunReason.RESYNC, (), 0, "periodic resync"),
     ],
 )
-def test_a_start_says_why(told: Told, reason: Reason, details: tuple[str, ...], failures: int, said: str) -> None:
+def test_a_start_says_why(told: Told, reason: RunReason, details: tuple[str, ...], failures: int, said: str) -> None:
     key = told.story._about.key
-    told.story.started(Request(key, reason, details, failures, failures, 0.0))
+    told.story.started(ReconcileRequest(key, reason, details, failures, failures, 0.0))
     assert told.lines == [f"Normal RunStarted: Run started, {said}"]
 
 
 def test_retries_are_alike_whatever_their_number(told: Told) -> None:
     for failures in (1, 2):
-        told.story.started(Request(told.story._about.key, Reason.RETRY, (), failures, failures, 0.0))
+        told.story.started(ReconcileRequest(told.story._about.key, RunReason.RETRY, (), failures, failures, 0.0))
     assert len({each.name for each in told.all}) == 1
 
 
 def test_changes_of_different_fields_are_not_alike(told: Told) -> None:
     for field in ("spec.size", "spec.image"):
-        told.story.started(Request(told.story._about.key, Reason.CHANGED, (field,), 0, 0, 0.0))
+        told.story.started(ReconcileRequest(told.story._about.key, RunReason.CHANGED, (field,), 0, 0, 0.0))
     assert len({each.name for each in told.all}) == 2
 
 
@@ -99,7 +99,7 @@ def test_every_other_end_says_what_happened(told: Told, result: RunResult, line:
 
 def test_a_finalizers_story_is_its_own(make_job: Callable[..., Job]) -> None:
     told = Told(make_job(), finalizing=True)
-    told.story.started(Request(told.story._about.key, Reason.DELETED, (), 0, 0, 0.0))
+    told.story.started(ReconcileRequest(told.story._about.key, RunReason.DELETED, (), 0, 0, 0.0))
     told.story.ended(SUCCESS)
     assert [each.reason for each in told.all] == ["FinalizerStarted", "FinalizerSucceeded"]
 

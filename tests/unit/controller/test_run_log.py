@@ -16,7 +16,7 @@ from runner.engine.blocks import BlockWriter
 from runner.engine.job import Job, Outcome, RunResult
 from runner.kube.forbidden import MissingRight
 from runner.proxy.identity import RunStats
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def ended(make_job: Callable[..., Job]) -> Callable[..., list[str]]:
         for kind in kinds:
             stats.lacks(MissingRight("me", "get", "", kind, "ns", "", ""))
         with capture_logs() as logs:
-            record = run_log.start(job, Request(job.key, Reason.CREATED, (), 0, 0, 0.0))
+            record = run_log.start(job, ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0))
             record.end(RunResult(outcome, None, (), "", None, 1.0), stats)
         said = [line for line in logs if "add the rule" in line["event"]]
         return [f"{line['log_level']} {line.get('error') or line['problem']}".split(" in ")[0] for line in said]
@@ -62,7 +62,9 @@ def said_by_a_run(make_job: Callable[..., Job], log_as_it_was: None) -> Callable
         out = io.StringIO()
         writer = BlockWriter(out)
         job = make_job()
-        record = RunLog("tasks", writer, whole_output=False).start(job, Request(job.key, Reason.CREATED, (), 0, 0, 0.0))
+        record = RunLog("tasks", writer, whole_output=False).start(
+            job, ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0)
+        )
         data = {"task": "Deploy", "task_action": "k8s"}
         record.event({"event": "playbook_on_task_start", "stdout": "TASK [Deploy] ***", "event_data": data})
         writer.close()

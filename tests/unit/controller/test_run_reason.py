@@ -11,7 +11,7 @@ from runner.controller import decisions
 from runner.kube.cache import Change, Summary
 from runner.objects import ObjectKey
 from runner.watches.watch import Finalizer, Watch
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 KEY = ObjectKey("ns", "a")
 NAME = "cache.example.com/finalizer"
@@ -30,7 +30,7 @@ SECRET = replace(SEEN, generation=None, content_digest=b"c")
 MakeWatch = Callable[..., Watch]
 
 
-def _decide(watch: Watch, old: Summary | None, new: Summary | None, **how: bool) -> Reason | None:
+def _decide(watch: Watch, old: Summary | None, new: Summary | None, **how: bool) -> RunReason | None:
     change = Change(KEY, old, new, initial=how.get("initial", False))
     return decisions.run_reason(watch, change, terminal=how.get("terminal", False))
 
@@ -41,19 +41,19 @@ def finalized(make_watch: MakeWatch) -> Watch:
 
 
 def test_creation_starts_a_run(make_watch: MakeWatch) -> None:
-    assert _decide(make_watch(), None, SEEN) is Reason.CREATED
+    assert _decide(make_watch(), None, SEEN) is RunReason.CREATED
 
 
 def test_each_object_of_the_first_list_runs_as_present(make_watch: MakeWatch) -> None:
-    assert _decide(make_watch(), None, SEEN, initial=True) is Reason.PRESENT
+    assert _decide(make_watch(), None, SEEN, initial=True) is RunReason.PRESENT
 
 
 def test_another_object_under_the_same_name_is_a_creation(make_watch: MakeWatch) -> None:
-    assert _decide(make_watch(), SEEN, replace(SEEN, uid="u2")) is Reason.CREATED
+    assert _decide(make_watch(), SEEN, replace(SEEN, uid="u2")) is RunReason.CREATED
 
 
 def test_a_new_generation_starts_a_run(make_watch: MakeWatch) -> None:
-    assert _decide(make_watch(), SEEN, replace(SEEN, generation=2)) is Reason.CHANGED
+    assert _decide(make_watch(), SEEN, replace(SEEN, generation=2)) is RunReason.CHANGED
 
 
 def test_labels_and_status_start_none(make_watch: MakeWatch) -> None:
@@ -63,56 +63,56 @@ def test_labels_and_status_start_none(make_watch: MakeWatch) -> None:
 def test_annotations_start_a_run_only_where_the_watch_asks_for_it(make_watch: MakeWatch) -> None:
     annotated = replace(SEEN, annotations_digest=b"b")
     assert _decide(make_watch(), SEEN, annotated) is None
-    assert _decide(make_watch(watch_annotations_changes=True), SEEN, annotated) is Reason.CHANGED
+    assert _decide(make_watch(watch_annotations_changes=True), SEEN, annotated) is RunReason.CHANGED
 
 
 @pytest.mark.parametrize("paused", [True, False])
 def test_pausing_an_object_and_letting_it_go_on_are_looked_at_at_once(finalized: Watch, *, paused: bool) -> None:
     before = replace(SEEN, paused=not paused, finalizers=(NAME,))
-    assert _decide(finalized, before, replace(before, paused=paused)) is Reason.CHANGED
+    assert _decide(finalized, before, replace(before, paused=paused)) is RunReason.CHANGED
     deleting = replace(before, deleting=True)
-    assert _decide(finalized, deleting, replace(deleting, paused=paused)) is Reason.DELETED
+    assert _decide(finalized, deleting, replace(deleting, paused=paused)) is RunReason.DELETED
 
 
 def test_each_new_request_starts_a_run_and_its_withdrawal_none(finalized: Watch) -> None:
     asked, again = replace(SEEN, run_requested="1"), replace(SEEN, run_requested="2")
-    assert _decide(finalized, SEEN, asked) is Reason.ASKED
-    assert _decide(finalized, asked, again) is Reason.ASKED
+    assert _decide(finalized, SEEN, asked) is RunReason.ASKED
+    assert _decide(finalized, asked, again) is RunReason.ASKED
     assert _decide(finalized, asked, replace(asked, resource_version="2")) is None
     assert _decide(finalized, asked, SEEN) is None
-    assert _decide(finalized, asked, replace(again, generation=2)) is Reason.CHANGED
+    assert _decide(finalized, asked, replace(again, generation=2)) is RunReason.CHANGED
 
 
 def test_a_finalizer_that_waits_is_asked_for_too(finalized: Watch) -> None:
     deleting = replace(SEEN, deleting=True, finalizers=(NAME,))
-    assert _decide(finalized, deleting, replace(deleting, run_requested="1")) is Reason.DELETED
+    assert _decide(finalized, deleting, replace(deleting, run_requested="1")) is RunReason.DELETED
 
 
 def test_an_annotation_that_was_wrong_can_be_put_right(make_watch: MakeWatch) -> None:
     annotated = replace(SEEN, annotations_digest=b"b")
-    assert _decide(make_watch(), SEEN, annotated, terminal=True) is Reason.CHANGED
+    assert _decide(make_watch(), SEEN, annotated, terminal=True) is RunReason.CHANGED
 
 
 def test_a_kind_without_generation_runs_for_any_change_of_its_content(make_watch: MakeWatch) -> None:
-    assert _decide(make_watch(), SECRET, replace(SECRET, content_digest=b"d")) is Reason.CHANGED
+    assert _decide(make_watch(), SECRET, replace(SECRET, content_digest=b"d")) is RunReason.CHANGED
     assert _decide(make_watch(), SECRET, replace(SECRET, resource_version="2")) is None
 
 
 def test_deletion_runs_once_where_our_finalizer_stands(finalized: Watch) -> None:
     held = replace(SEEN, finalizers=(NAME,))
     deleting = replace(held, deleting=True, generation=2)
-    assert _decide(finalized, held, deleting) is Reason.DELETED
+    assert _decide(finalized, held, deleting) is RunReason.DELETED
     assert _decide(finalized, deleting, replace(deleting, resource_version="9")) is None
 
 
 def test_an_object_found_being_deleted_at_start_is_finalized(finalized: Watch) -> None:
     deleting = replace(SEEN, finalizers=(NAME,), deleting=True)
-    assert _decide(finalized, None, deleting, initial=True) is Reason.DELETED
+    assert _decide(finalized, None, deleting, initial=True) is RunReason.DELETED
 
 
 def test_a_spec_put_right_during_deletion_tries_the_finalizer_again(finalized: Watch) -> None:
     deleting = replace(SEEN, finalizers=(NAME,), deleting=True)
-    assert _decide(finalized, deleting, replace(deleting, generation=2)) is Reason.DELETED
+    assert _decide(finalized, deleting, replace(deleting, generation=2)) is RunReason.DELETED
 
 
 def test_deletion_without_our_finalizer_starts_none(finalized: Watch, make_watch: MakeWatch) -> None:
@@ -122,4 +122,4 @@ def test_deletion_without_our_finalizer_starts_none(finalized: Watch, make_watch
 
 
 def test_an_object_that_is_gone_is_cleaned_up_after(make_watch: MakeWatch) -> None:
-    assert _decide(make_watch(), SEEN, None) is Reason.GONE
+    assert _decide(make_watch(), SEEN, None) is RunReason.GONE

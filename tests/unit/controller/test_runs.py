@@ -18,7 +18,7 @@ from runner.objects import Object, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches import policy
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.watch_values import watch_value
 
 
@@ -48,7 +48,7 @@ def test_how_long_a_run_may_take_says_the_object_else_its_watch_else_the_flag(
         runner_dir=Path("/runner"), ansible_args="", environment={}, timeout=flag, verbosity=lambda _: 0, forget=_forget
     )
     attempt = Attempt(
-        Request(ObjectKey("default", "one"), Reason.CREATED, (), 0, 0, 0.0),
+        ReconcileRequest(ObjectKey("default", "one"), RunReason.CREATED, (), 0, 0, 0.0),
         obj,
         plan(its_watch, obj) or pytest.fail("nothing is to be run"),
         ApiResource(its_watch.gvk, "things", True, frozenset(), frozenset()),  # noqa: FBT003 - namespaced

@@ -20,7 +20,7 @@ from runner.replicas.lease_guard import LeaseGuard
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 from runner.watches.watch import Role
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
@@ -29,8 +29,8 @@ PATH = "/api/v1/namespaces/ns/configmaps/settings"
 SEEN = ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
 
 
-def _attempt(cluster: Cluster, reason: Reason) -> Attempt:
-    request = Request(ObjectKey("ns", "one"), reason, (), 0, 0, 0.0)
+def _attempt(cluster: Cluster, reason: RunReason) -> Attempt:
+    request = ReconcileRequest(ObjectKey("ns", "one"), reason, (), 0, 0, 0.0)
     plan = RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=False)
     return Attempt(request, cluster.obj, plan, RESOURCE, LeaseGuard(lambda: True), "ident")
 
@@ -217,8 +217,8 @@ async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_req
 
 async def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
     await cluster.runs()
-    skipped = {reason for reason in Reason if (await cluster.skipping.decide(_attempt(cluster, reason))).skip}
-    assert skipped == {Reason.PRESENT, Reason.RESYNC}
+    skipped = {reason for reason in RunReason if (await cluster.skipping.decide(_attempt(cluster, reason))).skip}
+    assert skipped == {RunReason.PRESENT, RunReason.RESYNC}
 
 
 async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:

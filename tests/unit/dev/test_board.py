@@ -12,7 +12,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 KIND = "cache.example.com/v1alpha1, Kind=Memcached"
 RUN = {"level": "info", "job": "1", "gvk": KIND, "namespace": "default", "name": "mc"}
@@ -85,7 +85,7 @@ def test_where_metrics_are_is_learned_from_the_log(board: LiveView) -> None:
 async def test_metrics_are_read_as_the_operator_writes_them() -> None:
     gvk = GVK("cache.example.com", "v1alpha1", "Memcached")
     metrics, queue = Metrics(), WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
-    queue.add(ObjectKey("default", "mc"), Reason.CREATED)
+    queue.add(ObjectKey("default", "mc"), RunReason.CREATED)
     metrics.add_kind(gvk, queue, 1)
     metrics.objects.labels(str(gvk)).set(4)
     assert samples((await metrics.text()).decode()) == [KindSample(KIND, queued=1, objects=4)]

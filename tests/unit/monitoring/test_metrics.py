@@ -11,7 +11,7 @@ from runner.monitoring.object_series import OTHERS, ObjectSeries
 from runner.objects import GVK, ObjectKey
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import Reason
+from runner.workqueue.request import RunReason
 
 THING = GVK("example.com", "v1", "Thing")
 KIND = 'GVK="example.com/v1, Kind=Thing"'
@@ -48,7 +48,7 @@ async def test_every_series_of_a_kind_is_there_at_zero() -> None:
     metrics = Metrics()
     metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))), 2)
     waits = await lines(metrics, "ansible_operator_queue_wait_seconds_count")
-    assert len(waits) == len(Reason)
+    assert len(waits) == len(RunReason)
     assert f'ansible_operator_queue_wait_seconds_count{{{KIND},reason="dependent changed"}} 0.0' in waits
     endings = await lines(metrics, "ansible_operator_run_seconds_count")
     assert len(endings) == len(Outcome)

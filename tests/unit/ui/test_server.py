@@ -23,7 +23,7 @@ from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE
 from runner.watches.watch import Role
-from runner.workqueue.request import Reason, Request
+from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.page_values import AKind, condition, ended, start, views_of
 
 QUICK = StreamTimings(interval=0.001)
@@ -75,7 +75,7 @@ def shown(tmp_path: Path) -> Callable[..., Any]:
 def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
     """Have a run fail."""
     job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
-    notes = shown.journal.start(job, Request(job.key, Reason.CHANGED, ("spec.size",), 0, 0, 1.5))
+    notes = shown.journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, ("spec.size",), 0, 0, 1.5))
     notes.event(start("Deploy", 0, "/r/main.yml:7"))
     notes.event(ended("on_failed", 2, res={"msg": "no such image"}))
     failure = TaskFailure("Deploy", "no such image", "/r/main.yml:7")
@@ -145,10 +145,10 @@ async def test_the_queue_says_why_and_for_how_long(shown: Callable[..., Any]) ->
     async with shown() as page:
         queue = page.kind.queue
         keys = [ObjectKey("shop", name) for name in ("bread", "milk", "eggs")]
-        queue.add(keys[0], Reason.CHANGED, ("spec.size",))
+        queue.add(keys[0], RunReason.CHANGED, ("spec.size",))
         assert await queue.get() is not None
-        queue.add(keys[1], Reason.DEPENDENT, ("Deployment milk was deleted",))
-        queue.add_after(keys[2], Reason.RESYNC, 3600)
+        queue.add(keys[1], RunReason.DEPENDENT, ("Deployment milk was deleted",))
+        queue.add_after(keys[2], RunReason.RESYNC, 3600)
         found = (await page.told("queue", kind=KIND))["queue"]
         assert [(each["name"], each["stage"], each["reason"], each["details"]) for each in found] == [
             ("bread", "running", "changed", ["spec.size"]),
@@ -165,7 +165,7 @@ async def test_an_object_is_told_with_conditions_and_runs(
 ) -> None:
     async with shown() as page:
         key = page.kind.informer.put("sample", condition("Failure", message="no such image"), namespace="default")
-        page.kind.queue.add(key, Reason.CHANGED)
+        page.kind.queue.add(key, RunReason.CHANGED)
         assert await page.kind.queue.get() is not None
         job = fail_one(page, make_job)
         found = await page.told("object", kind=KIND, namespace="default", name="sample")
@@ -257,7 +257,7 @@ async def test_who_does_not_read_is_left_and_holds_nothing_up(
         failure = TaskFailure("Deploy", "m" * 4000, "/r/main.yml:7")
         for _ in range(50):
             job = make_job()
-            notes = page.journal.start(job, Request(job.key, Reason.CHANGED, (), 0, 0, 0.0))
+            notes = page.journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, (), 0, 0, 0.0))
             notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 2.0), RunStats())
         with socket.create_connection(("127.0.0.1", page.port)) as deaf:
             deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -11,7 +11,7 @@ import pytest
 from runner.objects import ObjectKey
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import HANDICAP, Reason
+from runner.workqueue.request import HANDICAP, RunReason
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -36,15 +36,15 @@ class Kind:
             self.queue.succeeded(request.key)
             self.queue.done(request.key)
 
-    def add(self, name: str, reason: Reason) -> None:
+    def add(self, name: str, reason: RunReason) -> None:
         self.queue.add(ObjectKey("ns", name), reason)
 
     def present(self, number: int = 500) -> None:
         for each in range(number):
-            self.add(f"present-{each}", Reason.PRESENT)
+            self.add(f"present-{each}", RunReason.PRESENT)
 
 
-async def began_after(kinds: list[Kind], late: Kind, moment: float, reason: Reason = Reason.CHANGED) -> float:
+async def began_after(kinds: list[Kind], late: Kind, moment: float, reason: RunReason = RunReason.CHANGED) -> float:
     """Add an object after a time, and return how long it waited; all workers are at work."""
     async with asyncio.TaskGroup() as group:
         for kind in kinds:
@@ -61,9 +61,9 @@ async def began_after(kinds: list[Kind], late: Kind, moment: float, reason: Reas
 
 
 @pytest.mark.parametrize("moment", [1.0, 100.0, 2000.0], ids=lambda at: f"after {at:.0f} s")
-@pytest.mark.parametrize("reason", [Reason.CHANGED, Reason.CREATED, Reason.DELETED])
+@pytest.mark.parametrize("reason", [RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED])
 def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
-    virtually: Virtually, moment: float, reason: Reason
+    virtually: Virtually, moment: float, reason: RunReason
 ) -> None:
     async def scenario() -> None:
         kind = Kind(2, Dispatcher(ConcurrencyLimit.of(4)))
@@ -74,14 +74,14 @@ def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
 
 
 @pytest.mark.parametrize(
-    "reason", [reason for reason in Reason if reason.is_background], ids=lambda reason: reason.value
+    "reason", [reason for reason in RunReason if reason.is_background], ids=lambda reason: reason.value
 )
-def test_no_reason_of_the_background_takes_what_is_kept(virtually: Virtually, reason: Reason) -> None:
+def test_no_reason_of_the_background_takes_what_is_kept(virtually: Virtually, reason: RunReason) -> None:
     async def scenario() -> None:
         kind = Kind(4, Dispatcher(ConcurrencyLimit.of(8)))
         for number in range(100):
             kind.add(str(number), reason)
-        await asyncio.sleep(2 * HANDICAP[Reason.RESYNC])
+        await asyncio.sleep(2 * HANDICAP[RunReason.RESYNC])
         assert await began_after([kind], kind, 1.0) == 0
         assert kind.most == 4
 
@@ -111,14 +111,14 @@ def test_with_one_worker_a_change_waits_for_the_run_that_goes_on_and_for_no_othe
 def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap(virtually: Virtually) -> None:
     async def scenario() -> None:
         kind = Kind(1, Dispatcher(ConcurrencyLimit.of(1)))
-        kind.add("resync", Reason.RESYNC)
+        kind.add("resync", RunReason.RESYNC)
         async with asyncio.TaskGroup() as group:
             group.create_task(kind.work())
             for number in range(100):
-                kind.add(f"change-{number}", Reason.CHANGED)
+                kind.add(f"change-{number}", RunReason.CHANGED)
                 await asyncio.sleep(RUN)
             kind.queue.close()
-        assert HANDICAP[Reason.RESYNC] <= kind.began["resync"] <= HANDICAP[Reason.RESYNC] + 2 * RUN
+        assert HANDICAP[RunReason.RESYNC] <= kind.began["resync"] <= HANDICAP[RunReason.RESYNC] + 2 * RUN
 
     virtually(scenario())
 
@@ -128,7 +128,7 @@ def test_all_kinds_together_keep_to_their_limit_and_each_has_one_run_at_least(vi
         dispatcher = Dispatcher(ConcurrencyLimit.of(4))
         busy, others = Kind(10, dispatcher), [Kind(10, dispatcher) for _ in range(3)]
         for number in range(50):
-            busy.add(str(number), Reason.CREATED)
+            busy.add(str(number), RunReason.CREATED)
         async with asyncio.TaskGroup() as group:
             for kind in (busy, *others):
                 for _ in range(kind.workers):
@@ -153,12 +153,12 @@ def test_of_two_kinds_that_want_a_slot_the_more_urgent_request_has_it(virtually:
             for kind in (first, second):
                 for _ in range(kind.workers):
                     group.create_task(kind.work())
-            first.add("a", Reason.CREATED)
+            first.add("a", RunReason.CREATED)
             await asyncio.sleep(1)
-            first.add("b", Reason.CREATED)
-            second.add("c", Reason.CREATED)
-            first.add("resync", Reason.RESYNC)
-            second.add("retry", Reason.RETRY)
+            first.add("b", RunReason.CREATED)
+            second.add("c", RunReason.CREATED)
+            first.add("resync", RunReason.RESYNC)
+            second.add("retry", RunReason.RETRY)
             await asyncio.sleep(2 * RUN)
             first.queue.close()
             second.queue.close()

@@ -13,7 +13,7 @@ from runner.objects import ObjectKey
 from runner.watches.policy import MAX_BACKOFF, Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import HANDICAP, Reason, Request
+from runner.workqueue.request import HANDICAP, ReconcileRequest, RunReason
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -25,7 +25,7 @@ def a_queue(workers: int = 8) -> WorkQueue:
     return WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
 
 
-async def _take(queue: WorkQueue) -> Request:
+async def _take(queue: WorkQueue) -> ReconcileRequest:
     request = await queue.get()
     assert request is not None
     return request
@@ -43,9 +43,9 @@ async def _drain(queue: WorkQueue) -> list[ObjectKey]:
 def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.PRESENT)
-        queue.add(B, Reason.RESYNC)
-        queue.add(C, Reason.CHANGED)
+        queue.add(A, RunReason.PRESENT)
+        queue.add(B, RunReason.RESYNC)
+        queue.add(C, RunReason.CHANGED)
         assert await _drain(queue) == [C, A, B]
 
     virtually(scenario())
@@ -54,10 +54,10 @@ def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtuall
 def test_what_waits_long_overtakes_what_came_later(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.RESYNC)
-        await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
-        queue.add(B, Reason.CHANGED)
-        queue.add(C, Reason.PRESENT)
+        queue.add(A, RunReason.RESYNC)
+        await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
+        queue.add(B, RunReason.CHANGED)
+        queue.add(C, RunReason.PRESENT)
         assert await _drain(queue) == [A, B, C]
 
     virtually(scenario())
@@ -67,11 +67,11 @@ def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place(v
     async def scenario() -> None:
         queue = a_queue()
         for key in (A, B, C):
-            queue.add(key, Reason.PRESENT)
+            queue.add(key, RunReason.PRESENT)
         await asyncio.sleep(1)
-        queue.add(C, Reason.CHANGED, ("spec.size",))
+        queue.add(C, RunReason.CHANGED, ("spec.size",))
         request = await _take(queue)
-        assert (request.key, request.reason, request.details) == (C, Reason.CHANGED, ("spec.size",))
+        assert (request.key, request.reason, request.details) == (C, RunReason.CHANGED, ("spec.size",))
         assert request.waited == pytest.approx(1)
         queue.done(C)
         assert await _drain(queue) == [A, B]
@@ -86,14 +86,14 @@ def test_changes_during_a_background_run_cause_exactly_one_more_which_is_nobodys
     async def scenario() -> None:
         queue = a_queue(workers=2)
         for key in (A, B):
-            queue.add(key, Reason.PRESENT)
+            queue.add(key, RunReason.PRESENT)
         assert (await _take(queue)).key == A
         for _ in range(3):
-            queue.add(A, Reason.CHANGED)
+            queue.add(A, RunReason.CHANGED)
         queue.done(A)
         # B is older, and background work may take this worker; yet the change is served, and is served once.
         request = await _take(queue)
-        assert (request.key, request.reason) == (A, Reason.CHANGED)
+        assert (request.key, request.reason) == (A, RunReason.CHANGED)
         queue.done(A)
         assert await _drain(queue) == [B]
 
@@ -103,9 +103,9 @@ def test_changes_during_a_background_run_cause_exactly_one_more_which_is_nobodys
 def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        for reason in (Reason.RESYNC, Reason.CHANGED, Reason.DEPENDENT):
+        for reason in (RunReason.RESYNC, RunReason.CHANGED, RunReason.DEPENDENT):
             queue.add(A, reason)
-        assert (await _take(queue)).reason is Reason.CHANGED
+        assert (await _take(queue)).reason is RunReason.CHANGED
         queue.done(A)
         assert len(queue) == 0
 
@@ -115,14 +115,14 @@ def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtu
 def test_what_exactly_happened_is_gathered_for_the_most_urgent_reason(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.RESYNC)
-        await asyncio.sleep(HANDICAP[Reason.RESYNC] + 1)
+        queue.add(A, RunReason.RESYNC)
+        await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
         for field in ("spec.a", "spec.b", "spec.a"):
-            queue.add(A, Reason.CHANGED, (field,))
-        queue.add(A, Reason.DEPENDENT, ("Deployment x was deleted",))
+            queue.add(A, RunReason.CHANGED, (field,))
+        queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
         request = await _take(queue)
-        assert (request.reason, request.details) == (Reason.CHANGED, ("spec.a", "spec.b"))
-        queue.add(A, Reason.DEPENDENT, ("Deployment x was deleted",))
+        assert (request.reason, request.details) == (RunReason.CHANGED, ("spec.a", "spec.b"))
+        queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
         queue.done(A)
         assert (await _take(queue)).details == ("Deployment x was deleted",)
 
@@ -134,13 +134,13 @@ def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_chan
 ) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CREATED)
+        queue.add(A, RunReason.CREATED)
         await _take(queue)
-        queue.add(A, Reason.CHANGED)
-        queue.add(A, Reason.DEPENDENT)
+        queue.add(A, RunReason.CHANGED)
+        queue.add(A, RunReason.DEPENDENT)
         assert len(queue) == 0
         queue.done(A)
-        assert (await _take(queue)).reason is Reason.CHANGED
+        assert (await _take(queue)).reason is RunReason.CHANGED
         queue.done(A)
         assert len(queue) == 0
 
@@ -150,15 +150,15 @@ def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_chan
 def test_what_happens_before_the_object_is_read_is_served_by_the_same_run(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.GONE)
+        queue.add(A, RunReason.GONE)
         request = await _take(queue)
-        queue.add(A, Reason.CREATED, ("spec",))
+        queue.add(A, RunReason.CREATED, ("spec",))
         request = queue.begun(request)
-        assert (request.reason, request.details) == (Reason.CREATED, ("spec",))
+        assert (request.reason, request.details) == (RunReason.CREATED, ("spec",))
         assert queue.begun(request) == request
-        queue.add(A, Reason.CHANGED)
+        queue.add(A, RunReason.CHANGED)
         queue.done(A)
-        assert (await _take(queue)).reason is Reason.CHANGED
+        assert (await _take(queue)).reason is RunReason.CHANGED
         queue.done(A)
         assert len(queue) == 0
 
@@ -168,15 +168,15 @@ def test_what_happens_before_the_object_is_read_is_served_by_the_same_run(virtua
 def test_a_change_before_the_object_is_read_starts_the_count_of_failures_over(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CHANGED)
+        queue.add(A, RunReason.CHANGED)
         request = await _take(queue)
         queue.retry(A, Backoff(1.0), ran=True)
         queue.done(A)
         request = await _take(queue)
         assert (request.failures, request.failed_runs) == (1, 1)
-        queue.add(A, Reason.CHANGED)
+        queue.add(A, RunReason.CHANGED)
         request = queue.begun(request)
-        assert (request.reason, request.failures, request.failed_runs) == (Reason.CHANGED, 0, 0)
+        assert (request.reason, request.failures, request.failed_runs) == (RunReason.CHANGED, 0, 0)
 
     virtually(scenario())
 
@@ -185,7 +185,7 @@ def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: 
     async def scenario() -> None:
         queue = a_queue()
         loop = asyncio.get_running_loop()
-        queue.add(A, Reason.CREATED)
+        queue.add(A, RunReason.CREATED)
         delays = []
         for _ in range(13):
             await _take(queue)
@@ -194,12 +194,12 @@ def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: 
             before = loop.time()
             request = await _take(queue)
             assert loop.time() - before == pytest.approx(delays[-1])
-            assert request.reason is Reason.RETRY
+            assert request.reason is RunReason.RETRY
             queue.done(A)
-            queue.add(A, Reason.RETRY)
+            queue.add(A, RunReason.RETRY)
         assert delays[:4] == [1, 2, 4, 8]
         assert delays[-1] == MAX_BACKOFF
-        queue.add(A, Reason.CHANGED)
+        queue.add(A, RunReason.CHANGED)
         request = await _take(queue)
         assert request.failures == 0
         assert queue.retry(A, Backoff(1.0), ran=True) == 1.0
@@ -210,7 +210,7 @@ def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: 
 def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CREATED)
+        queue.add(A, RunReason.CREATED)
         for ran in (True, False, True):
             await _take(queue)
             queue.retry(A, Backoff(1.0), ran=ran)
@@ -224,14 +224,14 @@ def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtu
 def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CREATED)
+        queue.add(A, RunReason.CREATED)
         await _take(queue)
-        queue.add(A, Reason.DEPENDENT)
+        queue.add(A, RunReason.DEPENDENT)
         assert queue.retry(A, Backoff(8.0), ran=True) == 8.0
         queue.done(A)
-        queue.add(A, Reason.DEPENDENT)
+        queue.add(A, RunReason.DEPENDENT)
         assert len(queue) == 0
-        queue.add(A, Reason.CHANGED)
+        queue.add(A, RunReason.CHANGED)
         assert len(queue) == 1
 
     virtually(scenario())
@@ -240,9 +240,9 @@ def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: V
 def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CREATED)
+        queue.add(A, RunReason.CREATED)
         await _take(queue)
-        queue.add(A, Reason.CHANGED)
+        queue.add(A, RunReason.CHANGED)
         assert queue.retry(A, Backoff(8.0), ran=True) == 0.0
         queue.done(A)
         assert (await _take(queue)).failures == 0
@@ -254,10 +254,10 @@ def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
         loop = asyncio.get_running_loop()
-        queue.add_after(A, Reason.RESYNC, 100)
-        queue.add_after(A, Reason.REQUEUED, 10)
-        queue.add_after(A, Reason.RESYNC, 50)
-        assert (await _take(queue)).reason is Reason.REQUEUED
+        queue.add_after(A, RunReason.RESYNC, 100)
+        queue.add_after(A, RunReason.REQUEUED, 10)
+        queue.add_after(A, RunReason.RESYNC, 50)
+        assert (await _take(queue)).reason is RunReason.REQUEUED
         assert loop.time() == pytest.approx(10)
 
     virtually(scenario())
@@ -266,20 +266,20 @@ def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
 def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CHANGED, ("spec.size",))
+        queue.add(A, RunReason.CHANGED, ("spec.size",))
         await _take(queue)
         queue.retry(A, Backoff(60.0), ran=True)
         queue.done(A)
-        queue.add(B, Reason.RESYNC)
+        queue.add(B, RunReason.RESYNC)
         await _take(queue)
-        queue.add(C, Reason.DEPENDENT, ("Deployment c was deleted",))
-        queue.add(ObjectKey("ns", "d"), Reason.CREATED)
+        queue.add(C, RunReason.DEPENDENT, ("Deployment c was deleted",))
+        queue.add(ObjectKey("ns", "d"), RunReason.CREATED)
         await asyncio.sleep(10)
         assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.entries()] == [
-            ("b", "running", Reason.RESYNC, (), 10.0),
-            ("d", "waiting", Reason.CREATED, (), 10.0),
-            ("c", "waiting", Reason.DEPENDENT, ("Deployment c was deleted",), 10.0),
-            ("a", "delayed", Reason.RETRY, (), 50.0),
+            ("b", "running", RunReason.RESYNC, (), 10.0),
+            ("d", "waiting", RunReason.CREATED, (), 10.0),
+            ("c", "waiting", RunReason.DEPENDENT, ("Deployment c was deleted",), 10.0),
+            ("a", "delayed", RunReason.RETRY, (), 50.0),
         ]
         assert (queue.is_running(A), queue.is_running(B)) == (False, True)
 
@@ -289,8 +289,8 @@ def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtual
 def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
-        queue.add(A, Reason.CREATED)
-        queue.add_after(B, Reason.RESYNC, 5)
+        queue.add(A, RunReason.CREATED)
+        queue.add_after(B, RunReason.RESYNC, 5)
         queue.forget(A)
         queue.forget(B)
         with pytest.raises(TimeoutError):
@@ -316,9 +316,9 @@ def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
         first = asyncio.create_task(queue.get())
         second = asyncio.create_task(queue.get())
         await asyncio.sleep(1)
-        queue.add(A, Reason.CREATED)
+        queue.add(A, RunReason.CREATED)
         first.cancel()
-        queue.add(A, Reason.RESYNC)
+        queue.add(A, RunReason.RESYNC)
         request = await second
         assert request is not None
         assert request.key == A
@@ -359,7 +359,7 @@ def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtual
             for _ in range(3_000):
                 key = rng.choice(keys)
                 wanted[key] += 1
-                queue.add(key, rng.choice([Reason.CHANGED, Reason.CREATED, Reason.DELETED]))
+                queue.add(key, rng.choice([RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED]))
                 await asyncio.sleep(rng.uniform(0, 0.05))
             while seen != wanted:
                 await asyncio.sleep(1)

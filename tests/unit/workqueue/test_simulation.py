@@ -29,15 +29,15 @@ from runner.watches.policy import Backoff
 from runner.workqueue import queue as workqueue
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
-from runner.workqueue.request import HANDICAP, Cause, Reason, Request
+from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason
 
 Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
 LONGEST = 20.0
 """Seconds that a run takes at most."""
 LONGEST_RETRY = 30.0
-PERSON = (Reason.CHANGED, Reason.CREATED, Reason.ASKED, Reason.DELETED)
-BACKGROUND = tuple(reason for reason in Reason if reason not in PERSON)
+PERSON = (RunReason.CHANGED, RunReason.CREATED, RunReason.ASKED, RunReason.DELETED)
+BACKGROUND = tuple(reason for reason in RunReason if reason not in PERSON)
 LAST_HANDICAP = max(HANDICAP.values())
 FIRST_HANDICAP = min(HANDICAP[reason] for reason in BACKGROUND)
 
@@ -56,7 +56,7 @@ class WatchedQueue(WorkQueue):
 
     def __init__(self, limit: ConcurrencyLimit, dispatcher: Dispatcher) -> None:
         super().__init__(limit, dispatcher)
-        self.began: Callable[[Request], None] = lambda _: None
+        self.began: Callable[[ReconcileRequest], None] = lambda _: None
 
     def hand_out(self, offer: Offer) -> None:
         getter = self._getters[0]
@@ -122,7 +122,7 @@ class Simulation:
     def held(self) -> int:
         return sum(len(kind.held) for kind in self.kinds)
 
-    def happens(self, kind: Kind, key: ObjectKey, reason: Reason) -> None:
+    def happens(self, kind: Kind, key: ObjectKey, reason: RunReason) -> None:
         """Something happens that a run has to follow."""
         kind.happened[key] += 1
         person = reason in PERSON
@@ -135,7 +135,7 @@ class Simulation:
             kind.others.setdefault(key, self.now())
         kind.queue.add(key, reason)
 
-    def began(self, kind: Kind, request: Request) -> None:
+    def began(self, kind: Kind, request: ReconcileRequest) -> None:
         """A worker has been given a key."""
         key, background = request.key, request.reason.is_background
         if key in kind.held:
@@ -185,7 +185,7 @@ class Simulation:
         # A kind that has no run going on does not take from others.
         rivals = [each for each in self.kinds if each is kind or (kind.held and len(each.held) < each.workers)]
         for key, since in ((key, since) for rival in rivals for key, since in rival.changes.items()):
-            if came > since + HANDICAP[Reason.DELETED]:
+            if came > since + HANDICAP[RunReason.DELETED]:
                 raise WrongError(f"{key}: a later change goes first")
         room = kind.may_take_background() and (not kind.held or self.has_room())
         if not room or kind.last is not False or self.last is not False:
@@ -232,7 +232,7 @@ class Simulation:
         """Objects are there at start; then changes, and storms of background work."""
         for kind in self.kinds:
             for number in range(self.objects):
-                self.happens(kind, ObjectKey("ns", str(number)), Reason.PRESENT)
+                self.happens(kind, ObjectKey("ns", str(number)), RunReason.PRESENT)
         for _ in range(self.steps):
             await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.5, 5.0)))
             kind = self.rng.choice(self.kinds)
@@ -244,7 +244,7 @@ class Simulation:
                 self.happens(kind, key, self.rng.choice(BACKGROUND))
             else:
                 for number in range(self.rng.randrange(40)):
-                    self.happens(kind, ObjectKey("ns", str(number)), Reason.RESYNC)
+                    self.happens(kind, ObjectKey("ns", str(number)), RunReason.RESYNC)
 
     async def watch(self) -> None:
         """Look now and then, at moments when nothing else happens."""
