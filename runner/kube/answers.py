@@ -1,4 +1,4 @@
-"""What the API server's answers mean: errors, waiting times and warnings. Pure, but for the log of warnings.
+"""Responses of the API server: errors, delays and warnings. Pure, except for the log of warnings.
 
 Source: the API conventions, "Response Status Kind", and RFC 9110 (`Retry-After`), RFC 7234 (`Warning`).
 """
@@ -42,7 +42,7 @@ _log = log.get(__name__)
 
 
 def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """Make the error of an answer to `what` (`GET /api/v1/...`)."""
+    """Create the error of a response to `what` (`GET /api/v1/...`)."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -55,7 +55,7 @@ def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> Ap
 
 
 def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
-    """Make the error of a `Status` object, as it also comes in an ERROR event of a watch."""
+    """Create the error of a `Status` object, which an ERROR event of a watch also contains."""
     code = int(status.get("code") or _SERVER_ERRORS)
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
     details = status.get("details")
@@ -67,7 +67,7 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
 
 
 def _advice(code: int, said: str) -> str:
-    """What to do about an error, as far as its code and message show."""
+    """Return the remedy for an error, if its code and message identify one."""
     if code == HTTPStatus.UNAUTHORIZED:
         return "; check that the credentials are valid and not expired"
     missing = forbidden.read(said) if code == HTTPStatus.FORBIDDEN else None
@@ -77,13 +77,13 @@ def _advice(code: int, said: str) -> str:
 
 
 class Warnings:
-    """Logs each of the API server's warnings once."""
+    """Log of the API server's warnings, each once."""
 
     def __init__(self) -> None:
         self._logged = log.Once()
 
     def note(self, what: str, headers: Iterable[str]) -> None:
-        """Log those `Warning` headers of an answer to `what` that are news."""
+        """Log the new `Warning` headers of a response to `what`."""
         for header in headers:
             for text in _WARNING.findall(header):
                 if self._logged.is_new(text):

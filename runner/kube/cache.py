@@ -1,11 +1,11 @@
-"""What was last seen of one kind's objects.
+"""Cache of one kind's objects.
 
-Owns: the objects, as JSON text without `managedFields`, each with a `Summary` of what decisions need; a parsed object
-takes more room, and would be shared. `get` parses anew, so that what it returns is the caller's.
+Owns: the objects, as JSON text without `managedFields`, each with a `Summary` for decisions. Parsed objects would need
+more memory and would be shared. `get` parses the text, so that the caller owns the result.
 
-Guarantees: the only writer is `apply`. A replay (an object whose resourceVersion is the one that is held) is no change.
-After `Synced` the scope holds exactly what the list held. An object that was deleted and made again while nobody
-watched comes as one change with two different uids.
+Guarantees: only `apply` writes. A replay (an object with the cached resourceVersion) is not a change. After `Synced`
+the scope contains exactly the objects of the list. An object that was deleted and recreated while no watch was open is
+one change with two different uids.
 
 Resource versions are opaque: compared for equality, never for order. Must not import: watch, client.
 """
@@ -42,35 +42,35 @@ _DIGEST_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What decisions need to know of an object."""
+    """Parts of an object that decisions need."""
 
     uid: str
     resource_version: str
     generation: int | None
-    """None for kinds without one."""
+    """None for kinds without a generation."""
     deleting: bool
     paused: bool
     finalizers: tuple[str, ...]
     annotations_digest: bytes
     content_digest: bytes
-    """Of all but `managedFields` and `resourceVersion`, for kinds without a generation; empty for others."""
+    """Digest without `managedFields` and `resourceVersion`, for kinds without a generation; otherwise empty."""
     created: float = 0.0
     """Seconds since the epoch."""
     run_requested: str = ""
-    """What was written to have it run; empty where nothing was."""
+    """Value of the annotation that requests a run; empty if it is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object appeared (`old` is None), changed, or is gone (`new` is None)."""
+    """An object was added (`old` is None), changed or removed (`new` is None)."""
 
     key: ObjectKey
     old: Summary | None
     new: Summary | None
     initial: bool
-    """Whether it belongs to the first list of its scope: it was there before we were."""
+    """True if the object is part of the first list of its scope."""
     fields: tuple[str, ...] = ()
-    """Which fields of the object's content changed, as `spec.size`."""
+    """Changed fields of the content, such as `spec.size`."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Entry:
 
 
 class Cache:
-    """Holds one kind's objects."""
+    """Objects of one kind."""
 
     def __init__(self) -> None:
         self._entries: dict[ObjectKey, _Entry] = {}
@@ -94,11 +94,11 @@ class Cache:
         return key in self._entries
 
     def keys(self) -> KeysView[ObjectKey]:
-        """The keys of all objects."""
+        """Return the keys of all objects."""
         return self._entries.keys()
 
     def created(self) -> list[tuple[ObjectKey, float]]:
-        """All objects, and when each was created."""
+        """Return all objects with their creation times."""
         return [(key, entry.summary.created) for key, entry in self._entries.items()]
 
     def get(self, key: ObjectKey) -> Object | None:
@@ -110,16 +110,16 @@ class Cache:
         return found
 
     def summary(self, key: ObjectKey) -> Summary | None:
-        """Return what is known of an object, without parsing it."""
+        """Return the summary of an object, without parsing it."""
         entry = self._entries.get(key)
         return entry.summary if entry is not None else None
 
     def is_synced(self, scope: str) -> bool:
-        """Whether a list of this scope was ever complete."""
+        """Return True if a list of this scope was ever complete."""
         return self._relist.is_synced(scope)
 
     def apply(self, scope: str, event: WatchEvent) -> list[Change]:
-        """Take in what the watcher of `scope` says; return what changed by it."""
+        """Process an event of the watcher of `scope`; return the changes."""
         match event:
             case Restarted():
                 self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
@@ -157,7 +157,7 @@ class Cache:
 
 
 def _changed_fields(held: _Entry, new: Summary, obj: Object) -> tuple[str, ...]:
-    """Compare contents where they can differ: a change of status alone, which is most, needs no parsing."""
+    """Compare the contents if they can differ. Most changes are of status alone and need no parsing."""
     old = held.summary
     if old.uid != new.uid or (old.generation == new.generation and old.content_digest == new.content_digest):
         return ()
@@ -165,7 +165,7 @@ def _changed_fields(held: _Entry, new: Summary, obj: Object) -> tuple[str, ...]:
 
 
 def _condense(obj: Object) -> tuple[Summary, bytes]:
-    """Make an object's summary and the text that is kept of it."""
+    """Return the summary of an object and the text to cache."""
     meta = {name: value for name, value in metadata(obj).items() if name != "managedFields"}
     kept = {**obj, "metadata": meta}
     generation = meta.get("generation")
@@ -187,7 +187,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
 
 
 def _content_digest(kept: Object, meta: Object, annotations: dict[str, str]) -> bytes:
-    """Digest all that somebody could have changed."""
+    """Digest the parts that a client can change."""
     telling = {name: value for name, value in meta.items() if name != "resourceVersion"}
     return _digest({**kept, "metadata": {**telling, "annotations": annotations}})
 

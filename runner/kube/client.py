@@ -1,12 +1,11 @@
-"""The API server's REST interface, as much of it as controllers need.
+"""REST client for the API server.
 
-Owns: connections, timeouts, and the retries that are safe for every caller. Retried here: 401 once with fresh
-credentials; 429, and 5xx with `Retry-After`, a bounded number of times, since the server did not begin to work on them.
-(aiohttp sends an idempotent request once more when a kept connection turns out closed.) All else is the caller's to
-judge.
+Owns: connections, timeouts, and the retries that are safe for every caller: 401 once with fresh credentials; 429, and
+5xx with `Retry-After`, a limited number of times, because the server has not started to process them. aiohttp repeats
+an idempotent request once if a kept connection was closed. Other errors are for the caller.
 
-Promises: every call ends within its timeout; watches hold connections of their own and never keep a call waiting;
-errors are those of `runner.errors`: ApiError where the server answered, ApiUnavailableError where it did not.
+Promises: every call ends within its timeout. Watches have connections of their own and never delay a call. Errors are
+those of `runner.errors`: ApiError for an error response, ApiUnavailableError without a response.
 
 Assumes: one event loop. Must not import: watch, cache.
 """
@@ -38,7 +37,7 @@ from runner.objects import Object, ObjectKey
 
 Params = Mapping[str, str]
 CallObserver: TypeAlias = Callable[[str, str, Params, str, int], None]
-"""Takes a call's method, path, query, type of content, and the status of its answer."""
+"""Receives a call's method, path, query and content type, and the status of its response."""
 
 _USER_AGENT = (
     f"ansible-operator/{__version__} ({platform.system().lower()}/{platform.machine()}) "
@@ -71,26 +70,26 @@ class PatchType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """Bounds of plain calls, in seconds."""
+    """Limits of plain calls, in seconds."""
 
     total: float = 60.0
-    """A whole call, its retries not included."""
+    """Timeout of a call without its retries."""
     attempts: int = 4
-    """Tries of a call that the server puts off."""
+    """Attempts for a call that the server defers."""
     longest_wait: float = 10.0
-    """The most of a `Retry-After` that is waited for between two tries."""
+    """Longest `Retry-After` to wait for."""
     connections: int = 32
-    """Connections of plain calls at a time."""
+    """Maximum number of connections for plain calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects, and how much of each. Label and field selector are in the API's own spelling; empty: all."""
+    """Selection of objects. Label and field selectors are spelled as in the API; empty: all."""
 
     labels: str = ""
     fields: str = ""
     metadata_only: bool = False
-    """Objects come without spec and status (`PartialObjectMetadata`)."""
+    """True for objects without spec and status (`PartialObjectMetadata`)."""
 
 
 EVERYTHING = Selection()
@@ -103,14 +102,14 @@ class ListPage:
     items: list[Object] = field(repr=False)
     resource_version: str
     cont: str
-    """Asks for the next page; empty on the last."""
+    """Continue token for the next page; empty on the last."""
     size: int
-    """Bytes of the answer."""
+    """Size of the response in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One request, ready to be sent any number of times."""
+    """One request, which can be sent several times."""
 
     method: str
     path: str
@@ -124,12 +123,12 @@ class _Call:
 
 
 class Client:
-    """Talks to one API server. An asynchronous context manager."""
+    """Client of one API server. An asynchronous context manager."""
 
     def __init__(
         self, credentials: Credentials, limits: ClientLimits | None = None, noted: CallObserver | None = None
     ) -> None:
-        """`noted` is told of each call that was answered."""
+        """`noted` is called for each call with a response."""
         self.credentials = credentials
         self._noted = noted
         self._limits = limits or ClientLimits()
@@ -161,7 +160,7 @@ class Client:
         body: object = None,
         content_type: str = _JSON,
     ) -> Object:
-        """Send one request and return the object that comes back. `path` begins with `/`."""
+        """Send one request and return the object in the response. `path` begins with `/`."""
         data = None if body is None else _dump(body)
         call = _Call(method, path, params or {}, data, content_type)
         return _parse(call, await self._call(call))
@@ -171,7 +170,7 @@ class Client:
         return await self.request("GET", resource.path(key.namespace, key.name))
 
     async def read(self, path: str) -> bytes:
-        """Read what is under a path, as JSON, byte for byte."""
+        """Return the JSON at a path, byte for byte."""
         return await self._call(_Call("GET", path, {}))
 
     async def list_page(
@@ -198,7 +197,7 @@ class Client:
         return ListPage(items, str(meta.get("resourceVersion") or ""), str(meta.get("continue") or ""), len(raw))
 
     async def create(self, resource: ApiResource, namespace: str, obj: Mapping[str, Any]) -> Object:
-        """Create an object; ConflictError when there is one of its name."""
+        """Create an object. Raises ConflictError if its name exists."""
         return await self.request("POST", resource.path(namespace), body=obj)
 
     async def patch(
@@ -218,7 +217,7 @@ class Client:
     async def delete(
         self, resource: ApiResource, key: ObjectKey, *, uid: str = "", propagation: str = "Background"
     ) -> Object:
-        """Ask for an object's deletion; with `uid`, ConflictError when another one stands under its name."""
+        """Request the deletion of an object. With `uid`, raises ConflictError if another object has the name."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -228,10 +227,10 @@ class Client:
     async def stream(
         self, path: str, params: Params, *, idle: float, metadata_only: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch (or any answer of JSON lines) and yield its lines, raw.
+        """Open a watch (or another response of JSON lines) and yield its lines, raw.
 
-        The iterator ends when the server closes; a last line that is cut off is left out. `idle` seconds without a
-        byte, a connection that breaks or cannot be made: ApiUnavailableError. Not retried but for a 401.
+        The iterator ends when the server closes; an incomplete last line is dropped. Raises ApiUnavailableError after
+        `idle` seconds without a byte, and if the connection fails. Only a 401 is retried.
         """
         call = _Call("GET", path, params, accept=_METADATA if metadata_only else _JSON)
         patience = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=idle)
@@ -244,7 +243,7 @@ class Client:
             answer.close()
 
     async def _call(self, call: _Call) -> bytes:
-        """Send a call as often as it is put off."""
+        """Send a call and repeat it while the server defers it."""
         patience = aiohttp.ClientTimeout(total=self._limits.total, sock_connect=_CONNECT)
         for attempt in range(1, self._limits.attempts + 1):
             try:
@@ -261,7 +260,7 @@ class Client:
     async def _open(
         self, session: aiohttp.ClientSession | None, call: _Call, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """Send a request and return a good answer, its body unread. A 401 is tried again with fresh credentials."""
+        """Send a request and return a successful response, its body unread. A 401 is retried with fresh credentials."""
         if session is None:
             raise RuntimeError("Client is used outside its `async with`")
         try:
@@ -307,7 +306,7 @@ class Client:
 
 
 def _session(connections: int, sockets: Sockets) -> aiohttp.ClientSession:
-    """Make a session; 0 connections: as many as are asked for."""
+    """Create a session; 0 connections means no limit."""
     connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30, socket_factory=sockets.make)
     return aiohttp.ClientSession(
         connector=connector,
@@ -319,9 +318,9 @@ def _session(connections: int, sockets: Sockets) -> aiohttp.ClientSession:
 
 
 def _dump(body: object) -> bytes:
-    """Write JSON as Go does: what a JSON patch tests is compared by its text, and the API server's has these escaped.
+    """Encode JSON as Go does, because a JSON patch's tests compare text and the API server escapes these characters.
 
-    In JSON they stand nowhere but in strings.
+    In JSON they occur in strings only.
     """
     data = orjson.dumps(body)
     for character, escaped in _ESCAPED_BY_GO.items():
@@ -330,13 +329,13 @@ def _dump(body: object) -> bytes:
 
 
 def _is_put_off(error: ApiError) -> bool:
-    """Whether the server asks to come back later, without having begun."""
+    """Return True if the server requests a retry and has not started to process the call."""
     return isinstance(error, ThrottledError) or (isinstance(error, ServerError) and error.retry_after is not None)
 
 
 @asynccontextmanager
 async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
-    """Turn what aiohttp raises into ApiUnavailableError."""
+    """Convert errors of aiohttp to ApiUnavailableError."""
     try:
         yield
     except TimeoutError as error:
@@ -366,9 +365,9 @@ def _parse(call: _Call, raw: bytes) -> Object:
 
 
 async def _split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
-    """Yield each line that ends in a newline, without it; what follows the last newline is dropped.
+    """Yield each line without its newline; drop the text after the last newline.
 
-    Takes time in proportion to the bytes, also for a line that comes in thousands of pieces.
+    The time is proportional to the bytes, also for a line in thousands of pieces.
     """
     pieces: list[bytes] = []
     async for chunk in chunks:

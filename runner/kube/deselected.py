@@ -1,9 +1,9 @@
-"""Objects that left a watch's selection with our finalizer on them.
+"""Objects that left a watch's selection with the operator's finalizer.
 
-A change of a label or field takes an object out of the selection; what is watched no longer holds it, yet its deletion
-would wait for our finalizer for ever. Each such object is followed on its own until it is gone, loses our finalizer, or
-comes back. Those that left while nobody watched are found by their metadata alone, once a list of the selected ones is
-complete.
+A change of a label or field can take an object out of the selection. The watch then does not contain it, but its
+deletion would wait for the finalizer forever. Each such object is watched individually until it is deleted, loses the
+finalizer, or is selected again. Objects that left while no watch was open are found by a metadata list when a list of
+the selected objects is complete.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PAGE = 500
 
 
 class DeselectedObjects:
-    """Follows the departed objects of one kind."""
+    """Deselected objects of one kind."""
 
     def __init__(
         self, client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], finalizer: str, within: str
     ) -> None:
-        """`within`: a field selector of what no object can leave; the others were never ours."""
+        """`within` is a field selector that no object can leave; other objects were never selected."""
         self._client = client
         self._discovery = discovery
         self._gvk = gvk
@@ -45,34 +45,34 @@ class DeselectedObjects:
         self._log = log.get(__name__, gvk=str(gvk))
 
     def get(self, key: ObjectKey) -> Object | None:
-        """The object as last seen; None when it is not followed."""
+        """Return the object as last seen; None if it is not watched."""
         return self._cache.get(key)
 
     def deleting(self) -> list[ObjectKey]:
-        """The keys of those that are being deleted."""
+        """Return the keys of the objects that are being deleted."""
         found = ((key, self._cache.summary(key)) for key in self._followers)
         return [key for key, summary in found if summary is not None and summary.deleting]
 
     def left(self, key: ObjectKey) -> None:
-        """Follow an object that is no longer selected, or gone: it turns out which."""
+        """Watch an object that is not selected any more, or was deleted."""
         if key not in self._followers:
             self._followers[key] = asyncio.create_task(self._follow(key))
 
     def returned(self, key: ObjectKey) -> None:
-        """Stop following: the object is selected again."""
+        """Stop watching: the object is selected again."""
         follower = self._followers.pop(key, None)
         if follower is not None:
             follower.cancel()
             self._drop(key)
 
     def look_for(self, namespace: str, selected: Container[ObjectKey]) -> None:
-        """Find what left before we were there, once per namespace: later departures are seen as they happen."""
+        """Find the objects that left before the operator started, once per namespace."""
         if namespace in self._unsearched:
             self._unsearched.remove(namespace)
             self._jobs.put_nowait((namespace, selected))
 
     async def follow(self, changed: Callable[[Change], None]) -> None:
-        """Work for ever; `changed` is told of departed objects that are being deleted."""
+        """Watch until cancelled; `changed` receives deselected objects that are being deleted."""
         self._changed = changed
         try:
             while True:
@@ -85,7 +85,7 @@ class DeselectedObjects:
                 self.returned(key)
 
     async def _holding(self, namespace: str) -> list[ObjectKey]:
-        """List the objects that our finalizer stands on; tries until the API server has told."""
+        """List the objects with the finalizer; retry until the API server responds."""
         backoff = JitteredBackoff(1.0, 30.0)
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Which kinds the API server serves, and under which paths.
+"""Discovery: the kinds that the API server serves, and their paths.
 
-One request per group and version (`/apis/g/v`, `/api/v1`), which every authenticated user may make
-(`system:discovery`). What was found is kept until someone says `forget`; what was not found is asked for each time.
+One request per group and version (`/apis/g/v`, `/api/v1`), which every authenticated user may send
+(`system:discovery`). Found kinds are cached until `forget`; missing kinds are requested each time.
 
 Must not import: the client (it imports this).
 """
@@ -29,7 +29,7 @@ class ApiResource:
     subresources: frozenset[str]
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL's path of an object, or of all objects without a name; all namespaces without a namespace."""
+        """Return the URL path of an object, or of all objects without a name, or of all namespaces."""
         parts = ["/apis", self.gvk.group, self.gvk.version] if self.gvk.group else ["/api", self.gvk.version]
         if self.namespaced and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
@@ -42,20 +42,20 @@ class ApiResource:
 
     @property
     def qualified(self) -> str:
-        """The name that RBAC knows the resource by: `plural.group`."""
+        """Resource name as in RBAC: `plural.group`."""
         return f"{self.plural}.{self.gvk.group}" if self.gvk.group else self.plural
 
 
 class DiscoveryClient(Protocol):
-    """What discovery needs of a client."""
+    """Client methods that discovery uses."""
 
     async def request(self, method: str, path: str) -> Object:
-        """Send one request and return the object that comes back."""
+        """Send one request and return the object in the response."""
         ...
 
 
 class Discovery:
-    """Finds kinds and remembers them."""
+    """Cache of the kinds."""
 
     def __init__(self, client: DiscoveryClient) -> None:
         self._client = client
@@ -63,7 +63,7 @@ class Discovery:
         self._asking: dict[str, asyncio.Lock] = {}
 
     async def find(self, gvk: GVK) -> ApiResource:
-        """Say how a kind is served. KindNotFoundError when it is not; errors of the client else."""
+        """Return how a kind is served. Raises KindNotFoundError, or errors of the client."""
         if gvk in self._found:
             return self._found[gvk]
         async with self._asking.setdefault(gvk.api_version, asyncio.Lock()):
@@ -75,7 +75,7 @@ class Discovery:
         return self._found[gvk]
 
     def forget(self, gvk: GVK) -> None:
-        """Ask again next time: the kind may have gone or changed."""
+        """Request the kind again next time, because it may have changed."""
         self._found.pop(gvk, None)
 
     async def _ask(self, group: str, version: str) -> dict[GVK, ApiResource]:
@@ -88,7 +88,7 @@ class Discovery:
 
 
 def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, ApiResource]:
-    """Read an `APIResourceList`."""
+    """Parse an `APIResourceList`."""
     entries = answer.get("resources")
     resources = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
     below: dict[str, set[str]] = {}

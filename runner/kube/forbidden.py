@@ -1,9 +1,9 @@
-"""Rights that are missing: read from what the API server says of them, and written as the rule that gives them. Pure.
+"""Missing permissions, parsed from messages of the API server, and the RBAC rules that grant them. Pure.
 
-Only a refusal for want of a right has a rule that mends it. Admission answers 403 too (a quota, Pod Security, a
-webhook's verdict, an attempt to grant more than one has), in words of its own: such a message is none of these.
-Source: the API server's words for a request that no authorizer allowed, which all authorizers and aggregated API
-servers share, and the fields of a rule (https://kubernetes.io/docs/reference/access-authn-authz/rbac/).
+A rule helps only if RBAC denied the request. Admission also responds with 403 (quota, Pod Security, a webhook,
+privilege escalation), in other words; such a message is not parsed. Source: the API server's message for a request that
+no authorizer allowed, which aggregated API servers share, and the fields of a rule
+(https://kubernetes.io/docs/reference/access-authn-authz/rbac/).
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _MESSAGE = re.compile(
     rf"resource {_QUOTED} in API group {_QUOTED} (?:in the namespace {_QUOTED}|at the cluster scope))"
 )
 _PLAIN = re.compile(r"[A-Za-z/*][A-Za-z0-9./*_-]*")
-"""What YAML takes for text without quotes, as far as groups, resources and verbs go."""
+"""Groups, resources and verbs that YAML reads as text without quotes."""
 _BY_NAME = frozenset({"impersonate"})
-"""Verbs that should not be granted for all objects of a kind at once."""
+"""Verbs that must not be granted for all objects of a kind at once."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingRight:
-    """A right that somebody would have needed."""
+    """A permission that a user lacks."""
 
     user: str
     verb: str
     group: str
     resource: str
-    """With its subresource, as in a rule: `pods/log`. Empty: the request was for a path that is no resource."""
+    """Resource and subresource as in a rule: `pods/log`. Empty for a non-resource path."""
     namespace: str
-    """Empty: at the cluster scope."""
+    """Empty for the cluster scope."""
     name: str
-    """The one object that the right should be for; empty where a rule is for all objects of a kind."""
+    """The only object to grant; empty for all objects of a kind."""
     path: str
 
 
 def read(message: str) -> MissingRight | None:
-    """Read the message of a 403; None when it is not for want of a right."""
+    """Parse the message of a 403; None if RBAC did not deny the request."""
     found = _MESSAGE.match(message)
     if found is None:
         return None
@@ -55,9 +55,9 @@ def read(message: str) -> MissingRight | None:
 
 
 def terminating(status: Mapping[str, Any]) -> bool:
-    """Whether a refusal is because the namespace is being deleted, so that nothing can be created in it any more.
+    """Return True if a request was refused because its namespace is being deleted.
 
-    Source: the cause that the API server's admission names
+    Source: the cause in the response of the admission plugin
     (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#namespacelifecycle).
     """
     details = status.get("details")
@@ -66,7 +66,7 @@ def terminating(status: Mapping[str, Any]) -> bool:
 
 
 def rule(missing: MissingRight, verbs: Iterable[str]) -> str:
-    """Write the rule that allows these verbs on what the right is about, as YAML in one line."""
+    """Return the rule that allows these verbs, as YAML in one line."""
     listed = f"verbs: {_list(verbs)}"
     if not missing.resource:
         return f"{{nonResourceURLs: {_list([missing.path])}, {listed}}}"
@@ -75,12 +75,12 @@ def rule(missing: MissingRight, verbs: Iterable[str]) -> str:
 
 
 def where(missing: MissingRight) -> str:
-    """Say what kind of role the rule is to be added to."""
+    """Return the kind of role to add the rule to."""
     return "Role" if missing.namespace else "ClusterRole"
 
 
 def sentences(rights: Iterable[MissingRight]) -> tuple[str, ...]:
-    """Say of each resource what was refused to whom, and the rule to add. The order depends on the rights alone."""
+    """Return a sentence per resource: the denied verbs, the user, and the rule to add. The order is deterministic."""
     verbs: dict[MissingRight, list[str]] = {}
     for right in sorted(set(rights)):
         verbs.setdefault(replace(right, verb=""), []).append(right.verb)
@@ -105,5 +105,5 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _text(quoted: str | None) -> str:
-    """Undo the quoting of Go's `%q`, and what the API server replaces for the sake of browsers."""
+    """Undo the quoting of Go's `%q` and the HTML escapes of the API server."""
     return html.unescape(re.sub(r"\\(.)", r"\1", quoted or ""))

@@ -1,8 +1,10 @@
-"""Everything that is known of one kind's selected objects, kept current, and who is told of changes.
+"""Informer of one kind: keeps the selected objects current and reports changes.
 
-Owns: the kind's watchers, their cache, and what left the selection with a finalizer of ours on it (`departed`).
-Guarantees: `changed` is called for every change in the order in which it was seen; for departed objects only when they
-are being deleted. What `get` returns is the caller's own copy.
+Owns: the kind's watchers, their cache, and the objects that left the selection with the operator's finalizer
+(`deselected`).
+
+Guarantees: `changed` is called for every change in order; for deselected objects only while they are being deleted. The
+caller owns the result of `get`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from runner.objects import GVK, Object, ObjectKey
 from runner.watches import field_selectors
 
 _SILENCE = 900.0
-"""Seconds. A watch ends, and is opened anew, after half of it at the latest, whatever server or network do."""
+"""Seconds. A watch ends and is opened again after half of it at the latest, even if the network fails silently."""
 
 
 class Informer:
@@ -36,17 +38,17 @@ class Informer:
         selection: Selection,
         finalizer: str,
     ) -> None:
-        """`finalizer` is the name of ours, empty where there is none."""
+        """`finalizer` is the name of the watch's finalizer; empty if it has none."""
         self._watchers = watchers(client, discovery, gvk, namespaces, selection, WatchPolicy())
         self.namespaces = tuple(namespaces)
-        """Where it looks; none: everywhere."""
+        """Watched namespaces; empty for all."""
         self._cache = Cache()
         self._finalizer = finalizer
         self._departed: DeselectedObjects | None = None
         self.revision = 0
-        """Counts changes, for whoever looks on."""
+        """Number of changes so far."""
         self.synced = asyncio.Event()
-        """Set once all selected objects are known."""
+        """Set when all selected objects are known."""
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
             self._departed = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
@@ -56,43 +58,43 @@ class Informer:
         return len(self._cache)
 
     def created(self) -> list[tuple[ObjectKey, float]]:
-        """The selected objects, and when each was created, in seconds since the epoch."""
+        """Return the selected objects with their creation times, in seconds since the epoch."""
         return self._cache.created()
 
     def all_keys(self) -> list[ObjectKey]:
-        """The keys of all objects that may have to be run: the selected, and the departed that are being deleted."""
+        """Return the keys of the selected objects and of the deselected ones that are being deleted."""
         return [*self._cache.keys(), *(self._departed.deleting() if self._departed is not None else ())]
 
     def __contains__(self, key: ObjectKey) -> bool:
-        """Whether an object is selected and there."""
+        """Return True if the object exists and is selected."""
         return key in self._cache
 
     def get(self, key: ObjectKey) -> Object | None:
-        """An object as last seen; None when it is not there."""
+        """Return an object as last seen; None if it does not exist."""
         found = self._cache.get(key)
         if found is None and self._departed is not None:
             found = self._departed.get(key)
         return found
 
     def summary(self, key: ObjectKey) -> Summary | None:
-        """What is known of a selected object without parsing it."""
+        """Return the summary of a selected object without parsing it."""
         return self._cache.summary(key)
 
     def problem(self) -> str | None:
-        """Say what keeps the kind from being watched; None while it is watched, or not served by the API server yet."""
+        """Return the reason why the kind is not watched; None if it is watched or not served yet."""
         for watcher in self._watchers:
             if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}:
                 return f"{watcher.state}: {watcher.last_error or 'no response yet'}"
         return None
 
     def age(self) -> float | None:
-        """Seconds since the API server was last heard of by the watch that waits longest; None before it was at all."""
+        """Return the seconds since the least recent contact of a watch; None before the first contact."""
         now = asyncio.get_running_loop().time()
         heard = [watcher.last_contact for watcher in self._watchers]
         return max(now - at for at in heard if at is not None) if None not in heard else None
 
     def silence(self) -> str | None:
-        """Say that a watch that is held to be live has been silent for longer than any may be."""
+        """Report a live watch without contact for longer than any watch may last."""
         now = asyncio.get_running_loop().time()
         for watcher in self._watchers:
             if watcher.state is WatchState.LIVE and watcher.last_contact is not None:
@@ -102,7 +104,7 @@ class Informer:
         return None
 
     async def follow(self, changed: Callable[[Change], None]) -> None:
-        """Follow for ever, telling `changed`."""
+        """Watch until cancelled; call `changed` for each change."""
 
         def counted(change: Change) -> None:
             self.revision += 1

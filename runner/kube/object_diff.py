@@ -1,6 +1,6 @@
-"""Which fields of an object differ between two of its states. Pure; names of fields only, never values.
+"""Fields in which two states of an object differ. Pure; names of fields only, never values.
 
-Two states may be there as objects, or as fingerprints, which hold a digest for each field instead of its value.
+The states are objects, or fingerprints with a digest per field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 from runner.objects import Object
 
 MOST = 20
-"""Fields that are told; where more changed, the last entry says so."""
+"""Maximum number of fields; with more, the last entry is "and more"."""
 
 _DEPTH = 6
 _DEEPEST = 12
@@ -24,9 +24,9 @@ _NOT_CONTENT = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
 def changed_fields(old: Object, new: Object) -> tuple[str, ...]:
-    """Name the fields that were added, removed or changed, as `spec.size`; a list is one field.
+    """Return the fields that were added, removed or changed, such as `spec.size`; a list is one field.
 
-    `metadata` and `status` are left out.
+    `metadata` and `status` are excluded.
     """
     paths: list[str] = []
     for name in sorted((old.keys() | new.keys()) - _NOT_CONTENT):
@@ -48,7 +48,7 @@ def _differences(old: Any, new: Any, path: str, depth: int) -> Iterator[str]:
 
 
 def fingerprint(content: Mapping[str, Any]) -> dict[str, bytes]:
-    """Digest each field that holds no other, under its path, as `spec.list[0].name`. Of a huge object, the first."""
+    """Digest each leaf field by path, such as `spec.list[0].name`; of a huge object, the first ones."""
     found: dict[str, bytes] = {}
     for path, value in _leaves(content, "", _DEEPEST):
         if len(found) == _MOST_LEAVES:
@@ -60,7 +60,7 @@ def fingerprint(content: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def differing(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Name the fields in which two fingerprints differ."""
+    """Return the fields in which two fingerprints differ."""
     return tuple(sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path)))
 
 

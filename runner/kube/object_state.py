@@ -22,39 +22,39 @@ from runner.ownership import references_of
 
 _DIGEST_SIZE = 8
 _GRACEFUL = {"foregroundDeletion", "orphan"}
-"""Finalizers of the garbage collector: it takes them off by itself."""
+"""Finalizers of the garbage collector, which removes them itself."""
 _MOST_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:
-    """What is remembered of a dependent."""
+    """Digested state of a dependent."""
 
     uid: str
     version: str
-    """Its resourceVersion."""
+    """The resourceVersion."""
     generation: int | None
     deleting: bool
     held: bool
-    """Whether somebody's finalizer keeps it."""
+    """True if a finalizer of a controller delays the deletion."""
     labels: bytes
     annotations: bytes
     finalizers: bytes
     owners: bytes
     content: bytes | None
-    """All but metadata and status; None where only metadata was read."""
+    """Digest without metadata and status; None if only metadata was read."""
     status: bytes | None
     by: str
-    """The field manager that wrote last, status aside; empty where that is not known."""
+    """Field manager of the last write, status excluded; empty if unknown."""
     targets: tuple[ObjectRef, ...]
     fields: Mapping[str, bytes] | None = None
-    """A digest of each field, where they are to be told apart."""
+    """Digest per field, for suspects."""
 
     @classmethod
     def of(
         cls, obj: Mapping[str, Any], targets: tuple[ObjectRef, ...], *, whole: bool, suspect: bool = False
     ) -> ObjectState:
-        """Condense an object; `whole` when it is more than its metadata, `suspect` when its fields matter."""
+        """Digest an object. `whole` is False for metadata only; `suspect` adds a digest per field."""
         meta = metadata(obj)
         finalizers = sorted(set(finalizers_of(obj)))
         transient = _written_with_status(meta)
@@ -76,7 +76,7 @@ class ObjectState:
         )
 
     def traits(self, *, with_status: bool, generation_tells: bool) -> list[object] | None:
-        """What matters of it, as JSON; None where something of that is not known."""
+        """Return the relevant parts as JSON; None if a part is unknown."""
         tells = generation_tells and self.generation is not None
         content = str(self.generation) if tells else self.content
         status = self.status if with_status else b""
@@ -88,7 +88,7 @@ class ObjectState:
 
 
 def difference(old: ObjectState, new: ObjectState, *, with_status: bool) -> str:
-    """Say what changed between two states; empty when it is nothing that matters."""
+    """Return the change between two states; empty if it is not relevant."""
     if old.uid != new.uid:
         return "was recreated"
     if new.deleting:
@@ -112,7 +112,7 @@ def _changed_parts(old: ObjectState, new: ObjectState, *, with_status: bool) -> 
 
 
 def changed(old: ObjectState, new: ObjectState, *, with_status: bool) -> tuple[str, ...]:
-    """Name what changed of an object that went on: its fields, or what is known of them."""
+    """Return the changed fields of an object that was not recreated, or the changed parts if fields are unknown."""
     if old.uid != new.uid or new.deleting:
         return ()
     if old.fields is None or new.fields is None:
@@ -125,7 +125,7 @@ def _is_status(path: str) -> bool:
 
 
 def sentence(what: str, fields: tuple[str, ...]) -> str:
-    """Put fields in place of the parts that they are of."""
+    """Replace the changed parts by the fields, if these are known."""
     if not fields:
         return what
     return f"changed: {', '.join(fields[:_MOST_TOLD])}" + (" and more" if len(fields) > _MOST_TOLD else "")
@@ -136,7 +136,7 @@ def _differ(old: ObjectState, new: ObjectState, name: str) -> bool:
 
 
 def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
-    """The annotations that only writers of the status subresource manage."""
+    """Return the annotations that only writers of the status subresource manage."""
     by_status: set[str] = set()
     by_others: set[str] = set()
     for entry in meta.get("managedFields") or ():
@@ -147,7 +147,7 @@ def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
 
 
 def _last_manager(meta: Mapping[str, Any]) -> str:
-    """Who wrote last; nobody can be named where two did in the same second, which is as fine as times are here."""
+    """Return the last field manager; empty if several wrote in the same second, the resolution of the times."""
     writes = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") != "status"]
     last = max((str(entry.get("time") or "") for entry in writes), default="")
     managers = {str(entry.get("manager") or "") for entry in writes if str(entry.get("time") or "") == last}
@@ -155,7 +155,7 @@ def _last_manager(meta: Mapping[str, Any]) -> str:
 
 
 def _fields(obj: Mapping[str, Any], meta: Mapping[str, Any], transient: set[str]) -> dict[str, bytes]:
-    """Digest each field that may matter to an owner."""
+    """Digest each field that is relevant to an owner."""
     telling = {
         "labels": meta.get("labels"),
         "annotations": {name: value for name, value in annotations_of(obj).items() if name not in transient},
@@ -167,7 +167,7 @@ def _fields(obj: Mapping[str, Any], meta: Mapping[str, Any], transient: set[str]
 
 
 def _digest(value: object) -> bytes:
-    """Digest a JSON value; nothing at all, empty or absent, is empty."""
+    """Digest a JSON value; empty for an empty or absent value."""
     if not value:
         return b""
     return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()

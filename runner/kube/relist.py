@@ -19,12 +19,12 @@ class Relist:
         self._synced: set[str] = set()
 
     def begin(self, scope: str, known: Iterable[ObjectKey]) -> None:
-        """Start a list of `scope`, in which the `known` objects have to turn up."""
+        """Start a list of `scope`, which is expected to contain the `known` objects."""
         self._missing[scope] = dict.fromkeys(known)
         self._rounds[scope] = self.round(scope) + 1
 
     def saw(self, key: ObjectKey) -> None:
-        """Note an event of an object, or a write to it: its absence from the list proves nothing any more."""
+        """Note an event of an object or a write to it, so that its absence from the list is not a deletion."""
         for missing in self._missing.values():
             missing.pop(key, None)
 

@@ -1,8 +1,8 @@
-"""Who somebody is, and what they may do, asked of the API server by the token that they show.
+"""Authentication and authorization of clients by their token, through the API server.
 
-Owns: short memories of both answers, so that a scrape every few seconds costs no call each. A token is kept as its
-digest. What was allowed holds for a minute, what was refused for ten seconds: a right that is given counts soon, and
-one that is taken away within a minute. Source: https://kubernetes.io/docs/reference/access-authn-authz/webhook/.
+Owns: a short cache of the results, so that a scrape every few seconds costs no call each. Tokens are stored as digests.
+A permission is cached for a minute, a refusal for ten seconds. Source:
+https://kubernetes.io/docs/reference/access-authn-authz/webhook/.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from runner.objects import Object
 _ALLOWED_FOR, _REFUSED_FOR = 60.0, 10.0
 _MOST = 1024
 _AT_ONCE = 16
-"""Calls that go on at a time, whoever asks."""
+"""Maximum number of concurrent calls."""
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
 
 
 class ReviewClient(Protocol):
-    """What reviews need of a client."""
+    """Client methods that reviews use."""
 
     async def request(self, method: str, path: str, *, body: object) -> Object:
-        """Send one request and return what comes back."""
+        """Send one request and return the object in the response."""
         ...
 
 
 class AccessVerdict(Enum):
-    """What came of it."""
+    """Result of a review."""
 
     ALLOWED = "allowed"
     STRANGER = "the token is no good"
@@ -42,14 +42,14 @@ class AccessVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AccessReview:
-    """A verdict, and about whom."""
+    """A result and the user."""
 
     verdict: AccessVerdict
     user: str = ""
 
 
 class AccessReviews:
-    """Asks and remembers. Errors are the client's."""
+    """Cache of reviews. Errors are those of the client."""
 
     def __init__(self, client: ReviewClient, clock: Callable[[], float]) -> None:
         """`clock` counts seconds."""
@@ -59,7 +59,7 @@ class AccessReviews:
         self._asking = [asyncio.Lock() for _ in range(_AT_ONCE)]
 
     async def judge(self, token: str, verb: str, path: str) -> AccessReview:
-        """Say whether who shows this token may do this with a path that is no resource."""
+        """Review if the bearer of this token may use this verb on a non-resource path."""
         key = (hashlib.sha256(token.encode()).digest(), verb, path)
         known = self._remembered(key)
         if known is not None:

@@ -1,7 +1,7 @@
-"""Sockets that notice a dead peer.
+"""Sockets that detect a dead peer.
 
-TCP keep-alive asks an idle peer every few seconds; `TCP_USER_TIMEOUT` (Linux, RFC 5482) gives up on bytes that nobody
-acknowledges, which keep-alive does not look at.
+TCP keep-alive probes an idle peer every few seconds. `TCP_USER_TIMEOUT` (Linux, RFC 5482) limits the wait for
+acknowledgements, which keep-alive does not cover.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROBES = 3
 _UNACKNOWLEDGED_MS = 30_000
 _TURN = 0.001
 _TURNS = 1000
-"""What a loop may take for what needs a few."""
+"""Maximum iterations of the event loop; a few are usually enough."""
 
 
 def make(address: AddrInfoType) -> socket.socket:
@@ -37,10 +37,10 @@ def make(address: AddrInfoType) -> socket.socket:
 
 
 class Sockets:
-    """The sockets of one client, so that none outlives it.
+    """Sockets of one client, so that all are closed with it.
 
-    A TLS connection that is closed waits for the peer's own end, half a minute by asyncio's default; a session of
-    aiohttp forgets it at once.
+    A closed TLS connection waits for the peer's end, half a minute by asyncio's default; a session of aiohttp drops it
+    at once.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Sockets:
         return made
 
     async def close(self) -> None:
-        """End what is still open; return when the event loop has let go of it. Nobody may use a connection any more."""
+        """Shut down the open sockets; return when the event loop has released them. Connections cannot be used then."""
         for each in list(self._made):
             with suppress(OSError):  # it is closed, or was never connected
                 each.shutdown(socket.SHUT_RDWR)

@@ -1,16 +1,16 @@
-"""Follows the objects of one kind in one namespace, or in all, for ever.
+"""Watcher of one kind in one namespace or in all.
 
-Flow: `connecting` finds out how the kind is served and opens a watch; `listing` brackets a complete list between
-`Restarted` and `Synced`; `live` passes on each change as it comes. `waiting for kind`: the API server does not serve
-it. `failing`: the last try went wrong, `last_error` says how; the next one comes by itself.
+Flow: `connecting` finds out how the kind is served and opens a watch. `listing` yields a complete list between
+`Restarted` and `Synced`. `live` yields each change. `waiting for kind`: the API server does not serve the kind.
+`failing`: the last attempt failed with `last_error`; the next one follows automatically.
 
-Guarantees: `events` never ends and never raises for trouble with the API. A watch that ends is taken up where it
-stopped, without a list, as long as the server knows that place; if not (410), a new list follows, in which what did
-not change has the resourceVersion that it had. A list is read object by object or page by page, never held whole. The
-event loop is given back every few milliseconds. A kind that disappears comes as an empty list.
+Guarantees: `events` never ends and does not raise errors of the API. A watch that ends is resumed without a list while
+the server supports its resource version. After a 410 a new list follows, in which unchanged objects have their earlier
+resourceVersion. A list is processed by object or by page, never held whole. The event loop is yielded every few
+milliseconds. A kind that disappears yields an empty list.
 
-Assumes: one consumer. Caveats: deletions during a gap are known by absence only (the cache finds them); the objects of
-a list come in no order.
+Assumes: one consumer. Caveats: deletions during a gap are detected by absence (the cache finds them); the objects of a
+list have no order.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ ("Efficient detection of changes", "Streaming
 lists"). Must not import: cache.
@@ -48,13 +48,13 @@ _BAD_REQUEST = 400
 _ENOUGH_BROKEN_LISTS = 2
 _ENOUGH_NOT_FOUND = 3
 _HARMLESS_GAP = 1.0
-"""Seconds between two watches that are no gap, when the first one ended as it should."""
+"""Seconds between two watches that do not count as a gap if the first one ended regularly."""
 _EARLY = 2.0
-"""Seconds by which a watch may end before its time and still end as it should."""
+"""Seconds before its timeout at which a watch may end and still end regularly."""
 
 
 class WatchState(StrEnum):
-    """Where a watcher stands."""
+    """State of a watcher."""
 
     CONNECTING = "connecting"
     LISTING = "listing"
@@ -64,7 +64,7 @@ class WatchState(StrEnum):
 
 
 class Watcher:
-    """Watches one kind in one namespace (`""`: all)."""
+    """Watcher of one kind in one namespace (`""`: all)."""
 
     def __init__(
         self,
@@ -82,12 +82,14 @@ class Watcher:
         self.namespace = namespace
         self.state = WatchState.CONNECTING
         self.last_contact: float | None = None
-        """When the server was last heard of, by the event loop's clock."""
+        """Time of the last contact with the server, by the event loop's clock."""
         self.last_error: str | None = None
-        """What is wrong now; None while nothing is."""
+        """Current error; None if there is none."""
         self.stretch: int | None = None
-        """Number of the present stretch of time in which changes come without a gap; None while they do not come. A
-        watch that the server ends in its own good time and that is open again at once makes no gap."""
+        """Number of the current period without a gap in the changes; None if there is none.
+
+        A watch that the server ends regularly and that is reopened at once makes no gap.
+        """
         self._client = client
         self._discovery = discovery
         self._selection = selection
@@ -96,9 +98,9 @@ class Watcher:
         self._stands_aside = False
         self._path = ""
         self._resume_from = ""
-        """The place to take a watch up from; empty: a list is needed."""
+        """resourceVersion to resume from; empty if a list is needed."""
         self._told_objects = False
-        """Whether the consumer holds objects from us that may have to be taken back."""
+        """True if the consumer has objects that may have to be removed."""
         self._streams_lists = True
         self._broken_lists = 0
         self._gets_bookmarks = False
@@ -109,13 +111,13 @@ class Watcher:
         self._logged: tuple[str, float] = ("", 0.0)
         self._stretches = 0
         self._asked = 0
-        """Seconds after which the server is to end the present watch."""
+        """Timeout in seconds that the current watch requested."""
         self._ended_well = -math.inf
-        """When it last did."""
+        """Time of the last regular end."""
         self._log = log.get(__name__, gvk=str(gvk), scope=namespace or "all namespaces")
 
     async def events(self) -> AsyncGenerator[WatchEvent]:
-        """Yield what happens, for ever."""
+        """Yield events until cancelled."""
         while True:
             delay = 0.0
             try:
@@ -149,7 +151,7 @@ class Watcher:
         return resource
 
     def _follow(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
-        """Choose the next step; each ends by itself or raises, and leaves behind where to resume."""
+        """Choose the next step. Each step ends or raises, and sets the version to resume from."""
         if not resource.namespaced and not self._takes_cluster_scope:
             return self._stand_aside()
         self._stands_aside = False
@@ -158,7 +160,7 @@ class Watcher:
         return self._streamed_list(resource) if self._streams_lists else self._paged_list(resource)
 
     async def _stand_aside(self) -> AsyncGenerator[WatchEvent]:
-        """The kind is cluster-scoped and another watcher has it. Look now and then whether that is still so."""
+        """Wait while another watcher covers the kind, which is cluster-scoped."""
         self._works(WatchState.LIVE)
         if not self._stands_aside:
             self._stands_aside = True
@@ -167,7 +169,7 @@ class Watcher:
         await asyncio.sleep(self._policy.longest_kind_poll)
 
     async def _resumed(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
-        """Watch from where the last watch or list ended."""
+        """Watch from the end of the last watch or list."""
         stream = self._stream(resource, {"resourceVersion": self._resume_from})
         try:
             async with aclosing(self._read(stream, listing=False)) as events:
@@ -185,7 +187,7 @@ class Watcher:
             self._ended(stream)
 
     async def _streamed_list(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
-        """List by a watch that begins with all that exists, and go on watching."""
+        """List by a watch that begins with all existing objects, and continue to watch."""
         stream = self._stream(resource, {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
         stream.patience = self._policy.list_idle_limit
         try:
@@ -200,7 +202,7 @@ class Watcher:
             self._ended(stream)
 
     async def _read(self, stream: WatchStream, *, listing: bool) -> AsyncGenerator[WatchEvent]:
-        """Pass on a watch's events, and remember how far it came."""
+        """Yield a watch's events, and note the version to resume from."""
         begun = False
         async with aclosing(stream.events(partial(self._opened, listing=listing))) as events:
             async for kind, obj in events:
@@ -230,7 +232,7 @@ class Watcher:
             )
 
     async def _paged_list(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
-        """List page by page; the watch that follows is a step of its own."""
+        """List page by page; the watch that follows is a separate step."""
         policy, pacer = self._policy, Pacer(self._policy.slice)
         limit, cont, begun = policy.first_page, "", False
         while True:
@@ -265,7 +267,7 @@ class Watcher:
         return WatchStream(self._client, path, params, policy, metadata_only=metadata_only)
 
     def _doubt_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
-        """Go over to pages when the server refuses streamed lists, ignores the wish, or fails at them again."""
+        """Switch to pages if the server refuses or ignores streamed lists, or fails repeatedly."""
         refused = isinstance(error, InvalidError) or (isinstance(error, ApiError) and error.status == _BAD_REQUEST)
         if stream.lasted:
             self._broken_lists += 1
@@ -279,7 +281,7 @@ class Watcher:
             self._flows()
 
     def _flows(self) -> None:
-        """Changes come from now on."""
+        """Note that changes arrive from now on."""
         if asyncio.get_running_loop().time() - self._ended_well > _HARMLESS_GAP:
             self._stretches += 1
         self.stretch = self._stretches
@@ -308,7 +310,7 @@ class Watcher:
         self.state, self.last_error = WatchState.WAITING_FOR_KIND, str(error)
 
     def _failed(self, error: ApiError | ApiUnavailableError) -> float:
-        """Take note of an error; return the seconds until the next try."""
+        """Note an error; return the seconds until the next attempt."""
         delay = self._backoff.next()
         if isinstance(error, NotFoundError):
             # The kind went, or moved: discovery says which, unless this goes on.
@@ -328,7 +330,7 @@ class Watcher:
         return delay
 
     def _tell(self, error: Exception) -> None:
-        """Log an error when it is news, and now and then while it stays."""
+        """Log an error when it is new, and periodically while it lasts."""
         now = asyncio.get_running_loop().time()
         text, told_at = self._logged
         if str(error) == text and now - told_at < self._policy.repeat_log:
@@ -337,7 +339,7 @@ class Watcher:
         self._log.warning("Watch failed; retrying", error=str(error), **self._advice(error))
 
     def _advice(self, error: Exception) -> dict[str, str]:
-        """What would help, as fields of the log."""
+        """Return the remedy as fields of the log."""
         if isinstance(error, ForbiddenError):
             return {"needs": "verbs get, list and watch on this kind"}
         if self._selection.fields and isinstance(error, ApiError) and error.status == _BAD_REQUEST:
@@ -349,9 +351,9 @@ class Watcher:
 def watchers(
     client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], selection: Selection, policy: WatchPolicy
 ) -> tuple[Watcher, ...]:
-    """Make a watcher per namespace, the first of which takes the kind as a whole should it be cluster-scoped.
+    """Create a watcher per namespace. The first covers the whole kind if it is cluster-scoped.
 
-    No namespaces: one watcher for all.
+    Without namespaces, one watcher covers all.
     """
     return tuple(
         Watcher(client, discovery, gvk, namespace, selection, policy, takes_cluster_scope=number == 0)
@@ -360,5 +362,5 @@ def watchers(
 
 
 def _is_expired(error: Exception) -> bool:
-    """Whether the server does not know our resource version: too old (410), or from a future that it lost (504)."""
+    """Return True if the server rejects the version: too old (410), or newer than its data (504)."""
     return isinstance(error, GoneError) or "too large resource version" in str(error).lower()

@@ -1,4 +1,4 @@
-"""What a watcher says: plain values between `watch` and `cache`."""
+"""Events of a watcher: plain values between `watch` and `cache`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from runner.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A list of everything in `scope` (a namespace, or `""` for all) begins; `Synced` ends it."""
+    """Start of a list of `scope` (a namespace, or `""` for all); `Synced` ends it."""
 
     scope: str
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The object exists and looks like this."""
+    """Current state of an object."""
 
     obj: Object = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The object is gone, or does not match the selector any more; this is how it looked last."""
+    """Last state of an object that was deleted or does not match the selector any more."""
 
     obj: Object = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The list that `Restarted` began is complete: what it did not hold is gone."""
+    """End of the list that `Restarted` began: other objects of the scope do not exist."""
 
 
 WatchEvent: TypeAlias = Restarted | Applied | Deleted | Synced

@@ -1,8 +1,8 @@
-"""One watch request, from its opening to its end, as typed events.
+"""One watch request from start to end, as typed events.
 
-Promises: an ERROR event is raised as the ApiError it holds; a watch that goes silent, breaks, or is closed at once is
-an ApiUnavailableError; one that the server closes in its own good time just ends. The event loop is given back every
-few milliseconds, however fast events come.
+Promises: an ERROR event raises its ApiError. A watch that is silent, breaks or is closed immediately raises
+ApiUnavailableError. One that the server ends at its timeout just ends. The event loop is yielded every few
+milliseconds, at any rate of events.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from runner.objects import Object
 
 @dataclass(frozen=True, slots=True)
 class WatchPolicy:
-    """Seconds, unless it says otherwise."""
+    """Timing of a watch, in seconds by default."""
 
     idle_limit: float = 90.0
-    """A watch without a byte for so long is dead: the server sends a bookmark about each minute."""
+    """A watch without a byte for this long is dead: the server sends a bookmark about every minute."""
     list_idle_limit: float = 30.0
-    """The same within a streamed list: a server that does not know streamed lists would stay silent."""
+    """The same within a streamed list: a server without streamed lists would stay silent."""
     shortest_watch: float = 240.0
     longest_watch: float = 480.0
-    """The server is asked to end a watch after a time between these two."""
+    """The timeout of a watch is between these two."""
     settled: float = 1.0
-    """The end of a watch that lasted for so long is nothing to wonder about."""
+    """A watch that lasted for this long may end without an error."""
     first_backoff: float = 0.1
     longest_backoff: float = 10.0
     longest_retry_after: float = 60.0
-    """The most that a server's `Retry-After` is obeyed."""
+    """Maximum of a `Retry-After`."""
     first_kind_poll: float = 1.0
     longest_kind_poll: float = 5.0
     first_page: int = 50
-    """Objects; few, since nobody knows yet how large they are."""
+    """Objects; few, because their size is unknown."""
     longest_page: int = 500
     page_bytes: int = 1 << 19
-    """Pages are as long as keeps them about this large."""
+    """Approximate size of a page."""
     slice: float = 0.005
-    """The event loop is not held for longer."""
+    """Maximum time without yielding the event loop."""
     repeat_log: float = 60.0
-    """An error that stays is logged again after so long."""
+    """Interval of the log for an error that lasts."""
 
 
 class Pacer:
-    """Gives the event loop back when it was held for `slice_` seconds."""
+    """Yields the event loop after `slice_` seconds of work."""
 
     def __init__(self, slice_: float) -> None:
         self._slice = slice_
@@ -58,24 +58,24 @@ class Pacer:
         self._until = self._time() + slice_
 
     async def breathe(self) -> None:
-        """Let others run, if it is their turn."""
+        """Yield the event loop if it is due."""
         if self._time() >= self._until:
             await asyncio.sleep(0)
             self._until = self._time() + self._slice
 
 
 class WatchStream:
-    """A watch that is about to be opened. Iterate once."""
+    """A watch request. Iterate once."""
 
     def __init__(
         self, client: Client, path: str, params: Mapping[str, str], policy: WatchPolicy, *, metadata_only: bool
     ) -> None:
         self.patience: float | None = None
-        """Seconds within which the next event has to come, where that is less than the idle limit. May be changed."""
+        """Timeout in seconds for the next event, if shorter than the idle limit. It may be changed."""
         self.lasted = 0.0
-        """Seconds that it was open, known when it has ended."""
+        """Seconds that the watch was open, set at its end."""
         self.silent = True
-        """Whether nothing ever came."""
+        """True if no event arrived."""
         self._client = client
         self._path = path
         self._params = params
@@ -84,16 +84,16 @@ class WatchStream:
 
     @property
     def settled(self) -> bool:
-        """Whether it lasted for more than a moment."""
+        """True if the watch lasted longer than a moment."""
         return self.lasted >= self._policy.settled
 
     @property
     def timed_out(self) -> bool:
-        """Whether it was open all the time that a silent watch is given, and nothing came."""
+        """True if the watch reached the idle limit without an event."""
         return self.silent and self.lasted >= self._policy.idle_limit
 
     async def events(self, opened: Callable[[], None]) -> AsyncGenerator[tuple[str, Object]]:
-        """Yield type and object of each event. Calls `opened` once the server has agreed."""
+        """Yield type and object of each event. Calls `opened` when the server has accepted the watch."""
         what = f"watch of {self._path}"
         time, pacer = asyncio.get_running_loop().time, Pacer(self._policy.slice)
         opening = self._client.stream(

@@ -1,10 +1,10 @@
-"""Credentials: found, loaded, and kept fresh.
+"""Credentials: search, load and refresh.
 
-Owns the order in which they are looked for: the given kubeconfig; the files of `KUBECONFIG`; the pod's service account;
-`~/.kube/config`. The second to last is skipped when a context is asked for, since a service account has none.
+Owns the search order: the given kubeconfig; the files of `KUBECONFIG`; the pod's service account; `~/.kube/config`. The
+service account is skipped if a context is given.
 
-Promises: `headers()` is fresh enough to use at once; `refresh()` reads everything again, so that renewed certificates,
-authorities and tokens come into use without a restart. Must not import: the client.
+Promises: `headers()` can be used at once. `refresh()` reads everything again, so that renewed certificates, authorities
+and tokens are used without a restart. Must not import: the client.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from runner.kube.credentials.tokens import AuthorizationSource, FixedAuthorizati
 
 _REFRESH_INTERVAL = 5.0
 _PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")
-"""Settings of a login provider that are secret."""
+"""Secret settings of a login provider."""
 _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class HostEnvironment:
-    """The parts of the process and its machine that credentials are loaded from."""
+    """Parts of the process and its machine that credentials are loaded from."""
 
     environ: Mapping[str, str]
     home: Path
@@ -49,7 +49,7 @@ class HostEnvironment:
 
 
 def pod_namespace(host: HostEnvironment) -> str | None:
-    """The namespace of the pod that this process runs in; None outside of one."""
+    """Return the namespace of this process's pod; None outside a pod."""
     try:
         return (host.service_account / "namespace").read_text(encoding="utf-8").strip() or None
     except OSError:
@@ -57,17 +57,17 @@ def pod_namespace(host: HostEnvironment) -> str | None:
 
 
 class Credentials:
-    """How to reach one API server, and as whom."""
+    """Address of one API server, and the identity for it."""
 
     base_url: str
-    """The server's URL, perhaps with a path, without a slash at its end."""
+    """URL of the server, possibly with a path, without a trailing slash."""
     ssl: ssl.SSLContext | None
     """None for a server without TLS."""
     server_hostname: str | None
-    """The name that the server's certificate must have, where it differs from the URL's."""
+    """Name in the server's certificate if it differs from the URL's."""
     proxy: str | None
     namespace: str
-    """Where a request without a namespace goes."""
+    """Default namespace of a request."""
 
     def __init__(self, source: Callable[[], KubeConfig], environ: Mapping[str, str]) -> None:
         self._source = source
@@ -87,9 +87,9 @@ class Credentials:
         self._token = _token_source(config, self._environ)
 
     async def headers(self) -> CIMultiDict[str]:
-        """The headers that say who asks.
+        """Return the headers that identify the client.
 
-        Raises ApiUnavailableError when they are not to be had now (a credential plugin failed, a login server is away).
+        Raises ApiUnavailableError if a credential plugin failed or a login server is unavailable.
         """
         headers: CIMultiDict[str] = CIMultiDict()
         authorization = await self._token.authorization()
@@ -106,9 +106,10 @@ class Credentials:
         return headers
 
     async def refresh(self) -> None:
-        """Read everything again: the API server refused what we have, or we its certificate.
+        """Read everything again after the API server refused the credentials or its certificate was rejected.
 
-        Many callers may find that at once, and a refusal may last: within a few seconds only the first has an effect.
+        Several callers may notice that at once, and a refusal may last. Within a few seconds only the first call has an
+        effect.
         """
         async with self._refreshing:
             if time.monotonic() - self._refreshed_at < _REFRESH_INTERVAL:
@@ -127,7 +128,7 @@ class Credentials:
             _log.warning("Cannot reload the credentials; the previous ones stay in use", error=str(error))
 
     def secret_values(self) -> list[str]:
-        """What of these credentials must not be shown, as far as it is in use: nothing is renewed for it."""
+        """Return the secrets of these credentials that are in use, without renewing any."""
         user = self._config.user
         provider = user.get("auth-provider") or {}
         settings = provider.get("config") or {} if isinstance(provider, dict) else {}
@@ -147,7 +148,7 @@ class Credentials:
 
 
 async def load(path: str | None, context: str | None, host: HostEnvironment) -> Credentials:
-    """Find and load credentials; ConfigError when there are none or they cannot be used."""
+    """Find and load credentials. Raises ConfigError if there are none or they are invalid."""
     return await asyncio.to_thread(lambda: Credentials(_find(path, context, host), host.environ))
 
 

@@ -1,8 +1,7 @@
 """Credential plugins: a command that prints a token or a client certificate.
 
 Owns the protocol (https://kubernetes.io/docs/reference/access-authn-authz/authentication/, "client-go credential
-plugins").
-Promises: at most one plugin process at a time, ended when it takes too long; its answer is kept until it expires.
+plugins"). Promises: at most one plugin process at a time, with a timeout; its result is used until it expires.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from runner.kube.credentials.kubeconfig import KubeConfig
 _VERSIONS = {"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"}
 _TIMEOUT = 60.0
 _EARLY = dt.timedelta(seconds=10)
-"""So much before its end a credential is renewed."""
+"""A credential is renewed this long before it expires."""
 
 
 class ExecPlugin:
@@ -50,14 +49,14 @@ class ExecPlugin:
         self._expires: dt.datetime | None = None
 
     async def authorization(self) -> str:
-        """The plugin's token, if it gives one."""
+        """Return the plugin's token; empty if it provides none."""
         async with self._lock:
             if not self._has_answer or (self._expires and dt.datetime.now(dt.UTC) >= self._expires):
                 await self._renew()
         return f"Bearer {self._token}" if self._token else ""
 
     def take_certificate(self) -> tuple[bytes, bytes] | None:
-        """Certificate and key of the last answer, once; None when nothing new came."""
+        """Return certificate and key of the last result once; None if they are not new."""
         taken, self._certificate = self._certificate, None
         return taken
 

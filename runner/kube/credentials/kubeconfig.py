@@ -1,12 +1,11 @@
-"""Kubeconfig files, read, merged and cut down to one context.
+"""Kubeconfig files: read, merged and reduced to one context.
 
-Owns: what the files mean (https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/): of
-several files the first to name something wins, and a relative path is relative to the file that holds it.
+Owns the rules (https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/): the first of
+several files that has a name wins, and a relative path is relative to its file.
 
-Promises: a `KubeConfig` is self-contained. Certificates and keys stand in it as data; only what others keep renewing
-(token files, credential plugins) stays a reference, by absolute path. Whatever cannot be used is a ConfigError.
-
-Must not import: anything that talks to a cluster.
+Promises: a `KubeConfig` is self-contained, with certificates and keys as data. Only renewed sources (token files,
+credential plugins) stay absolute paths. Invalid input raises ConfigError. Must not import: anything that talks to a
+cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from runner.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class KubeConfig:
-    """One context: how to reach the API server, and as whom."""
+    """One context: the API server's address and the identity for it."""
 
     cluster: Mapping[str, Any]
     """The kubeconfig's `cluster`, with its certificate authority as data."""
@@ -34,15 +33,15 @@ class KubeConfig:
     """The kubeconfig's `user`, with certificates as data and paths absolute."""
     namespace: str
     origin: str
-    """Where this was read, for messages."""
+    """Source files, for messages."""
     user_name: str = ""
     user_file: Path | None = None
-    """The file that holds the user, and the user's name in it: renewed OIDC tokens are written back there."""
+    """File and name of the user: renewed OIDC tokens are written to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A named cluster, user or context, and the file that it stands in."""
+    """A named cluster, user or context, and its file."""
 
     value: Mapping[str, Any]
     file: Path
@@ -72,7 +71,7 @@ def read(files: Sequence[Path], context: str | None) -> KubeConfig:
 
 
 def save_tokens(file: Path, user_name: str, tokens: Mapping[str, str]) -> None:
-    """Write renewed tokens of an OIDC login back, as kubectl does: a refresh token may be good for one use only."""
+    """Write renewed OIDC tokens to the file, as kubectl does, because a refresh token may be valid once only."""
     document = _parse(file)
     for entry in document.get("users") or []:
         if entry.get("name") == user_name:
@@ -145,12 +144,12 @@ def _whole_user(entry: _Entry) -> dict[str, Any]:
 
 
 def _beside(file: Path, path: str) -> Path:
-    """Resolve a path that a kubeconfig names."""
+    """Resolve a path in a kubeconfig."""
     return (file.absolute().parent / path).absolute()
 
 
 def _embed(section: dict[str, Any], field: str, file: Path) -> None:
-    """Replace the path in `field` by the content of its file, unless the content is there already."""
+    """Replace the path in `field` by the content of its file, unless the content is present."""
     path = section.pop(field, None)
     if not path or section.get(f"{field}-data"):
         return

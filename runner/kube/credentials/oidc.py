@@ -1,8 +1,7 @@
 """The kubeconfig's `auth-provider: oidc`: an ID token, renewed by a refresh token.
 
-Owns the two requests of OpenID Connect that this takes (OpenID Connect Discovery 1.0, section 4; OpenID Connect Core
-1.0, section 12). Promises: the login server's certificate is always verified; renewed tokens are written back to the
-kubeconfig they came from, as kubectl does.
+Owns the two requests of OpenID Connect (Discovery 1.0, section 4; Core 1.0, section 12). Promises: the login server's
+certificate is always verified; renewed tokens are written to the kubeconfig, as kubectl does.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from runner.kube.credentials import kubeconfig, tls
 from runner.kube.credentials.kubeconfig import KubeConfig
 
 _EARLY = 10.0
-"""Seconds before its end that a token is renewed."""
+"""Seconds before the expiry at which a token is renewed."""
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 _log = log.get(__name__)
 
 
 class OidcLogin:
-    """A login at an OpenID Connect provider."""
+    """Login at an OpenID Connect provider."""
 
     def __init__(self, config: KubeConfig) -> None:
         provider = config.user["auth-provider"]
@@ -47,11 +46,11 @@ class OidcLogin:
 
     @property
     def token(self) -> str:
-        """The present ID token; empty before the first."""
+        """Current ID token; empty before the first."""
         return str(self._settings.get("id-token") or "")
 
     async def authorization(self) -> str:
-        """The ID token, renewed when it ends within seconds or was refused."""
+        """Return the ID token, renewed if it expires within seconds or was refused."""
         async with self._lock:
             if self._refused or time.time() >= _expiry(self.token) - _EARLY:
                 await self._renew()
@@ -114,7 +113,7 @@ class OidcLogin:
 
 
 def _expiry(token: str) -> float:
-    """Read when a JSON Web Token ends (RFC 7519, `exp`); 0 for what is none."""
+    """Return the expiry of a JSON Web Token (RFC 7519, `exp`); 0 if it is invalid."""
     try:
         claims = token.split(".")[1]
         decoded = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))

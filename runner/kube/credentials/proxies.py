@@ -1,7 +1,7 @@
-"""Which HTTP proxy leads to the API server: the kubeconfig's, or the environment's.
+"""Choice of the HTTP proxy for the API server, from the kubeconfig or the environment. Pure.
 
-Promises: `NO_PROXY` means what it means to kubectl and client-go: names with their subdomains, addresses, and networks
-in CIDR notation, which the standard library does not know (golang.org/x/net/http/httpproxy). Pure.
+Promises: `NO_PROXY` has the meaning of kubectl and client-go: names with their subdomains, addresses, and networks in
+CIDR notation, which the standard library does not support (golang.org/x/net/http/httpproxy).
 """
 
 from __future__ import annotations

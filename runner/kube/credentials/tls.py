@@ -1,7 +1,6 @@
 """TLS contexts from the certificates of a kubeconfig.
 
-Promises: keys touch the disk for a moment only, in a folder that nobody else can read. Must not import: anything that
-talks to a cluster.
+Promises: keys are on disk only for a moment, in a private directory. Must not import: anything that talks to a cluster.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def decode(section: Mapping[str, Any], field: str, origin: str) -> bytes:
 
 
 def _authorities(cluster: Mapping[str, Any], origin: str) -> str | None:
-    """The cluster's certificate authorities as the ssl module takes them: certificates alone, no comments."""
+    """Return the cluster's certificate authorities for the ssl module: certificates alone, without comments."""
     bundle = decode(cluster, "certificate-authority", origin)
     if not bundle or cluster.get("insecure-skip-tls-verify"):
         return None
@@ -73,5 +72,5 @@ def _authorities(cluster: Mapping[str, Any], origin: str) -> str | None:
 
 
 def _no_password() -> bytes:
-    """Keep OpenSSL from asking on the terminal; kubeconfigs know no encrypted keys."""
+    """Prevent a password prompt of OpenSSL; kubeconfigs do not support encrypted keys."""
     raise ValueError("the key is encrypted; use an unencrypted key")

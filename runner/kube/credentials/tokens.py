@@ -1,6 +1,6 @@
-"""Where the `Authorization` header comes from when it is no more than text: nowhere, the kubeconfig, or a file.
+"""Sources of the `Authorization` header that are plain text: none, the kubeconfig, or a file.
 
-The other two sources have rooms of their own: `exec_plugin` and `oidc`.
+The other two sources are `exec_plugin` and `oidc`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _REREAD_AFTER = 60.0
 
 
 class AuthorizationSource(Protocol):
-    """Yields the value of the `Authorization` header."""
+    """Source of the `Authorization` header."""
 
     async def authorization(self) -> str:
-        """The header's value, renewed where it is due; empty for none.
+        """Return the header's value, renewed if it is due; empty for none.
 
-        Raises ApiUnavailableError when a token is not to be had now, ConfigError when it never will be.
+        Raises ApiUnavailableError if a token is not available now, ConfigError if it never will be.
         """
         ...
 
     def forget(self) -> None:
-        """Get a new one next time: the API server refused the last."""
+        """Renew the token before its next use, because the API server refused it."""
         ...
 
 
 class FixedAuthorization:
-    """The same for ever: a token or password of the kubeconfig, or none."""
+    """A token or password of the kubeconfig, or none."""
 
     def __init__(self, user: Mapping[str, Any]) -> None:
         self._value = ""
@@ -46,15 +46,15 @@ class FixedAuthorization:
             self._value = "Basic " + base64.b64encode(pair.encode()).decode()
 
     async def authorization(self) -> str:
-        """The header's value."""
+        """Return the header's value."""
         return self._value
 
     def forget(self) -> None:
-        """There is no other."""
+        """Do nothing: there is no other value."""
 
 
 class TokenFile:
-    """A file that somebody renews, as the kubelet does for a service account."""
+    """A file that another process renews, such as the kubelet for a service account."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class TokenFile:
         self._read_at = float("-inf")
 
     async def authorization(self) -> str:
-        """The file's content, at most a minute old. A file that vanished leaves the last content in use."""
+        """Return the file's content, at most a minute old. If the file is missing, the last content is used."""
         if time.monotonic() - self._read_at < _REREAD_AFTER:
             return self._value
         try:
