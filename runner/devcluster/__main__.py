@@ -10,7 +10,7 @@ from runner.errors import OperatorError
 
 
 def main() -> int:
-    """Run one command; errors become a sentence and exit code 1."""
+    """Run one command; print errors, and exit with code 1."""
     parser = argparse.ArgumentParser(prog="python -m runner.devcluster")
     cli.add_commands(parser.add_subparsers(required=True))
     arguments = parser.parse_args(["cluster", *sys.argv[1:]])

@@ -1,7 +1,6 @@
-"""A few requests to the API server of a cluster of ours, by standard library alone.
+"""Minimal client of a cluster's API server, for its start and for pod logs, with the standard library only.
 
-Owns what starting a cluster and naming a pod's log need; the operator's own client is another room. Synchronous, a
-connection per request. Errors: `ClusterError` for an answer that is not usable.
+Synchronous, with one connection per request. Raises `ClusterError` for invalid responses.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ _TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The API server on a loopback port, asked as the administrator."""
+    """The API server on a loopback port, with the administrator's certificate."""
 
     port: int
     tls: ssl.SSLContext
 
     @classmethod
     def from_run_folder(cls, run: Path, port: int) -> Self:
-        """Use the certificates that the supervisor wrote."""
+        """Create a client with the certificates that the supervisor wrote."""
         tls = ssl.create_default_context(cafile=str(run / "ca.crt"))
         tls.load_cert_chain(run / "admin.crt", run / "admin.key")
         return cls(port, tls)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """Return status and answer (JSON if it is). Raises OSError where nobody answers."""
+        """Return the status and the content (parsed if JSON). Raises OSError if the server is unreachable."""
         content_type = "application/json"
         if method == "PATCH":
             content_type = "application/apply-patch+yaml"
@@ -57,7 +56,7 @@ class Api:
         return answer.status, json.loads(data) if is_json else data.decode(errors="replace")
 
     def ready(self, path: str = "/readyz") -> bool:
-        """Say whether the server takes requests."""
+        """Return whether the server is ready."""
         try:
             status, _ = self.call("GET", path)
         except OSError:
@@ -72,7 +71,7 @@ class Api:
             raise ClusterError(f"the API server rejected {path} with status {status}: {answer}")
 
     def get(self, path: str) -> Any:
-        """Return an object, or None where there is none (yet)."""
+        """Return an object, None if it does not exist or the server is unreachable."""
         try:
             status, answer = self.call("GET", path)
         except OSError:
@@ -80,5 +79,5 @@ class Api:
         return answer if status == http.client.OK else None
 
     def exists(self, path: str) -> bool:
-        """Say whether there is such an object or kind."""
+        """Return whether an object or kind exists."""
         return self.get(path) is not None

@@ -1,10 +1,10 @@
-"""The programs of the control plane, and those for who tests with it: where they are looked for, how they get there.
+"""Programs of the control plane and of tests: search, download and build.
 
-In this order, for each program by itself: the folder that `KUBEBUILDER_ASSETS` names; our folder in the user's cache;
-an official release; a build by Go. What is loaded or built appears in the cache whole or not at all, so that an
-interrupted build goes on where it stopped; a lock lets one process do it while others wait for the result.
+The search order for each program is: the folder in `KUBEBUILDER_ASSETS`; the cache folder of the user; an official
+release; a build with Go. A program is written to the cache atomically, so that an interrupted build can be resumed. A
+lock ensures that one process builds while others wait.
 
-Errors: `ClusterError` that names each place and says what to do.
+Raises `ClusterError` with each source that was tried, and the next step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASSETS = "KUBEBUILDER_ASSETS"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program and where its source is: a module in `modules/`, the package in it, variables set at link time."""
+    """A program, its Go module in `modules/`, its package, and variables set at link time."""
 
     name: str
     module: str
@@ -56,11 +56,11 @@ PROGRAMS = (
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Programs that are got and kept together."""
+    """Programs that share a folder in the cache."""
 
     what: str
     versions: str
-    """What their folder is named after: others have another one, so none is ever taken for another."""
+    """The name of the folder, so that each version has a separate one."""
     programs: tuple[Program, ...]
 
 
@@ -79,41 +79,41 @@ ACTIONLINT_KIT = Toolset(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The machine that the programs are for, in Go's words."""
+    """Operating system and architecture, as in GOOS and GOARCH."""
 
     system: str
     machine: str
 
     def __str__(self) -> str:
-        """Return the form that names of releases use."""
+        """Return the form in the names of releases."""
         return f"{self.system}-{self.machine}"
 
 
 class UnavailableError(Exception):
-    """This way to a program is closed here; the message says why, the next way is tried."""
+    """This source cannot provide the program; the next one is tried."""
 
 
 class ProgramSource(Protocol):
-    """A way to get a program that is not on this machine yet."""
+    """A source of programs: releases, or a build."""
 
     def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
-        """Write the program to `file`. Raises UnavailableError, or ClusterError where trying further is senseless."""
+        """Write the program to `file`. Raises UnavailableError to try the next source, or ClusterError to stop."""
 
 
 def this_machine() -> Target:
-    """Return what the programs must be for."""
+    """Return the target of this machine."""
     machines = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
     machine = platform.machine()
     return Target(sys.platform, machines.get(machine, machine))
 
 
 def cache_folder(environ: Mapping[str, str], target: Target, kit: Toolset) -> Path:
-    """Return the folder of a kit's programs."""
+    """Return the cache folder of a toolset."""
     return folders.binaries(environ) / f"{kit.versions}_{target}"
 
 
 def find(environ: Mapping[str, str], target: Target, kit: Toolset) -> Mapping[str, Path]:
-    """Return those programs that are on this machine already."""
+    """Return the installed programs."""
     places = [cache_folder(environ, target, kit)]
     if environ.get(ASSETS):
         places.insert(0, Path(environ[ASSETS]).absolute())
@@ -132,7 +132,7 @@ def provide(
     progress: Progress,
     kit: Toolset,
 ) -> Mapping[str, Path]:
-    """Return all programs; get what is missing, in the given order of sources."""
+    """Return all programs; download or build missing ones from `sources`, in this order."""
     target = this_machine()
     found = find(environ, target, kit)
     if len(found) == len(kit.programs):
@@ -176,7 +176,7 @@ def _get(
 
 
 class _Waiting:
-    """Says once that another process is at it, then now and then that it still is."""
+    """Logs once that another process gets the programs."""
 
     def __init__(self, progress: Progress, kit: Toolset) -> None:
         self._progress = progress

@@ -1,6 +1,6 @@
-"""Start a control plane from Python, and what can be done with it.
+"""Control planes started from Python: start, control of components, stop.
 
-Owns the owner's side of a supervisor: starting it, giving orders, ending it. Threads may share a `DevCluster`.
+The supervisor process runs the components; this module starts it and sends it commands. A `DevCluster` is thread-safe.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _LAST_LINES = 15
 
 
 class ClusterControl(Protocol):
-    """Who carries out orders on a cluster's components."""
+    """Control of a cluster's components."""
 
     def order(self, do: str, component: str) -> int | None:
-        """Do it; return the component's process id afterwards."""
+        """Execute a command; return the component's process id afterwards."""
 
     def api(self) -> Api:
-        """Return a way to ask the API server as the administrator."""
+        """Return a client with the administrator's rights."""
 
     def stop(self) -> None:
-        """End the cluster. A second time does nothing."""
+        """Stop the cluster. Stopping it twice has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class DevCluster:
     control: ClusterControl = field(repr=False)
 
     def stop(self) -> None:
-        """End all processes and remove all data."""
+        """Stop all processes and delete all data."""
         self.control.stop()
 
     def pid(self, component: str) -> int | None:
-        """Return the component's process id, None while it is down."""
+        """Return the component's process id, None if it is stopped."""
         return self.control.order("look", component)
 
     def stop_apiserver(self) -> None:
-        """Take the API server away at once, as a crash does: clients see their connections end."""
+        """Kill the API server, as in a crash: clients lose their connections."""
         self.control.order("stop", APISERVER)
 
     def start_apiserver(self) -> None:
-        """Bring the API server back, on the same port and data; returns when it is ready."""
+        """Start the API server with the same port and data, and wait until it is ready."""
         self.control.order("start", APISERVER)
 
     def restart_apiserver(self) -> None:
@@ -82,24 +82,24 @@ class DevCluster:
         self.start_apiserver()
 
     def pause(self, component: str) -> None:
-        """Freeze a component: connections stay open and nothing is answered."""
+        """Pause a component: connections stay open without responses."""
         self.control.order("pause", component)
 
     def resume(self, component: str) -> None:
-        """Let it go on."""
+        """Resume a paused component."""
         self.control.order("resume", component)
 
     def set_pod_logs(self, namespace: str, pod: str, file: Path) -> None:
-        """Name the file that is a pod's log; its lines must have the form of `kwok.log_line`.
+        """Set the log file of a pod; its lines must have the format of `kwok.log_line`.
 
-        `kubectl attach` shows the lines that are added to it. kwok learns of it some milliseconds later; the pod need
-        not exist yet.
+        `kubectl attach` shows lines that are appended. kwok uses the file after some milliseconds; the pod need not
+        exist yet.
         """
         for made in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
             self._speak(namespace, pod, made)
 
     def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
-        """Lead a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface."""
+        """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface."""
         self._speak(namespace, pod, kwok.pod_port(namespace, pod, port, target))
 
     def _speak(self, namespace: str, pod: str, made: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ class DevCluster:
 
 @dataclass(slots=True)
 class Supervised:
-    """Control over a cluster whose supervisor is our child."""
+    """Control of a cluster whose supervisor is a child process."""
 
     process: subprocess.Popen[str]
     stdin: IO[str]
@@ -119,14 +119,14 @@ class Supervised:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def order(self, do: str, component: str) -> int | None:
-        """Send an order and wait until it is carried out."""
+        """Send a command and wait until it is executed."""
         if component not in COMPONENTS:
             raise ClusterError(f"unknown component {component!r}; the components are {', '.join(COMPONENTS)}")
         pid: int | None = self.ask({"do": do, "component": component})["pid"]
         return pid
 
     def ask(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send one line, return the answer. Raises ClusterError if there is none."""
+        """Send one line and return the response. Raises ClusterError."""
         with self._turn:
             try:
                 self.stdin.write(json.dumps(order) + "\n")
@@ -136,7 +136,7 @@ class Supervised:
             return self.answer()
 
     def answer(self) -> Mapping[str, Any]:
-        """Read the next answer."""
+        """Read the next response."""
         line = self.stdout.readline()
         if not line:
             code = self.process.wait()
@@ -153,13 +153,13 @@ class Supervised:
         return Api.from_run_folder(Path(self.facts["run"]), self.facts["port"])
 
     def stop(self) -> None:
-        """Close the pipe: that is the supervisor's signal to end."""
+        """Close the pipe, which stops the supervisor."""
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
         try:
             self.process.wait(_ENDS_WITHIN)
         except subprocess.TimeoutExpired:
-            self.process.kill()  # its guard does the rest
+            self.process.kill()  # its guard kills the components
             self.process.wait()
         self.stdout.close()
         self.log.close()
@@ -167,7 +167,7 @@ class Supervised:
 
 @dataclass(frozen=True, slots=True)
 class ExternalCluster:
-    """Control over a cluster that somebody else runs: none."""
+    """A cluster that this program did not start; every command raises ClusterError."""
 
     kubeconfig: Path
 
@@ -180,7 +180,7 @@ class ExternalCluster:
         raise self._refusal("answer for a pod")
 
     def stop(self) -> None:
-        """Leave it as it is: who started it ends it."""
+        """Do nothing."""
 
     def _refusal(self, what: str) -> ClusterError:
         return ClusterError(
@@ -197,10 +197,10 @@ def start(
     logs: Path | None = None,
     progress: TextIO = sys.stderr,
 ) -> Iterator[DevCluster]:
-    """Run a control plane as long as the context lasts, at most as long as this process lives.
+    """Run a control plane until the context or this process ends.
 
-    `apiserver_args` are added to kube-apiserver's flags. `logs` is a folder that gets a copy of the logs at the end;
-    else they go with the cluster. Raises ClusterError if a program cannot be had or a component does not start.
+    `apiserver_args` are added to kube-apiserver's flags. `logs` is a folder to which the logs are copied at the end;
+    without it they are deleted. Raises ClusterError if a program is missing or a component does not start.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"ansible-operator-{name}-"))
     try:
@@ -212,7 +212,7 @@ def start(
                 shutil.copytree(Layout(folder).logs, logs, dirs_exist_ok=True)
             supervised.stop()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # there only if the supervisor never started
+        shutil.rmtree(folder, ignore_errors=True)  # exists only if the supervisor did not start
 
 
 def launch(
@@ -223,7 +223,7 @@ def launch(
     keep_logs: bool,
     progress: TextIO,
 ) -> Supervised:
-    """Start a supervisor for this folder and wait until its control plane is ready."""
+    """Start a supervisor for a folder and wait until its control plane is ready."""
     programs = get_programs(os.environ, progress)
     layout = Layout(folder)
     layout.logs.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def launch(
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        start_new_session=True,  # Ctrl-C in a terminal is for the owner, who ends the cluster in order
+        start_new_session=True,  # Ctrl-C goes only to this process, which stops the cluster
     )
     if process.stdin is None or process.stdout is None:  # pragma: no cover - for the type checker; PIPE was asked for
         raise AssertionError
@@ -263,7 +263,7 @@ def running(supervised: Supervised) -> DevCluster:
 
 
 def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
-    """Return the cluster that KUBECONFIG names; `folder` is where several files are merged into one."""
+    """Return the cluster of KUBECONFIG; several files are merged into one in `folder`."""
     kubectl = Path(shutil.which("kubectl") or get_programs(os.environ, progress)["kubectl"])
     path = Path(given)
     if os.pathsep in given:
@@ -281,12 +281,12 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
 
 
 def get_programs(environ: Mapping[str, str], progress: TextIO) -> Mapping[str, Path]:
-    """Return the control plane's programs, got in one of the known ways."""
+    """Return the control plane's programs; download or build missing ones."""
     return _provide(environ, progress, binaries.CONTROL_PLANE)
 
 
 def find_kubectl(environ: Mapping[str, str]) -> Path | None:
-    """Return the kubectl in PATH, else the control plane's where that is on this machine; nothing is got for it."""
+    """Return the kubectl in PATH or of an installed control plane; None if there is none."""
     found = shutil.which("kubectl", path=environ.get("PATH"))
     return (
         Path(found) if found else binaries.find(environ, binaries.this_machine(), binaries.CONTROL_PLANE).get("kubectl")
@@ -294,13 +294,13 @@ def find_kubectl(environ: Mapping[str, str]) -> Path | None:
 
 
 def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
-    """Return a helm client: the one in PATH, else one that is got like the control plane's programs."""
+    """Return the helm client in PATH; if there is none, download or build it."""
     found = shutil.which("helm", path=environ.get("PATH"))
     return Path(found) if found else _provide(environ, progress, binaries.HELM_KIT)["helm"]
 
 
 def get_actionlint(environ: Mapping[str, str], progress: TextIO) -> Path:
-    """Return the linter of GitHub's workflows: the one in PATH, else one that is built."""
+    """Return the actionlint in PATH; if there is none, build it."""
     found = shutil.which("actionlint", path=environ.get("PATH"))
     return Path(found) if found else _provide(environ, progress, binaries.ACTIONLINT_KIT)["actionlint"]
 

@@ -1,7 +1,7 @@
-"""The command line of each component.
+"""Command lines of the components. Pure.
 
-Pure: values in, values out. Flags stand here with the reason for each that is not plain. Everything listens on the
-loopback interface alone; etcd on a socket in the cluster's folder, so that nobody else on the machine can reach it.
+All components listen on the loopback interface; etcd on a socket in the cluster's folder, which only its user can
+access.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SERVER_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
-# etcd wants `host:port` in a socket's URL and takes both for the file's name
+# etcd requires `host:port` in a socket's URL and uses both as the file's name
 ETCD_SOCKET = "etcd.sock:0"
 _PEER_SOCKET = "peer.sock:0"
 
-# What has no counterpart here (clouds, volumes, swept tokens) would only hold memory.
+# Controllers for clouds, volumes and legacy tokens, which would only use memory.
 _UNUSED_CONTROLLERS = (
     "cloud-node-lifecycle-controller",
     "device-taint-eviction-controller",
@@ -54,7 +54,7 @@ class Ports:
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """URL of the API server."""
         return f"https://{LOOPBACK}:{self.apiserver}"
 
 
@@ -90,7 +90,7 @@ def _apiserver(ports: Ports) -> tuple[str, ...]:
         f"--bind-address={LOOPBACK}",
         f"--advertise-address={LOOPBACK}",
         f"--secure-port={ports.apiserver}",
-        "--permit-port-sharing",  # with the socket that keeps the port for it
+        "--permit-port-sharing",  # with the socket that reserves the port
         "--tls-cert-file=apiserver.crt",
         "--tls-private-key-file=apiserver.key",
         "--client-ca-file=ca.crt",
@@ -119,11 +119,11 @@ def _controllers() -> tuple[str, ...]:
         "--service-account-private-key-file=sa.key",
         "--cluster-signing-cert-file=ca.crt",
         "--cluster-signing-key-file=ca.key",
-        # Tests delete namespaces and thousands of objects; 20 requests a second would make them wait.
+        # Tests delete namespaces and thousands of objects; the default of 20 requests per second is too slow.
         "--kube-api-qps=200",
         "--kube-api-burst=400",
-        # The node cannot be lost: kwok says each 600 to 610 s that it is there, and no oftener. Were it taken for lost
-        # in between, or while a test stops the API server, its pods would become unready, which kwok does not mend.
+        # kwok renews the node's status only every 600 to 610 s. If the node became unknown in between, or while a test
+        # stops the API server, its pods would become unready, which kwok does not revert.
         "--node-monitor-grace-period=24h",
         "--profiling=false",
     )

@@ -1,7 +1,7 @@
-"""Programs from their projects' official releases, taken only if their SHA-256 is the published one.
+"""Programs from official releases, verified by the published SHA-256.
 
-dl.k8s.io and get.helm.sh publish a digest beside each file, etcd a list per release; of kwok's, GitHub's own record of
-the release tells it. All by HTTPS from the projects' own hosts.
+dl.k8s.io and get.helm.sh publish a digest for each file, etcd a list for each release; the digests of kwok are in
+GitHub's release API. All URLs are HTTPS URLs of the projects.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Opener(Protocol):
     """Opens a URL for reading; raises OSError or http.client.HTTPException."""
 
     def __call__(self, url: str, *, timeout: float) -> http.client.HTTPResponse:
-        """Return the open answer, of status 200."""
+        """Return the response with status 200."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Where a program's release is, where its digest stands, and its name in an archive, if it comes in one."""
+    """URL of a program's release, URL of its digest, and its path in the archive, if it is one."""
 
     url: str
     digest_url: str
@@ -46,13 +46,13 @@ class Release:
 
 
 def open_url(url: str, *, timeout: float) -> http.client.HTTPResponse:
-    """Open an HTTPS URL, through the proxies that the environment names."""
+    """Open an HTTPS URL, through the proxies of the environment."""
     answer: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=timeout)  # noqa: S310 - the URLs are those of this file, all https
     return answer
 
 
 def release(program: Program, target: Target) -> Release:
-    """Return where the official release is."""
+    """Return the official release. Raises UnavailableError."""
     if program.name == "etcd":
         if target.system != "linux":
             raise UnavailableError(f"releases: the archive format of etcd for {target.system} is not supported")
@@ -74,13 +74,13 @@ def release(program: Program, target: Target) -> Release:
 
 @dataclass(slots=True)
 class Downloads:
-    """Loads releases. A host that could not be reached is not asked again."""
+    """Downloads releases. An unreachable host is tried only once."""
 
     open: Opener
     _unreachable: dict[str, str] = field(default_factory=dict)
 
     def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
-        """Load the program and check it. Raises ClusterError if what came is not what was published."""
+        """Download and verify the program. Raises ClusterError if the digest differs."""
         where = release(program, target)
         wanted = published_digest(self._small(where.digest_url), where.url)
         loaded = file.with_suffix(".download")
@@ -129,7 +129,7 @@ class Downloads:
 
 
 def published_digest(text: str, url: str) -> str:
-    """Return the digest of the file at `url`: `text` is the digest, a list as of sha256sum, or a GitHub release."""
+    """Return the digest of the file at `url`. `text` is the digest, output of sha256sum, or a GitHub release."""
     name = url.rsplit("/", 1)[1]
     if text.lstrip().startswith("{"):
         for asset in json.loads(text).get("assets", []):

@@ -1,4 +1,4 @@
-"""Where binaries and clusters are kept, by the XDG base directory specification."""
+"""Folders of binaries and clusters, by the XDG base directory specification."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 def binaries(environ: Mapping[str, str]) -> Path:
-    """Return the folder of built and loaded binaries."""
+    """Return the folder of built and downloaded binaries."""
     return _base(environ, "XDG_CACHE_HOME", ".cache") / "controlplane"
 
 
 def clusters(environ: Mapping[str, str]) -> Path:
-    """Return the folder that holds a folder per named cluster."""
+    """Return the parent folder of named clusters."""
     return _base(environ, "XDG_STATE_HOME", ".local/state") / "clusters"
 
 
@@ -31,12 +31,12 @@ def cluster(environ: Mapping[str, str], name: str) -> Path:
 
 
 def is_name(text: str) -> bool:
-    """Say whether a cluster can have this name: it becomes part of file and context names."""
+    """Return whether a cluster can have this name, which is part of file and context names."""
     return _NAME.fullmatch(text) is not None
 
 
 def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:
-    # The specification: a relative path there is to be ignored.
+    # The specification requires to ignore relative paths.
     given = Path(environ.get(variable, ""))
     home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
     return (given if given.is_absolute() else home / default) / "ansible-operator"

@@ -1,4 +1,4 @@
-"""Programs built by Go, from the small modules in `modules/` whose go.sum pins all they consist of."""
+"""Programs built with Go, from the modules in `modules/`, whose go.sum pins all dependencies."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _USUAL_PLACES = (Path("/usr/local/go/bin"), Path("/opt/homebrew/bin"), Path("/us
 _POLL = 0.2
 _LOADS_TOOLCHAINS = (1, 21)  # the first Go that can load the newer one which a go.mod asks for
 _LAST_LINES = 15
-# What would change which program comes out; everything else of Go's settings (proxy, caches) is the user's.
+# Variables that would change the built program; other settings of Go (proxy, caches) remain the user's.
 _STEERING = ("GOOS", "GOARCH", "GOFLAGS", "GO111MODULE", "GOEXPERIMENT", "GOBIN", "GODEBUG", "CGO_CFLAGS", "CC")
 
 
 @dataclass(frozen=True, slots=True)
 class GoBuild:
-    """Builds with the Go that is installed; a newer one that the module asks for, Go loads by itself."""
+    """Builds with the installed Go, which downloads a newer toolchain if the module requires it."""
 
     environ: Mapping[str, str]
     logs: Path
@@ -62,7 +62,7 @@ class GoBuild:
 
 
 def find_go(environ: Mapping[str, str]) -> str:
-    """Return the path of a Go that is new enough: from PATH, or a place where its installers put it."""
+    """Return the path of a recent Go in PATH or a default installation folder. Raises UnavailableError."""
     folders = [*environ.get("PATH", "").split(os.pathsep), *map(str, _USUAL_PLACES)]
     too_old = []
     for folder in folders:
@@ -80,8 +80,8 @@ def find_go(environ: Mapping[str, str]) -> str:
 
 
 def _version(go: str, environ: Mapping[str, str]) -> tuple[int, ...]:
-    """Return major and minor version, nothing if it does not tell (a version manager's shim may fail)."""
-    # From /: a go.mod around us must not make Go load another version of itself for this question.
+    """Return the major and minor version; empty if it is unknown (a version manager's shim can fail)."""
+    # From /, so that no go.mod in the working directory makes Go download another toolchain.
     said = subprocess.run([go, "version"], cwd="/", env=environ, capture_output=True, text=True, check=False)
     match = re.search(r"\bgo(\d+)\.(\d+)", said.stdout)
     return (int(match[1]), int(match[2])) if match else ()
@@ -106,10 +106,10 @@ def command(go: str, program: Program, file: Path) -> list[str]:
 
 
 def environment(environ: Mapping[str, str], target: Target) -> dict[str, str]:
-    """Return the environment of the build: the user's, without what would make another program of it."""
+    """Return the environment of the build: the user's, without variables that would change the program."""
     kept = {name: value for name, value in environ.items() if name not in _STEERING}
     return {
-        "GOTOOLCHAIN": "auto",  # a Go that is too old loads the one it needs, unless the user says otherwise
+        "GOTOOLCHAIN": "auto",  # download a newer toolchain if required, unless the user sets another value
         **kept,
         "GOWORK": "off",
         "CGO_ENABLED": "0",
@@ -126,6 +126,6 @@ def _wait(process: subprocess.Popen[bytes], progress: Progress) -> int:
             except subprocess.TimeoutExpired:
                 progress.tick("building with Go")
     finally:
-        if process.poll() is None:  # interrupted: Go's compilers must not go on without us
+        if process.poll() is None:  # interrupted: stop Go's compilers
             os.killpg(process.pid, 15)
             process.wait()

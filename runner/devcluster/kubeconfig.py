@@ -1,7 +1,6 @@
-"""Kubeconfig files: written for a client certificate, and read as far as tests need it.
+"""Kubeconfig files with client certificates.
 
-Promises: what is written stands on its own (certificates inside), belongs to its user alone (0600), and appears whole
-or not at all.
+Promises: a written file contains the certificates, has mode 0600, and is written atomically.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CONTEXT_PREFIX = "ansible-operator-"
 
 
 def text(cluster: str, url: str, authority: bytes, client: KeyPair) -> str:
-    """Return a kubeconfig with one context, whose name tells the cluster's."""
+    """Return a kubeconfig with one context, which is named after the cluster."""
     cluster = CONTEXT_PREFIX + cluster
     document = {
         "apiVersion": "v1",
@@ -46,7 +45,7 @@ def text(cluster: str, url: str, authority: bytes, client: KeyPair) -> str:
 
 
 def current_server(path: Path) -> str:
-    """Return the URL of the API server that a kubeconfig's current context names."""
+    """Return the URL of the API server in a kubeconfig's current context."""
     try:
         document = _read(path)
         current = document["current-context"]
@@ -60,7 +59,7 @@ def current_server(path: Path) -> str:
 
 
 def is_ours(path: Path) -> bool:
-    """Say whether a file is a kubeconfig that `text` made."""
+    """Return whether a file is a kubeconfig that `text` created."""
     try:
         return str(_read(path)["current-context"]).startswith(CONTEXT_PREFIX)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):

@@ -1,10 +1,8 @@
-"""What kwok is told: its configuration, its node, and the objects that speak for a single pod.
+"""Configuration of kwok: its configuration file, its node, and objects for single pods. Pure.
 
-kwok plays the kubelet. Every pod becomes Running and Ready; what its log, its commands and its ports answer is said by
-kwok's own objects: for all pods in the configuration file, for one pod by an object of that pod's name in its namespace
-(`Logs`, `Attach`, `PortForward`), which wins. See kwok's API reference for the fields.
-
-Pure: values only.
+kwok simulates the kubelet. Every pod becomes Running and Ready. kwok's objects define logs, commands and ports: for all
+pods in the configuration file, and for one pod by an object with the pod's name in its namespace (`Logs`, `Attach`,
+`PortForward`), which takes precedence. See kwok's API reference for the fields.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from runner.devcluster.ports import LOOPBACK
 
 GROUP_VERSION = "kwok.x-k8s.io/v1alpha1"
 KINDS = {"Logs": "logs", "Attach": "attaches", "PortForward": "portforwards"}
-"""Kinds of the objects that speak for one pod, with their plurals."""
+"""Kinds of the objects for single pods, with their plurals."""
 NODE = "node-1"
 NO_LOG = "This pod is simulated. A Logs object with the pod's name sets its log file."
-# The answer of every port of every pod: takes an HTTP request, says what is missing. kwok closes the connection only
-# after the client did, so the length must be told.
+# Response on every port of every pod. It needs a Content-Length, because kwok closes the connection after the client.
 _NO_TARGET = "This pod is simulated. A PortForward object with its name sets the target of its ports.\n"
 _ANSWER = f"""
 while read -r line; do [ "${{#line}}" -le 1 ] && break; done
@@ -49,7 +46,7 @@ def _document(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def node() -> Mapping[str, Any]:
-    """Return the node. It must have no status, or kwok would give it no address and logs could not be had."""
+    """Return the node, without status: otherwise kwok sets no address, and logs are not available."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -62,7 +59,7 @@ def node() -> Mapping[str, Any]:
 
 
 def definitions() -> tuple[Mapping[str, Any], ...]:
-    """Return the custom resource definitions of the objects that speak for one pod."""
+    """Return the CRDs of the objects for single pods."""
     return tuple(_definition(kind, plural) for kind, plural in KINDS.items())
 
 
@@ -87,18 +84,18 @@ def _definition(kind: str, plural: str) -> Mapping[str, Any]:
 
 
 def pod_logs(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:
-    """Return the object that names the file which is a pod's log."""
+    """Return the object that sets the log file of a pod."""
     spec = {"logs": [{"logsFile": str(file.absolute()), "follow": True}]}
     return _for_pod("Logs", namespace, pod, spec)
 
 
 def pod_attach(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:
-    """Return the object that names the file whose new lines `kubectl attach` shows."""
+    """Return the object that sets the file whose new lines `kubectl attach` shows."""
     return _for_pod("Attach", namespace, pod, {"attaches": [{"logsFile": str(file.absolute())}]})
 
 
 def pod_port(namespace: str, pod: str, port: int, target: int) -> Mapping[str, Any]:
-    """Return the object that leads a pod's port to a port on this machine."""
+    """Return the object that forwards a pod's port to a port on this machine."""
     spec = {"forwards": [{"ports": [port], "target": {"address": LOOPBACK, "port": target}}]}
     return _for_pod("PortForward", namespace, pod, spec)
 
@@ -113,5 +110,5 @@ def _for_pod(kind: str, namespace: str, pod: str, spec: Mapping[str, Any]) -> Ma
 
 
 def log_line(text: str, at: datetime) -> str:
-    """Return a line of a log file in the form that a kubelet reads (the CRI's: time, stream, tag, text)."""
+    """Return a line of a log file in the CRI format (time, stream, tag, text)."""
     return f"{at.isoformat(timespec='microseconds').removesuffix('+00:00')}000Z stdout F {text}\n"

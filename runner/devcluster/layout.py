@@ -1,10 +1,8 @@
-"""Where everything of one cluster lies in its folder.
+"""Paths of a cluster. Pure.
 
-    FOLDER/lock          held by the supervisor as long as the cluster runs
-    FOLDER/logs/         a file per component; outlives the cluster, until the next one of that name
-    FOLDER/run/          keys, kubeconfig, sockets, data: gone when the cluster is
-
-Pure: names only, nothing is read or made here.
+FOLDER/lock          locked by the supervisor while the cluster runs
+FOLDER/logs/         a file per component; kept until the next start of a cluster with this name
+FOLDER/run/          keys, kubeconfig, sockets, data: deleted with the cluster
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Locked while the cluster runs; holds the supervisor's process id."""
+        """Locked while the cluster runs; contains the supervisor's process id."""
         return self.folder / "lock"
 
     @property
@@ -40,7 +38,7 @@ class Layout:
 
     @property
     def run(self) -> Path:
-        """The folder that goes with the cluster."""
+        """The folder that is deleted with the cluster."""
         return self.folder / "run"
 
     @property
@@ -50,29 +48,29 @@ class Layout:
 
     @property
     def facts(self) -> Path:
-        """What `status` shows, written once the cluster is ready."""
+        """Data for `status`, written when the cluster is ready."""
         return self.run / "cluster.json"
 
     @property
     def env(self) -> Path:
-        """What a shell reads to be led to the cluster, written once it is ready."""
+        """Shell script that sets KUBECONFIG and PATH, written when the cluster is ready."""
         return self.run / "env"
 
     @property
     def exported(self) -> Path:
-        """Holds the path of the kubeconfig's copy that the user asked for."""
+        """Contains the path of the user's copy of the kubeconfig."""
         return self.run / "exported"
 
     @property
     def exec_folder(self) -> Path:
-        """Where commands of `kubectl exec` run."""
+        """Working directory of commands of `kubectl exec`."""
         return self.run / "exec"
 
     @property
     def pod_log(self) -> Path:
-        """What `kubectl logs` shows of a pod that has no file of its own."""
+        """Log of pods without a separate log file."""
         return self.run / "pod.log"
 
     def log(self, component: str) -> Path:
-        """Where a component's output goes."""
+        """Log file of a component."""
         return self.logs / f"{component}.log"

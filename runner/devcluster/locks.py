@@ -1,4 +1,4 @@
-"""Locks between processes: an exclusive flock on a file, gone with the process that holds it."""
+"""Locks between processes: an exclusive flock on a file, released when its process exits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _POLL = 0.05
 
 
 class FileLock:
-    """A lock file. The file stays where it is, only the lock comes and goes; it holds the owner's process id."""
+    """A lock file, which is never deleted and contains the process id of the lock's holder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
-        """Take the lock if nobody holds it; wait `patience` seconds for that."""
+        """Acquire the lock within `patience` seconds; return whether it was acquired."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience
@@ -35,14 +35,14 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
 
     def holder(self) -> int | None:
-        """Return the process id of who holds the lock, None if nobody does, 0 if it has just been taken."""
+        """Return the process id of the holder, None if the lock is free, 0 if the id is not written yet."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -66,7 +66,7 @@ def _try(descriptor: int) -> bool:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock; `waiting` is called again and again while another process holds it."""
+    """Hold the lock; `waiting` is called repeatedly while another process holds it."""
     lock = FileLock(path)
     while not lock.acquire():
         waiting()
