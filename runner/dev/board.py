@@ -1,6 +1,6 @@
-"""What a developer sees of a running operator, made of its log lines and metrics.
+"""State of a running operator for developers, from its log lines and metrics. Pure.
 
-Owns: which lines matter, and how they are told: as lines that scroll by, or as a picture of the present. Pure.
+Output: a line for each important event, or the lines of a full screen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shows a board: on a terminal as a picture that is drawn anew, elsewhere as lines."""
+"""Output of a live view: redrawn on a terminal, otherwise a line per event."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Clusters that stay: started by `cluster up`, found again by their name.
+"""Named clusters of `cluster up`, which keep running.
 
-The truth about a cluster is its lock: it runs exactly as long as its supervisor holds it. What is known about it
-(`cluster.json`) is there once it is ready.
+A cluster runs exactly as long as its supervisor holds the lock. `cluster.json` exists when the cluster is ready.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _POLL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class NamedCluster:
-    """What is known of a named cluster: `facts` only while it is ready."""
+    """State of a named cluster; `facts` is None unless it is ready."""
 
     name: str
     layout: Layout
@@ -47,7 +46,7 @@ class NamedCluster:
 
 
 def look(environ: Mapping[str, str], name: str) -> NamedCluster:
-    """Find out how a cluster is."""
+    """Return the state of a cluster."""
     layout = Layout(folders.cluster(environ, name))
     supervisor = FileLock(layout.lock).holder()
     facts = None
@@ -58,14 +57,14 @@ def look(environ: Mapping[str, str], name: str) -> NamedCluster:
 
 
 def every(environ: Mapping[str, str]) -> list[NamedCluster]:
-    """Return all clusters that run or have left logs."""
+    """Return all clusters that run or have logs."""
     folder = folders.clusters(environ)
     names = sorted(path.name for path in folder.glob("*/") if folders.is_name(path.name))
     return [look(environ, name) for name in names]
 
 
 def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[NamedCluster, bool]:
-    """Start a cluster that stays, unless it runs; return it and whether it was started now."""
+    """Start a cluster that keeps running, unless it runs; return it and whether it was started."""
     found = look(environ, name)
     if found.supervisor is not None:
         return _wait_until_ready(environ, name), False
@@ -74,13 +73,13 @@ def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[NamedCl
     except ClusterError:
         if look(environ, name).supervisor is None:
             raise
-        return _wait_until_ready(environ, name), False  # somebody else was a moment earlier
+        return _wait_until_ready(environ, name), False  # another process started it at the same time
     return look(environ, name), True
 
 
 @contextmanager
 def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Iterator[NamedCluster]:
-    """Run a cluster under its name as long as the context lasts. Raises ClusterError if one runs."""
+    """Run a named cluster until the context ends. Raises ClusterError if it already runs."""
     found = look(environ, name)
     if found.supervisor is not None:
         raise ClusterError(f"cluster {name!r} already runs; stop it with `ansible-operator cluster down --name {name}`")
@@ -96,13 +95,13 @@ def _launch(found: NamedCluster, progress: TextIO) -> Supervised:
 
 
 def down(environ: Mapping[str, str], name: str) -> bool:
-    """End a cluster and remove its data; return whether one ran. Its logs stay."""
+    """Stop a cluster and delete its data, but not its logs; return whether it ran."""
     found = look(environ, name)
     exported = _exported(found.layout)
     if found.supervisor is not None:
         os.kill(found.supervisor, signal.SIGTERM)
         if not _ended(found.layout):
-            os.kill(found.supervisor, signal.SIGKILL)  # its guard ends the rest
+            os.kill(found.supervisor, signal.SIGKILL)  # its guard kills the components
             if not _ended(found.layout):
                 raise ClusterError(
                     f"process {found.supervisor} of cluster {name!r} does not exit; see {found.layout.logs}"
@@ -137,9 +136,9 @@ def _wait_until_ready(environ: Mapping[str, str], name: str) -> NamedCluster:
 
 
 def export(found: NamedCluster, target: Path) -> None:
-    """Copy the kubeconfig to a file of the user's choice; `down` removes it there.
+    """Copy the kubeconfig to a file; `down` deletes the copy.
 
-    Raises ClusterError rather than overwrite a file that this command did not write.
+    Raises ClusterError if the file exists and was not written by this command.
     """
     target = target.absolute()
     if target.exists() and not kubeconfig.is_ours(target):
@@ -153,7 +152,7 @@ def export(found: NamedCluster, target: Path) -> None:
 
 
 def _exported(layout: Layout) -> Path | None:
-    """Return the copy of the kubeconfig, if it still is one."""
+    """Return the path of the kubeconfig's copy, if its content is unchanged."""
     try:
         target = Path(layout.exported.read_text(encoding="utf-8"))
         return target if target.read_bytes() == layout.kubeconfig.read_bytes() else None

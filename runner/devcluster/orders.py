@@ -1,4 +1,4 @@
-"""What is said between a supervisor and its owner, and how the supervisor notices that the owner is gone."""
+"""Messages between a supervisor and its parent process, and detection of the parent's exit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FIRST_LINE_POLL = 1.0
 
 
 class ParentGoneError(Exception):
-    """Nobody needs this cluster any more; the message says how that was seen."""
+    """The cluster must stop; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOrder:
-    """What to start; the first line of standard input."""
+    """The command to start a cluster; the first line of standard input."""
 
     name: str
     folder: str
@@ -41,10 +41,10 @@ class StartOrder:
 
 @dataclass(slots=True)
 class ParentProcess:
-    """Who started us, seen through a pipe and by process id.
+    """The parent process, observed through a pipe and by its process id.
 
-    The pipe tells at once, but not always: a program that the owner forked may hold the other end open. The process
-    id of our parent changes when the owner dies.
+    The pipe is closed immediately when the parent exits, unless another child of the parent holds it open. In that
+    case the parent's process id changes.
     """
 
     descriptor: int
@@ -55,7 +55,7 @@ class ParentProcess:
     _lines: list[str] = field(default_factory=list)
 
     def stop(self, reason: str) -> None:
-        """Note that the cluster must go; for signal handlers."""
+        """Request the stop of the cluster; for signal handlers."""
         self._stop = reason
 
     def check(self) -> None:
@@ -66,7 +66,7 @@ class ParentProcess:
             raise ParentGoneError("the parent process exited")
 
     def lines(self, timeout: float) -> list[str]:
-        """Return the lines that came in; wait at most `timeout` seconds for one."""
+        """Return received lines; wait at most `timeout` seconds."""
         if self._stop:
             time.sleep(timeout)
             return []

@@ -1,12 +1,11 @@
-"""Ports on the loopback interface that nobody takes in between.
+"""Reserved ports on the loopback interface.
 
-Promises: a `ReservedPort` stays ours from the moment it is chosen until it is closed, also while the server that
-listens on it is down: a socket of ours stays bound to it (without listening, so that clients see "connection refused"),
-and the server shares the port with that socket by SO_REUSEPORT. For servers that cannot share, `probe` finds a port
-that was free a moment ago; whoever uses it tries another one when the server says it is taken.
+Promises: a `ReservedPort` is reserved until it is closed, even while its server is stopped. A socket remains bound to
+it without listening, so that clients get "connection refused", and the server shares the port by SO_REUSEPORT. For
+servers that cannot share a port, `probe` returns one that is free now; if it is in use when the server starts, the
+caller tries another one.
 
-Ports come from below the ranges that operating systems give to outgoing connections, so that no client can happen to
-sit on one, or connect to itself while the server is away.
+Ports are below the ephemeral ranges of operating systems, so that no outgoing connection uses one.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class ReservedPort:
     holder: socket.socket
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self.holder.close()
 
 
 def candidates(dice: random.Random) -> Iterator[int]:
-    """Port numbers in random order, so that several starters at once seldom choose the same."""
+    """Yield random port numbers, so that concurrent processes seldom choose the same."""
     for _ in range(_TRIES):
         yield dice.randint(FIRST, LAST)
 
@@ -46,7 +45,7 @@ def reserve() -> ReservedPort:
     for number in candidates(random.SystemRandom()):
         holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            # Alone first, then shared: two starters that chose the same number cannot both get it.
+            # Bind exclusively, then share: two processes cannot both reserve the same number.
             holder.bind((LOOPBACK, number))
         except OSError:
             holder.close()
@@ -57,7 +56,7 @@ def reserve() -> ReservedPort:
 
 
 def probe() -> int:
-    """Find a port that is free now."""
+    """Return a port that is free now."""
     for number in candidates(random.SystemRandom()):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
             try:

@@ -1,9 +1,8 @@
-"""Processes of one cluster: started on a leash, watched by a guard, ended for sure.
+"""Processes of a cluster.
 
-Promises: a component dies with the supervisor that started it, however that ends. Two things see to it, and each alone
-is enough on Linux: the kernel kills a component when its parent dies (`leash.py`), and a guard, a shell that waits at a
-pipe from the supervisor, kills all process groups and removes the cluster's files when the pipe breaks. Elsewhere the
-guard does it.
+Promises: components are killed when their supervisor exits, however it exits. Two mechanisms ensure this: on Linux, the
+kernel kills a component when its parent exits (`leash.py`). On all systems a guard, a shell that reads from a pipe,
+kills all process groups and deletes the cluster's files when the supervisor's end of the pipe is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO, Self
 
 _LEASH = Path(__file__).with_name("leash.py")
-# Reads the process groups of the moment, a line of ids each time they change; at the end of the pipe ends them.
+# Reads the ids of the process groups, a line for each change; at the end of the pipe kills them.
 _GUARD = """
 while read -r line; do groups=$line; done
 for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
@@ -39,16 +38,16 @@ class Component:
 
     @property
     def pid(self) -> int | None:
-        """The id of the living process."""
+        """The id of the process, None if it does not run."""
         return self.process.pid if self.process is not None and self.alive else None
 
     @property
     def alive(self) -> bool:
-        """Say whether a process lives (a paused one does)."""
+        """Whether the process exists, paused or not."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Start the process, in a process group of its own."""
+        """Start the process in a new process group."""
         self.wanted = True
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -67,7 +66,7 @@ class Component:
             os.killpg(self.process.pid, number)
 
     def kill(self) -> None:
-        """End the process group now and reap the process."""
+        """Kill the process group and reap the process."""
         self.wanted = False
         self.signal(signal.SIGKILL)
         if self.process is not None:
@@ -84,14 +83,14 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A shell that outlives the supervisor by a moment, to clean up behind it."""
+    """A shell that cleans up after the supervisor has exited."""
 
     process: subprocess.Popen[bytes]
     pipe: IO[bytes]
 
     @classmethod
     def start(cls, doomed: Sequence[Path]) -> Self:
-        """Start the guard; `doomed` are the files and folders to remove at the end."""
+        """Start the guard; `doomed` are the files and folders to delete."""
         process = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "guard", *map(str, doomed)],
             cwd="/",
@@ -105,21 +104,21 @@ class Guard:
         return cls(process, process.stdin)
 
     def tell(self, components: Sequence[Component]) -> None:
-        """Say which process groups are alive now."""
+        """Send the ids of the current process groups."""
         groups = " ".join(str(component.pid) for component in components if component.alive)
         self.pipe.write(f"{groups}\n".encode())
         self.pipe.flush()
 
     def finish(self) -> None:
-        """Let the guard do its work, and wait for it."""
+        """Run the cleanup and wait for it."""
         self.pipe.close()
         self.process.wait()
 
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Return what components see of our environment.
+    """Return the environment of components.
 
-    Only what programs need: commands of `kubectl exec` see it too, and no secret of the user should be there.
+    It contains no secrets of the user, because commands of `kubectl exec` inherit it.
     """
     passed = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR")
     return {name: ours[name] for name in passed if name in ours}

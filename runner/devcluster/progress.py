@@ -1,4 +1,4 @@
-"""Progress of something slow, for people: a line that changes on a terminal, else a plain line now and then."""
+"""Progress display: a line that is redrawn on a terminal, otherwise a line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLEAR = "\r\x1b[K"
 class Progress:
     """Shows one step at a time on a stream (standard error).
 
-    `tick` may be called as often as one likes; it draws when it is time to.
+    `tick` can be called often; it limits the rate of redrawing.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,13 +27,13 @@ class Progress:
         self._drawn = 0.0
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a permanent line."""
         self._stream.write((_CLEAR if self._terminal else "") + text + "\n")
         self._stream.flush()
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Show that this is being done, and at its end how long it took."""
+        """Show the step, and its duration at the end."""
         self._text, self._began = text, self._clock()
         self._drawn = self._began
         if self._terminal:
@@ -49,7 +49,7 @@ class Progress:
         self.note(f"{text}: done in {self._elapsed()}")
 
     def tick(self, detail: str = "") -> None:
-        """Show that the step goes on."""
+        """Show that the step is still running."""
         now = self._clock()
         if now - self._drawn < (_REDRAW if self._terminal else _REMIND):
             return

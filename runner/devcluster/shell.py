@@ -1,4 +1,4 @@
-"""How a user's shell is led to a control plane. Pure."""
+"""Shell script that selects a control plane. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 def leading_to(kubeconfig: Path, kubectl: Path) -> str:
-    """Return what a POSIX shell is to read: the kubeconfig's place, and the folder of its kubectl before others.
-
-    Reading it twice is the same as once.
-    """
+    """Return a POSIX shell script that sets KUBECONFIG and prepends the folder of kubectl to PATH. It is idempotent."""
     folder = shlex.quote(str(kubectl.parent))
     return (
         f"export KUBECONFIG={shlex.quote(str(kubeconfig))}\n"

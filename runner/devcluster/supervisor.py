@@ -1,12 +1,11 @@
-"""The process above one control plane: starts it, keeps it up, takes orders, cleans up.
+"""Supervisor process of a control plane: starts and restarts components, executes commands, cleans up.
 
-Flow: read the order to start from standard input (one JSON line), start everything, answer with one JSON line, then
-read further orders, a line each, until standard input ends or SIGTERM comes; then end all processes and remove the
-files. One thread, and no waiting without looking at the owner.
+Flow: read the start command from standard input (one JSON line), start all components, and respond with one JSON line.
+Then execute further commands, one per line, until standard input ends or SIGTERM arrives; then kill all processes and
+delete the files. The process has one thread, and checks its parent in every wait.
 
-Guarantees: when the owner (who holds the other end of standard input) is gone, so is the cluster, unless the order
-`detach` came before. A component that ends without being told to is started again, later each time. A second
-supervisor in the same folder refuses to start.
+Guarantees: when the parent process exits, the cluster is stopped, unless the command `detach` was received. A component
+that exits unexpectedly is restarted with backoff. A second supervisor in the same folder does not start.
 
 Must not import the command line or the parts that build binaries; runs as `python -P -m runner.devcluster.supervisor`.
 """
@@ -43,13 +42,13 @@ _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5
 _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
-_PATIENCE = 1.0  # seconds; whoever looks whether a cluster runs holds its lock for a moment
+_PATIENCE = 1.0  # seconds; a process that checks whether a cluster runs briefly holds its lock
 
 _log = log.get(__name__)
 
 
 class _EndedError(ClusterError):
-    """A component ended while the cluster was starting."""
+    """A component exited during the start of the cluster."""
 
     def __init__(self, component: Component) -> None:
         code = component.process.returncode if component.process else None
@@ -62,13 +61,13 @@ class _EndedError(ClusterError):
 
 @dataclass(slots=True)
 class RestartBackoff:
-    """When a component that ended by itself may start again."""
+    """Backoff of restarts of a component."""
 
     delay: float = _FIRST_DELAY
     due: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Say whether it is time; the first call after an end starts the waiting."""
+        """Return whether the component can be restarted; the first call after an exit starts the delay."""
         if not self.due:
             self.due = now + self.delay
             self.delay = min(self.delay * 2, _LAST_DELAY)
@@ -92,7 +91,7 @@ class Supervisor:
     reserved: ports.ReservedPort = field(default_factory=ports.reserve)
 
     def start(self) -> Mapping[str, Any]:
-        """Start the control plane; return what the owner wants to know about it."""
+        """Start the control plane; return its facts for the parent process."""
         began = time.monotonic()
         chosen = Ports(self.reserved.number, ports.probe())
         write_files(self.layout, self.order.name, chosen.url)
@@ -124,7 +123,7 @@ class Supervisor:
         return facts
 
     def serve(self) -> None:
-        """Take orders and keep the components up until the owner is gone."""
+        """Execute commands and restart components until the parent process exits."""
         while True:
             for line in self.owner.lines(_TICK):
                 answer(self._obey(json.loads(line)))
@@ -132,7 +131,7 @@ class Supervisor:
             self._revive()
 
     def stop(self) -> None:
-        """End everything. Nothing is kept, so nothing is asked to end slowly."""
+        """Kill all components: their data is deleted, so no graceful shutdown is necessary."""
         for component in self.components.values():
             component.kill()
         self.reserved.close()
@@ -149,7 +148,7 @@ class Supervisor:
         _log.info("component started", component=name, pid=self.components[name].pid)
 
     def _start_kwok(self, api: Api, chosen: Ports) -> None:
-        """Start kwok, on another port if somebody took the one that was free a moment ago."""
+        """Start kwok; try another port if the chosen one is in use."""
         for definition in kwok.definitions():
             name = definition["metadata"]["name"]
             api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", definition)
@@ -160,7 +159,7 @@ class Supervisor:
             self._start(KWOK)
             kubelet = Api(chosen.kwok, api.tls)
             try:
-                # Its certificate is one of ours, so that nobody else can be taken for it.
+                # The certificate is issued by the cluster's CA, so that another server cannot be mistaken for kwok.
                 self._wait_for("kwok to listen", partial(kubelet.ready, "/healthz"))
             except _EndedError as error:
                 if error.component != KWOK or "address already in use" not in str(error):
@@ -192,7 +191,7 @@ class Supervisor:
                 self._start(name)
 
     def _obey(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Do what an order says; see `DevCluster`, whose methods these are."""
+        """Execute a command; see the methods of `DevCluster`."""
         if order["do"] == "detach":
             self.owner.detached = True
             return {}
@@ -218,7 +217,7 @@ class Supervisor:
 
 
 def usable(api: Api) -> bool:
-    """Say whether pods can be created in the default namespace and will run."""
+    """Return whether pods can be created in the default namespace and scheduled."""
     node = api.get(f"/api/v1/nodes/{kwok.NODE}")
     if node is None or node.get("spec", {}).get("taints"):
         return False
@@ -231,7 +230,7 @@ def usable(api: Api) -> bool:
 
 
 def write_files(layout: Layout, name: str, url: str) -> None:
-    """Write keys, certificates, kubeconfigs and configuration: all that components read."""
+    """Write the keys, certificates, kubeconfigs and configuration of the components."""
     authority = pki.Authority.create(f"ansible-operator {name}")
     admin = authority.issue("admin", organization="system:masters")
     pairs = {
@@ -262,7 +261,7 @@ def write_files(layout: Layout, name: str, url: str) -> None:
 
 
 def clear(layout: Layout) -> None:
-    """Make room in a folder that may have been used before; our own log is open already and is emptied."""
+    """Delete files of an earlier cluster in the folder; the supervisor's log is open and is truncated."""
     if layout.run.exists():  # left by a supervisor and a guard that were both killed
         shutil.rmtree(layout.run)
     layout.run.mkdir(mode=0o700)
@@ -273,13 +272,13 @@ def clear(layout: Layout) -> None:
 
 
 def answer(values: Mapping[str, Any]) -> None:
-    """Write one line to the owner. Who does not listen any more needs no answer."""
+    """Write one line to the parent process, if it still reads."""
     with contextlib.suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), json.dumps(values).encode() + b"\n")
 
 
 def run(order: StartOrder, owner: ParentProcess) -> int:
-    """Run one cluster from its first process to its last file; return the exit code."""
+    """Run one cluster; return the exit code."""
     layout = Layout(Path(order.folder))
     lock = locks.FileLock(layout.lock)
     if not lock.acquire(patience=_PATIENCE):

@@ -1,1 +1,1 @@
-"""Charts and bundles: a project as others install it."""
+"""Packages of a project: Helm chart, OLM bundle, manifests."""

@@ -1,8 +1,8 @@
-"""A bundle for OLM from the manifests that kustomize makes of a project.
+"""OLM bundle from a project's manifests. Pure.
 
-Pure. In: documents, as parsed, the project's own ClusterServiceVersion among them. Out: the bundle's files. The rights
-of the operator's account and its Deployment become part of the ClusterServiceVersion, since OLM makes these itself;
-everything else that a bundle can hold goes into it as it is.
+Input: parsed documents, including the project's ClusterServiceVersion. Output: the bundle's files. OLM creates the
+operator's Deployment and RBAC from the ClusterServiceVersion, so they are moved into it. All other documents are added
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TARGETS = {
     "name": "WATCH_NAMESPACE",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['olm.targetNamespaces']"}},
 }
-"""OLM writes there which namespaces an OperatorGroup selects; nothing means all."""
+"""OLM sets this annotation to the namespaces of the OperatorGroup; empty means all."""
 _OURS = {"Namespace", "ClusterServiceVersion", "Configuration", "Deployment"}
 
 
 @dataclass(frozen=True, slots=True)
 class BundleMetadata:
-    """What is said of one bundle, beside what it holds."""
+    """Metadata of a bundle."""
 
     package: str
     version: str
@@ -50,7 +50,7 @@ class BundleMetadata:
 
 
 def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Bundle, Files]:
-    """Return a bundle and its files. ConfigError: the manifests lack what a bundle is made of."""
+    """Return a bundle and its files. Raises ConfigError if a required manifest is missing."""
     maker = _Maker(list(documents), edition)
     csv = maker.csv()
     manifests = (csv, *maker.others())
@@ -101,7 +101,7 @@ class _Maker:
         return csv
 
     def others(self) -> list[Json]:
-        """What OLM installs beside what it makes itself."""
+        """Return the documents that are added unchanged."""
         return [
             _without_namespace(each)
             for each in self._documents
@@ -184,9 +184,9 @@ class _Maker:
                 yield each
 
     def _permissions(self) -> tuple[list[Json], list[Json]]:
-        """The rules that OLM is to grant in the namespaces of an OperatorGroup, and those in the whole cluster.
+        """Return the rules for the namespaces of an OperatorGroup, and the cluster-wide rules.
 
-        In a group of all namespaces OLM grants the first ones in the whole cluster too.
+        For an OperatorGroup of all namespaces, OLM grants the former cluster-wide too.
         """
         narrow = [*self._of_roles("Role")]
         wide: list[Json] = []

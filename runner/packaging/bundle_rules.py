@@ -1,4 +1,4 @@
-"""The rules that bundles are checked by before a catalog takes them. Pure.
+"""Validation rules of OLM catalogs for bundles. Pure.
 
 From OLM's documentation (https://olm.operatorframework.io/docs/tasks/creating-operator-bundle/ and .../best-practices/)
 and that of the validators that `operator-sdk bundle validate` and community catalogs run.
@@ -75,7 +75,7 @@ class Bundle:
 
 
 def check(bundle: Bundle) -> list[str]:
-    """Return what is wrong with a bundle, a sentence each; nothing, where it is well."""
+    """Return the problems of a bundle, one sentence each."""
     if not bundle.csv:
         return ["a bundle must contain exactly one ClusterServiceVersion"]
     return [sentence for rule in _RULES for sentence in rule(bundle)]

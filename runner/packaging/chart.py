@@ -1,8 +1,7 @@
-"""A Helm chart from the manifests that kustomize makes of a project.
+"""Helm chart from a project's manifests. Pure.
 
-Pure. In: documents, as parsed. Out: the chart's files. What the release decides (names, namespaces, image, resources,
-who may do what where) becomes a template; everything else stays as the project has it, so that what people add to
-`config/` is in the chart too.
+Input: parsed documents. Output: the chart's files. Values that depend on the release (names, namespaces, image,
+resources, RBAC scope) become templates; everything else is unchanged, including additions to `config/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people write about an operator for OLM, and what is known of its bundle from before."""
+"""The project's base ClusterServiceVersion, and the version of the existing bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a Deployment the operator is. Pure."""
+"""The operator's Deployment, its pod and its container. Pure."""
 
 from __future__ import annotations
 

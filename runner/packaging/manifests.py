@@ -1,4 +1,4 @@
-"""Where the manifests of a project come from, and what git knows of it."""
+"""Sources of a project's manifests, and its version by git."""
 
 from __future__ import annotations
 

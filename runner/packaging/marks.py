@@ -1,7 +1,7 @@
-"""Marks: text that stands for a piece of a Helm template while YAML is written, and becomes it afterwards.
+"""Placeholders for Helm templates in YAML documents.
 
-Templates are no YAML, and a YAML writer would quote them. So they go through it as words without any character that
-needs quotes: as a value, as the whole of a mapping's entry or as an item of a list.
+Templates are not valid YAML, so the YAML writer gets a word without special characters instead: as a value, as an entry
+of a mapping, or as an item of a list. After writing, the word is replaced by the template.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _WATCHES = PurePosixPath("watches.yaml")
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What `create api` was asked for."""
+    """Parameters of `create api`."""
 
     group: str
     version: str

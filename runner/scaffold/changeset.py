@@ -1,7 +1,7 @@
-"""Changes of a project's files: gathered, checked, and only then made; all of them, or none.
+"""Transaction on a project's files: all changes are written, or none.
 
-`create` never replaces a file that says something else. Written files appear whole, by renaming; when one cannot be
-written, those before it are taken back.
+`create` never replaces a file with different content. Files are written atomically; if one cannot be written, the
+previous ones are restored.
 """
 
 from __future__ import annotations

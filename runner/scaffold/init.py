@@ -1,4 +1,4 @@
-"""`init`: the folder becomes a project, without any kind as yet."""
+"""`init`: create a project without kinds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From the schema of a CRD's `spec` to a role's argument spec: the way back of `fields` and `rules`.
+"""From the schema of a CRD's `spec` to a role's argument spec: the inverse of `fields` and `rules`. Pure.
 
-Pure. In: the OpenAPI v3 schema of `spec`. Out: `options` of `meta/argument_specs.yml`, and beside them what several
-options exclude or require of each other, where a rule has the form that `rules` writes. What a schema says and an
-argument spec cannot is told as a sentence: it would be gone if the CRD were generated from the role again.
+Input: the OpenAPI v3 schema of `spec`. Output: `options` of `meta/argument_specs.yml`, and the constraints between
+options, for rules in the form that `rules` writes. Each part of a schema that an argument spec cannot express is
+reported as a warning: it would be lost if the CRD were generated from the role again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAME = rf"{_HAS} == {_HAS}"
 
 @dataclass(slots=True)
 class ArgumentSpecMaker:
-    """Reads schemas, and gathers what argument specs cannot say."""
+    """Generates argument specs, and collects warnings."""
 
     snake_case_parameters: bool = True
     """Whether the watch turns keys of the spec into snake_case."""

@@ -1,9 +1,9 @@
 """From a role's argument spec to the schema of a CRD's `spec`.
 
-Pure. In: `options` of `meta/argument_specs.yml` as parsed (https://docs.ansible.com/ansible/latest/playbook_guide/
+Pure. Input: `options` of `meta/argument_specs.yml` (https://docs.ansible.com/ansible/latest/playbook_guide/
 playbooks_reuse_roles.html#specification-format). Out: an OpenAPI v3 schema that is structural
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema).
-What an argument spec says and a schema cannot is told as a sentence, never dropped in silence.
+Each part of an argument spec that a schema cannot express is reported as a warning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 @dataclass(slots=True)
 class SchemaMaker:
-    """Makes schemas, and gathers what could not be said in them."""
+    """Generates schemas, and collects warnings."""
 
     snake_case_parameters: bool = True
     """Whether the watch turns keys of the spec into snake_case."""

@@ -1,9 +1,8 @@
-"""Which fields of a CRD no role reads, and which options of a role no field can set.
+"""Fields of a CRD that no role reads, and options of a role that no field sets; for `ansible-operator validate`.
 
-Owns: the comparison behind `ansible-operator validate`. It reads files and runs nothing. Jinja cannot be followed
-without running it, so a field counts as read where its variable's name stands as a word in anything of the role, or of
-a role that it names; where a role may read by names that only a run knows, nothing is said. Only the fields on top are
-looked at.
+The check reads files and executes nothing. A field counts as read if the name of its variable is a word in any file of
+the role, or of a role that it uses. If a role can read variables by dynamic names, no warning is given. Only top-level
+fields are checked.
 """
 
 from __future__ import annotations

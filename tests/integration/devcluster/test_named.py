@@ -54,7 +54,7 @@ def test_a_cluster_goes_up_and_down_and_leaves_its_logs(
     (kubectl,) = (line.split()[1] for line in status.splitlines() if line.startswith("  kubectl"))
     subprocess.run([kubectl, "--kubeconfig", copy, "get", "nodes"], check=True, capture_output=True)
 
-    assert "is gone" in cluster("down").stdout
+    assert "was stopped" in cluster("down").stdout
     assert processes_in(_folder(tmp_path)) == []
     assert not copy.exists()
     assert not (_folder(tmp_path) / "run").exists()
