@@ -133,7 +133,7 @@ def test_logs_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_a_flag_that_the_api_server_refuses_is_told_with_its_log() -> None:
     with (
-        pytest.raises(ClusterError, match=r"(?s)ended with exit code \d+ while .*--no-such-flag"),
+        pytest.raises(ClusterError, match=r"(?s)exited with code \d+ during .*--no-such-flag"),
         devcluster.start(apiserver_args=["--no-such-flag"]),
     ):
         pass
@@ -162,7 +162,7 @@ def test_the_cluster_of_a_kubeconfig_cannot_be_controlled(own: DevCluster, tmp_p
     assert given.kubeconfig == own.kubeconfig
     assert given.url == own.url
     assert _get(given, "namespaces").returncode == 0
-    with pytest.raises(ClusterError, match="Unset KUBECONFIG"):
+    with pytest.raises(ClusterError, match="unset KUBECONFIG"):
         given.stop_apiserver()
     given.stop()
     assert _get(own, "namespaces").returncode == 0

@@ -33,7 +33,7 @@ class Slow:
 
 environ = {"XDG_CACHE_HOME": str(folder / "cache")}
 programs = (binaries.Program("etcd", "m", "p"), binaries.Program("kwok", "m", "p"))
-kit = binaries.Kit("test", "etcd-1_kwok-1", programs)
+kit = binaries.Toolset("test", "etcd-1_kwok-1", programs)
 found = binaries.provide(environ, (Slow(),), Progress(sys.stderr), kit)
 assert all("whole" in path.read_text() for path in found.values()), found
 print("ready", flush=True)
