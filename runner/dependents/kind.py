@@ -31,21 +31,21 @@ class DependentKind:
     def __init__(
         self,
         client: Client,
-        shelf: CacheEntries,
+        entries: CacheEntries,
         watched: tuple[Watcher, ...],
         ledger: Ledger,
         heard: Callable[[DependentKind, Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
         """`heard` receives notifications; `settled` is called when all scopes were listed."""
-        self.resource = shelf.resource
-        self.gvk = shelf.resource.gvk
+        self.resource = entries.resource
+        self.gvk = entries.resource.gvk
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
         self._client = client
-        self._shelf = shelf
+        self._entries = entries
         self._watchers = watched
-        self._targets = shelf.owners_of
+        self._targets = entries.owners_of
         self._heard = heard
         self._settled = settled
         self._logged = log.Once()
@@ -109,21 +109,21 @@ class DependentKind:
     def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
         match event:
             case Restarted():
-                self._shelf.listing(scope)
+                self._entries.listing(scope)
                 self.ledger.restarted(scope)
                 return ()
             case Synced():
-                self._shelf.listed(scope)
+                self._entries.listed(scope)
                 return self._found(self.ledger.synced(scope))
             case Deleted(obj):
-                self._shelf.gone(key_of(obj))
+                self._entries.gone(key_of(obj))
                 return self.ledger.deleted(key_of(obj), ObjectState.of(obj, self._targets(obj), whole=False))
             case Applied(obj):
                 key, targets = key_of(obj), self._targets(obj)
                 if targets:
-                    self._shelf.applied(key, ObjectVersion.of(obj))
+                    self._entries.applied(key, ObjectVersion.of(obj))
                 else:
-                    self._shelf.gone(key)
+                    self._entries.gone(key)
                 if not targets and not self.ledger.concerns(key):
                     return ()
                 return self._found(self.ledger.applied(scope, key, ObjectState.of(obj, targets, whole=False)))

@@ -295,11 +295,11 @@ class Dependents:
             Selection(metadata_only=True),
             WatchPolicy(),
         )
-        shelf = self.bodies.follow(
+        entries = self.bodies.follow(
             resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
         )
         ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
-        return DependentKind(self._client, shelf, watched, ledger, self._heard, self._settled)
+        return DependentKind(self._client, entries, watched, ledger, self._heard, self._settled)
 
     def _heard(self, kind: DependentKind, news: Notification) -> None:
         if not self._deferred.defer(news.target, (kind.gvk, news)):

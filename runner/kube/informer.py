@@ -44,14 +44,14 @@ class Informer:
         """Watched namespaces; empty for all."""
         self._cache = Cache()
         self._finalizer = finalizer
-        self._departed: DeselectedObjects | None = None
+        self._deselected: DeselectedObjects | None = None
         self.revision = 0
         """Number of changes so far."""
         self.synced = asyncio.Event()
         """Set when all selected objects are known."""
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
-            self._departed = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
+            self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
 
     def __len__(self) -> int:
         """Count the selected objects."""
@@ -63,7 +63,7 @@ class Informer:
 
     def all_keys(self) -> list[ObjectKey]:
         """Return the keys of the selected objects and of the deselected ones that are being deleted."""
-        return [*self._cache.keys(), *(self._departed.deleting() if self._departed is not None else ())]
+        return [*self._cache.keys(), *(self._deselected.deleting() if self._deselected is not None else ())]
 
     def __contains__(self, key: ObjectKey) -> bool:
         """Return True if the object exists and is selected."""
@@ -72,8 +72,8 @@ class Informer:
     def get(self, key: ObjectKey) -> Object | None:
         """Return an object as last seen; None if it does not exist."""
         found = self._cache.get(key)
-        if found is None and self._departed is not None:
-            found = self._departed.get(key)
+        if found is None and self._deselected is not None:
+            found = self._deselected.get(key)
         return found
 
     def summary(self, key: ObjectKey) -> Summary | None:
@@ -113,24 +113,24 @@ class Informer:
         async with asyncio.TaskGroup() as group:
             for watcher in self._watchers:
                 group.create_task(self._follow(watcher, counted))
-            if self._departed is not None:
-                group.create_task(self._departed.follow(counted))
+            if self._deselected is not None:
+                group.create_task(self._deselected.follow(counted))
 
     async def _follow(self, watcher: Watcher, changed: Callable[[Change], None]) -> None:
         async for event in watcher.events():
             for change in self._cache.apply(watcher.namespace, event):
                 changed(change)
-                self._note_departure(change)
-            if isinstance(event, Synced) and self._departed is not None:
+                self._note_deselection(change)
+            if isinstance(event, Synced) and self._deselected is not None:
                 # What our finalizer stands on and the list did not hold left before we were there.
-                self._departed.look_for(watcher.namespace, self._cache)
+                self._deselected.look_for(watcher.namespace, self._cache)
             if all(self._cache.is_synced(watcher.namespace) for watcher in self._watchers):
                 self.synced.set()
 
-    def _note_departure(self, change: Change) -> None:
-        if self._departed is None:
+    def _note_deselection(self, change: Change) -> None:
+        if self._deselected is None:
             return
         if change.new is not None:
-            self._departed.returned(change.key)
+            self._deselected.returned(change.key)
         elif change.old is not None and self._finalizer in change.old.finalizers:
-            self._departed.left(change.key)
+            self._deselected.left(change.key)

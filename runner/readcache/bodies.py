@@ -68,7 +68,7 @@ class ReadCache:
         """Size of the cache in bytes."""
         self._most_bytes = most_bytes
         self._stale = stale
-        self._shelves: dict[tuple[str, str], CacheEntries] = {}
+        self._kinds: dict[tuple[str, str], CacheEntries] = {}
         self._paths: OrderedDict[str, tuple[CacheEntries, ObjectKey]] = OrderedDict()
         """Entries with content by path; the least recently used first."""
         self._calls = PendingCalls()
@@ -88,36 +88,36 @@ class ReadCache:
         none. `owners` returns the watched owners of an object.
         """
         self.unfollow(resource)
-        shelf = self._shelves[resource.gvk.group, resource.plural] = CacheEntries(
+        entries = self._kinds[resource.gvk.group, resource.plural] = CacheEntries(
             resource, stretch, owners, self.consider, self.drop
         )
-        return shelf
+        return entries
 
     def unfollow(self, resource: ApiResource) -> None:
         """Drop a kind and its entries."""
-        shelf = self._shelves.pop((resource.gvk.group, resource.plural), None)
-        if shelf is not None:
-            for key in list(shelf.kept):
-                self.drop(shelf, key)
+        entries = self._kinds.pop((resource.gvk.group, resource.plural), None)
+        if entries is not None:
+            for key in list(entries.kept):
+                self.drop(entries, key)
 
-    def shelf(self, group: str, plural: str) -> CacheEntries | None:
+    def entries(self, group: str, plural: str) -> CacheEntries | None:
         """Return the entries of a kind; None if the kind is not cached."""
-        return self._shelves.get((group, plural))
+        return self._kinds.get((group, plural))
 
     def forget(self, owner: ObjectRef) -> None:
         """Drop the entries of an owner that was deleted."""
-        for shelf, key in list(self._owned.get(owner, ())):
-            self.drop(shelf, key)
+        for entries, key in list(self._owned.get(owner, ())):
+            self.drop(entries, key)
 
     # Calls.
 
     def find(self, path: str) -> bytes | None:
         """Return the response to a plain GET of `path` if it is up to date."""
-        shelf, key = self._paths.get(path, (None, None))
-        if shelf is None or key is None:
+        entries, key = self._paths.get(path, (None, None))
+        if entries is None or key is None:
             return None
-        kept = shelf.kept[key]
-        if not shelf.is_fresh(key, kept) or self._calls.is_held(shelf.place(key)):
+        kept = entries.kept[key]
+        if not entries.is_fresh(key, kept) or self._calls.is_held(entries.place(key)):
             return None
         self._paths.move_to_end(path)
         kept.wait = FIRST_WAIT
@@ -131,7 +131,7 @@ class ReadCache:
         """Serve nothing in the call's scope from the cache until it ends, because it may write or stream states."""
         self._calls.hold(attempt)
 
-    def taught_nothing(self, attempt: PendingCall) -> None:
+    def ended_unobserved(self, attempt: PendingCall) -> None:
         """End a call that neither wrote nor showed an object."""
         self._calls.end(attempt)
 
@@ -146,122 +146,122 @@ class ReadCache:
         `wanted` is True if later reads of the run may be served from the cache.
         """
         is_sound = self._compare(attempt, answer)
-        shelf = self._shelves.get(attempt.place[:2])
-        if shelf is None:
+        entries = self._kinds.get(attempt.place[:2])
+        if entries is None:
             return False
         if wanted:
-            self._want(shelf, attempt.place.key, answer)
-            self._take(shelf, attempt.place.key, answer, is_sound=is_sound)
-        return bool(shelf.owners_of(answer.obj))
+            self._want(entries, attempt.place.key, answer)
+            self._take(entries, attempt.place.key, answer, is_sound=is_sound)
+        return bool(entries.owners_of(answer.obj))
 
     def read_again(self, attempt: PendingCall, answer: ObjectResponse) -> None:
         """End a refetch that `stale` requested."""
         is_sound = self._compare(attempt, answer)
-        shelf = self._shelves.get(attempt.place[:2])
-        if shelf is not None:
-            self._take(shelf, attempt.place.key, answer, is_sound=is_sound)
+        entries = self._kinds.get(attempt.place[:2])
+        if entries is not None:
+            self._take(entries, attempt.place.key, answer, is_sound=is_sound)
 
     def wrote(self, attempt: PendingCall, place: CallScope, answer: ObjectResponse, *, wanted: bool) -> None:
         """End a write of `place` before its response is sent on; the response is the object as a GET returns it."""
         self._calls.end(attempt)
         is_sound = self._is_sound(attempt, place)
         self._doubt(place)
-        shelf = self._shelves.get(place[:2])
-        if shelf is not None and wanted:
-            self._want(shelf, place.key, answer)
-            self._take(shelf, place.key, answer, is_sound=is_sound)
+        entries = self._kinds.get(place[:2])
+        if entries is not None and wanted:
+            self._want(entries, place.key, answer)
+            self._take(entries, place.key, answer, is_sound=is_sound)
 
     # Reading again.
 
-    def consider(self, shelf: CacheEntries, key: ObjectKey) -> None:
+    def consider(self, entries: CacheEntries, key: ObjectKey) -> None:
         """Request a refetch if the entry is in use and stale."""
-        kept = shelf.kept.get(key)
-        if kept is None or kept.is_due or key not in shelf.seen or not self._lacking(shelf, key, kept):
+        kept = entries.kept.get(key)
+        if kept is None or kept.is_due or key not in entries.seen or not self._lacking(entries, key, kept):
             return
         if kept.wait <= _LONGEST_WAIT:
             kept.is_due = True
-            self._stale(shelf, key, kept.wait)
+            self._stale(entries, key, kept.wait)
             kept.wait *= 2
 
-    def due(self, shelf: CacheEntries, key: ObjectKey) -> tuple[str, ...]:
+    def due(self, entries: CacheEntries, key: ObjectKey) -> tuple[str, ...]:
         """Return the paths to refetch when the delay passed to `stale` has elapsed."""
-        kept = shelf.kept.get(key)
+        kept = entries.kept.get(key)
         if kept is None:
             return ()
         kept.is_due = False
-        if shelf.mark(key.namespace) is None:
+        if entries.mark(key.namespace) is None:
             # Nothing would hold now; perhaps later.
-            self.consider(shelf, key)
+            self.consider(entries, key)
             return ()
-        return self._lacking(shelf, key, kept)
+        return self._lacking(entries, key, kept)
 
-    def drop(self, shelf: CacheEntries, key: ObjectKey) -> None:
+    def drop(self, entries: CacheEntries, key: ObjectKey) -> None:
         """Drop the entry of an object."""
-        kept = shelf.kept.pop(key, None)
+        kept = entries.kept.pop(key, None)
         if kept is not None:
             self._empty(kept)
-            self._disown(shelf, key, kept)
+            self._disown(entries, key, kept)
 
     # Within.
 
-    def _keep(self, shelf: CacheEntries, key: ObjectKey, owners: tuple[ObjectRef, ...]) -> CacheEntry:
+    def _keep(self, entries: CacheEntries, key: ObjectKey, owners: tuple[ObjectRef, ...]) -> CacheEntry:
         """Return the entry of an object, creating it if needed."""
-        given_up = shelf.expect(key)
+        given_up = entries.expect(key)
         if given_up is not None:
-            self.drop(shelf, given_up)
-        kept = shelf.kept.setdefault(key, CacheEntry(()))
+            self.drop(entries, given_up)
+        kept = entries.kept.setdefault(key, CacheEntry(()))
         if kept.owners != owners:
-            self._disown(shelf, key, kept)
+            self._disown(entries, key, kept)
             kept.owners = owners
             for owner in owners:
-                self._owned.setdefault(owner, set()).add((shelf, key))
+                self._owned.setdefault(owner, set()).add((entries, key))
         return kept
 
-    def _disown(self, shelf: CacheEntries, key: ObjectKey, kept: CacheEntry) -> None:
+    def _disown(self, entries: CacheEntries, key: ObjectKey, kept: CacheEntry) -> None:
         for owner in kept.owners:
             of_owner = self._owned.get(owner, set())
-            of_owner.discard((shelf, key))
+            of_owner.discard((entries, key))
             if not of_owner:
                 self._owned.pop(owner, None)
 
-    def _want(self, shelf: CacheEntries, key: ObjectKey, answer: ObjectResponse) -> None:
+    def _want(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse) -> None:
         """Note that a run reads or writes an owned object, so that the object is refetched when it changes."""
-        owners = shelf.owners_of(answer.obj)
+        owners = entries.owners_of(answer.obj)
         if owners and answer.version is not None and len(answer.content) <= LARGEST:
-            kept = self._keep(shelf, key, owners)
+            kept = self._keep(entries, key, owners)
             kept.wanted[answer.path] = None
             kept.wait = FIRST_WAIT
 
-    def _take(self, shelf: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
+    def _take(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
         """Cache a response if it contains an owned object that runs read and is not outdated."""
-        kept = shelf.kept.get(key)
-        owners = shelf.owners_of(answer.obj)
+        kept = entries.kept.get(key)
+        owners = entries.owners_of(answer.obj)
         if not owners or answer.version is None or len(answer.content) > LARGEST:
-            self.drop(shelf, key)
+            self.drop(entries, key)
         elif kept is not None and is_sound:
-            self._store(shelf, key, kept, answer)
-        self.consider(shelf, key)
+            self._store(entries, key, kept, answer)
+        self.consider(entries, key)
 
-    def _store(self, shelf: CacheEntries, key: ObjectKey, kept: CacheEntry, answer: ObjectResponse) -> None:
+    def _store(self, entries: CacheEntries, key: ObjectKey, kept: CacheEntry, answer: ObjectResponse) -> None:
         if kept.version != answer.version:
             self._empty(kept)
         # Contents under other paths are of the same version, hence as sure as this one.
-        kept.version, kept.mark = answer.version, shelf.mark(key.namespace)
+        kept.version, kept.mark = answer.version, entries.mark(key.namespace)
         self._remove(kept, answer.path)
         kept.contents[answer.path] = answer.content
-        self._paths[answer.path] = (shelf, key)
+        self._paths[answer.path] = (entries, key)
         self.size += len(answer.content) + _OVERHEAD
         while self.size > self._most_bytes:
             self._give_up(next(iter(self._paths)))
 
     def _give_up(self, path: str) -> None:
         """Evict the content of a path, without a refetch."""
-        shelf, key = self._paths[path]
-        kept = shelf.kept[key]
+        entries, key = self._paths[path]
+        kept = entries.kept[key]
         self._remove(kept, path)
         kept.wanted.pop(path, None)
         if not kept.wanted:
-            self.drop(shelf, key)
+            self.drop(entries, key)
 
     def _empty(self, kept: CacheEntry) -> None:
         for path in list(kept.contents):
@@ -272,9 +272,9 @@ class ReadCache:
         if self._paths.pop(path, None) is not None:
             self.size -= len(kept.contents.pop(path)) + _OVERHEAD
 
-    def _lacking(self, shelf: CacheEntries, key: ObjectKey, kept: CacheEntry) -> tuple[str, ...]:
+    def _lacking(self, entries: CacheEntries, key: ObjectKey, kept: CacheEntry) -> tuple[str, ...]:
         """Return the paths in use whose content is missing or stale."""
-        is_fresh = shelf.is_fresh(key, kept)
+        is_fresh = entries.is_fresh(key, kept)
         return tuple(path for path in kept.wanted if not is_fresh or path not in kept.contents)
 
     def _compare(self, attempt: PendingCall, answer: ObjectResponse) -> bool:
@@ -283,17 +283,17 @@ class ReadCache:
         self._calls.end(attempt)
         is_sound = self._is_sound(attempt, place)
         self._calls.spoil(place)
-        shelf = self._shelves.get(place[:2])
-        kept = shelf.kept.get(place.key) if shelf is not None else None
+        entries = self._kinds.get(place[:2])
+        kept = entries.kept.get(place.key) if entries is not None else None
         if kept is not None and kept.version != answer.version:
             self._empty(kept)
         return is_sound
 
     def _basis(self, place: CallScope) -> object:
         """Return a value that is equal at the start and end of a call if no gap occurred in between."""
-        shelf = self._shelves.get(place[:2])
-        mark = shelf.mark(place.namespace) if shelf is not None else None
-        return None if mark is None else (shelf, mark)
+        entries = self._kinds.get(place[:2])
+        mark = entries.mark(place.namespace) if entries is not None else None
+        return None if mark is None else (entries, mark)
 
     def _is_sound(self, attempt: PendingCall, place: CallScope) -> bool:
         """Return True if no event since the start of the call can have made its response outdated."""
@@ -303,13 +303,13 @@ class ReadCache:
 
     def _doubt(self, place: CallScope) -> None:
         """Invalidate the entries in a scope."""
-        shelf = self._shelves.get(place[:2])
+        entries = self._kinds.get(place[:2])
         if not place.name:
-            if shelf is not None:
-                shelf.age(place.namespace)
+            if entries is not None:
+                entries.age(place.namespace)
             return
         self._calls.spoil(place)
-        kept = shelf.kept.get(place.key) if shelf is not None else None
-        if shelf is not None and kept is not None:
+        kept = entries.kept.get(place.key) if entries is not None else None
+        if entries is not None and kept is not None:
             self._empty(kept)
-            self.consider(shelf, place.key)
+            self.consider(entries, place.key)

@@ -46,10 +46,10 @@ class Refetcher:
         self._numbers = count()
         self._asked = asyncio.Event()
 
-    def ask(self, shelf: CacheEntries, key: ObjectKey, wait: float) -> None:
+    def ask(self, entries: CacheEntries, key: ObjectKey, wait: float) -> None:
         """Schedule the read of an object in `wait` seconds."""
         at = asyncio.get_running_loop().time() + wait
-        heapq.heappush(self._due, (at, next(self._numbers), shelf, key))
+        heapq.heappush(self._due, (at, next(self._numbers), entries, key))
         self._asked.set()
 
     async def follow(self, bodies: ReadCache) -> None:
@@ -62,24 +62,24 @@ class Refetcher:
             elif (wait := self._due[0][0] - time()) > _SOON:
                 await _first(self._asked, wait)
             else:
-                _, _, shelf, key = heapq.heappop(self._due)
-                for path in bodies.due(shelf, key):
-                    await self._read(bodies, shelf, key, path)
+                _, _, entries, key = heapq.heappop(self._due)
+                for path in bodies.due(entries, key):
+                    await self._read(bodies, entries, key, path)
                     await asyncio.sleep(_PAUSE)
 
-    async def _read(self, bodies: ReadCache, shelf: CacheEntries, key: ObjectKey, path: str) -> None:
-        attempt = bodies.begin(shelf.place(key))
+    async def _read(self, bodies: ReadCache, entries: CacheEntries, key: ObjectKey, path: str) -> None:
+        attempt = bodies.begin(entries.place(key))
         try:
             data = await self._reader.read(quote(path, safe="/:"))
             obj = decode.loads(data)
         except NotFoundError:
             bodies.passed(attempt)
         except (ApiError, ApiUnavailableError, orjson.JSONDecodeError) as error:
-            bodies.taught_nothing(attempt)
+            bodies.ended_unobserved(attempt)
             _log.debug("Cannot refetch an owned object", path=path, error=str(error))
-            bodies.consider(shelf, key)
+            bodies.consider(entries, key)
         except BaseException:
-            bodies.taught_nothing(attempt)
+            bodies.ended_unobserved(attempt)
             raise
         else:
             read = ObjectResponse(path, data, obj)

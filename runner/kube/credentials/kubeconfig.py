@@ -86,11 +86,11 @@ def _parse(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}; check --kubeconfig or KUBECONFIG") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: is no valid YAML: {error}") from error
+        raise ConfigError(f"{file}: is not valid YAML: {error}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ConfigError(f"{file}: is no kubeconfig; it should be a mapping with clusters, users and contexts")
+        raise ConfigError(f"{file}: is not a kubeconfig; it must be a mapping with clusters, users and contexts")
     return found
 
 

@@ -68,12 +68,12 @@ class Reads:
             return await proceed(call) if _is_dry_run(info) else await self._write(call, proceed)
         if method == "HEAD" or info.verb != "get" or info.subresource:
             return await self._show(call, proceed)
-        shelf = self._shelf(call)
+        entries = self._entries(call)
         if not _is_plain(call):
-            if shelf is not None and _place(info).key in shelf.seen:
+            if entries is not None and _place(info).key in entries.seen:
                 self._note(call, MISS)
             return await self._show(call, proceed)
-        found = self._bodies.find(info.path) if shelf is not None else None
+        found = self._bodies.find(info.path) if entries is not None else None
         if found is not None:
             self._note(call, HIT)
             return _hit(found)
@@ -85,12 +85,12 @@ class Reads:
         try:
             answer = await proceed(call)
         except BaseException:
-            self._bodies.taught_nothing(attempt)
+            self._bodies.ended_unobserved(attempt)
             raise
         if answer.status == _NOT_FOUND or answer.status in range(HTTPStatus.CREATED, _REDIRECT):
             self._bodies.passed(attempt)
-        elif answer.status != HTTPStatus.OK or self._bodies.shelf(*attempt.place[:2]) is None:
-            self._bodies.taught_nothing(attempt)
+        elif answer.status != HTTPStatus.OK or self._bodies.entries(*attempt.place[:2]) is None:
+            self._bodies.ended_unobserved(attempt)
         else:
             await self._learn(call, answer, attempt)
         return answer
@@ -99,16 +99,16 @@ class Reads:
         try:
             found = await _object(answer, call.info.path)
         except BaseException:
-            self._bodies.taught_nothing(attempt)
+            self._bodies.ended_unobserved(attempt)
             answer.finish()
             raise
-        shelf = self._shelf(call)
+        entries = self._entries(call)
         if found is None:
             self._bodies.passed(attempt)
-            is_owned = shelf is not None and attempt.place.key in shelf.seen
+            is_owned = entries is not None and attempt.place.key in entries.seen
         else:
-            is_owned = self._bodies.showed(attempt, found, wanted=shelf is not None)
-        if is_owned and shelf is not None:
+            is_owned = self._bodies.showed(attempt, found, wanted=entries is not None)
+        if is_owned and entries is not None:
             self._note(call, MISS)
 
     async def _show(self, call: Call, proceed: Proceed) -> Answer:
@@ -119,14 +119,14 @@ class Reads:
         try:
             answer = await proceed(call)
         except BaseException:
-            self._bodies.taught_nothing(attempt)
+            self._bodies.ended_unobserved(attempt)
             raise
         if call.info.verb == "watch" and answer.status < _REDIRECT:
             self._end_with(answer, attempt)
         elif answer.status < _REDIRECT or answer.status == _NOT_FOUND:
             self._bodies.passed(attempt)
         else:
-            self._bodies.taught_nothing(attempt)
+            self._bodies.ended_unobserved(attempt)
         return answer
 
     def _end_with(self, answer: Answer, attempt: PendingCall) -> None:
@@ -154,8 +154,8 @@ class Reads:
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.status == HTTPStatus.REQUEST_TIMEOUT:
             self._leave_open(call, attempt)
         elif is_create and answer.status >= _REDIRECT:
-            self._bodies.taught_nothing(attempt)
-        elif _answers_object(info) and answer.status < _REDIRECT and self._bodies.shelf(*place[:2]) is not None:
+            self._bodies.ended_unobserved(attempt)
+        elif _answers_object(info) and answer.status < _REDIRECT and self._bodies.entries(*place[:2]) is not None:
             await self._learn_written(call, answer, attempt)
         else:
             self._bodies.passed(attempt)
@@ -178,7 +178,7 @@ class Reads:
         path = _path(call.info, key)
         if _takes_json(call) and _leaves_answer(call.info):
             read = ObjectResponse(path, found.content, found.obj)
-            self._bodies.wrote(attempt, place, read, wanted=self._shelf(call) is not None)
+            self._bodies.wrote(attempt, place, read, wanted=self._entries(call) is not None)
         else:
             self._bodies.passed(attempt, place)
 
@@ -189,24 +189,24 @@ class Reads:
             media = content.media_type(call.head.get(b"content-type"))
             obj = content.parse(media, call.content) if content.is_readable(media) else None
             name = key_of(obj).name if obj is not None else ""
-            self._bodies.taught_nothing(attempt)
+            self._bodies.ended_unobserved(attempt)
             attempt = self._bodies.begin(attempt.place._replace(name=name))
         self._bodies.hold(attempt)
         asyncio.get_running_loop().call_later(_GIVEN_UP, self._bodies.passed, attempt)
 
-    def _shelf(self, call: Call) -> CacheEntries | None:
+    def _entries(self, call: Call) -> CacheEntries | None:
         """Return the cache entries of a call's kind, if its run can get cached responses."""
         run, info = call.run.run, call.info
         if not (run.inject and run.watch_dependents) or run.service_account:
             return None
-        shelf = self._bodies.shelf(info.group, info.resource)
-        return shelf if shelf is not None and self._rights.caches(run.owner, shelf.resource) else None
+        entries = self._bodies.entries(info.group, info.resource)
+        return entries if entries is not None and self._rights.caches(run.owner, entries.resource) else None
 
     def _shown(self, info: RequestInfo) -> CallScope:
         """Return the objects that a response can contain."""
         place = _place(info)
-        shelf = self._bodies.shelf(*place[:2])
-        if not place.namespace and (shelf is None or shelf.resource.namespaced):
+        entries = self._bodies.entries(*place[:2])
+        if not place.namespace and (entries is None or entries.resource.namespaced):
             # Of all namespaces, perhaps by one name.
             return place._replace(name="")
         return place

@@ -97,8 +97,8 @@ async def test_what_others_change_is_read_again_and_what_they_delete_is_dropped(
     bodies, key = operating.dependents.bodies, (operating.namespace, "one")
 
     async def is_read_again() -> bool:
-        shelf = bodies.shelf("", "configmaps")
-        kept = shelf.kept.get(key) if shelf is not None else None  # type: ignore[call-overload] # a key is a tuple
+        entries = bodies.entries("", "configmaps")
+        kept = entries.kept.get(key) if entries is not None else None  # type: ignore[call-overload] # a key is a tuple
         return kept is not None and kept.version is not None and kept.version.version == changed.version
 
     await operating.until(is_read_again, "the ConfigMap to be read again without being asked for")

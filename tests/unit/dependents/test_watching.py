@@ -292,23 +292,23 @@ def test_which_version_of_an_owned_object_came_last_is_told_at_once(make: Make, 
     async def story() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        shelf = harness.dependents.bodies.shelf("apps", "deployments")
-        assert shelf is not None
+        entries = harness.dependents.bodies.entries("apps", "deployments")
+        assert entries is not None
         key = ObjectKey("ns", "web")
         harness.tell(Restarted(""))
         harness.tell(Applied(child(2)))
         harness.tell(Applied(child(3, name="theirs", ownerReferences=[])))
         harness.tell(Synced())
-        assert shelf.seen == {key: ("uid-web", "2")}
+        assert entries.seen == {key: ("uid-web", "2")}
         harness.tell(Restarted(""))
         harness.tell(Synced())
-        assert shelf.seen == {}
+        assert entries.seen == {}
         harness.tell(Applied(child(4)))
         harness.tell(Applied(child(5, ownerReferences=[])))
-        assert shelf.seen == {}
+        assert entries.seen == {}
         harness.tell(Applied(child(6)))
         harness.tell(Deleted(child(7)))
-        assert shelf.seen == {}
+        assert entries.seen == {}
 
     virtually(story())
 

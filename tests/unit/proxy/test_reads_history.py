@@ -61,7 +61,7 @@ class Model:
     """The API server and its watch: linearizable, but for the watch."""
 
     rng: random.Random
-    shelf: CacheEntries
+    entries: CacheEntries
     stretch: int | None = 1
     states: dict[str, list[State]] = field(default_factory=lambda: {name: [State(None, 0.0)] for name in NAMES})
     told: asyncio.Queue[tuple[float, str, ObjectVersion | None]] = field(default_factory=asyncio.Queue)
@@ -83,15 +83,15 @@ class Model:
         self.told.put_nowait((self.now() + self.rng.uniform(0, LAG), name, version))
 
     async def watch(self) -> None:
-        """Tell the shelf what happens, in order and late; while the watch is broken, nothing."""
+        """Tell the entries what happens, in order and late; while the watch is broken, nothing."""
         while True:
             due, name, version = await self.told.get()
             while self.stretch is None or due > self.now():
                 await asyncio.sleep(max(due - self.now(), 0.001))
             if version is None:
-                self.shelf.gone(ObjectKey("ns", name))
+                self.entries.gone(ObjectKey("ns", name))
             else:
-                self.shelf.applied(ObjectKey("ns", name), version)
+                self.entries.applied(ObjectKey("ns", name), version)
 
     def obj(self, name: str) -> Object | None:
         version = self.states[name][-1].version
@@ -169,10 +169,10 @@ class History:
         self.bodies = ReadCache(MOST_BYTES, rereads.ask)
         self.rereads = rereads
         owner = OWNER.ref
-        shelf = self.bodies.follow(
+        entries = self.bodies.follow(
             CONFIG_MAPS, lambda _: self.model.stretch, lambda obj: (owner,) if obj["metadata"].get("uid") else ()
         )
-        self.model = Model(self.rng, shelf)
+        self.model = Model(self.rng, entries)
         self.results: Counter[str] = Counter()
         self.reads = Reads(self.bodies, self, lambda result: self.results.update([result]))
         run = RunIdentity("job", OWNER, True, True, False, frozenset(), False, "")  # noqa: FBT003 - in their order
@@ -340,7 +340,7 @@ def _nothing(*_: object, **__: object) -> None:
         (CacheEntries, "is_fresh", lambda self, key, kept: kept.version == self.seen.get(key)),
         (CacheEntries, "is_fresh", lambda self, key, kept: kept.mark == self.mark(key.namespace)),
         (ReadCache, "_is_sound", lambda *_: True),
-        (ReadCache, "passed", lambda self, attempt, _=None: self.taught_nothing(attempt)),
+        (ReadCache, "passed", lambda self, attempt, _=None: self.ended_unobserved(attempt)),
         (Reads, "_leave_open", lambda self, _, attempt: self._bodies.passed(attempt)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -46,13 +46,13 @@ class Kept:
 
     def __post_init__(self) -> None:
         self.bodies = ReadCache(self.most, lambda _, key, wait: self.asked.append((key.name, wait)))
-        self.shelf = self.follow()
+        self.entries = self.follow()
 
     def follow(self) -> CacheEntries:
         return self.bodies.follow(WIDGETS, lambda _: self.stretch, lambda obj: (OWNER,) if obj["owned"] else ())
 
     def seen(self, name: str, version: int = 1) -> None:
-        self.shelf.applied(key(name), ObjectVersion(f"uid-{name}", str(version)))
+        self.entries.applied(key(name), ObjectVersion(f"uid-{name}", str(version)))
 
     def read(self, obj: Object, version: str = "v1", *, wanted: bool = True) -> None:
         """A run reads an object."""
@@ -104,13 +104,13 @@ def test_content_under_another_path_is_confirmed_by_a_read_of_the_same_version(k
 @pytest.mark.parametrize(
     "end",
     [
-        lambda kept: kept.shelf.gone(key("a")),
+        lambda kept: kept.entries.gone(key("a")),
         lambda kept: kept.bodies.forget(OWNER),
         lambda kept: kept.bodies.unfollow(WIDGETS),
         lambda kept: kept.follow(),
         lambda kept: kept.read(widget("a", 6, owned=False)),
-        lambda kept: (kept.shelf.listing(""), kept.shelf.listed("")),
-        lambda kept: kept.shelf.applied(key("a"), None),
+        lambda kept: (kept.entries.listing(""), kept.entries.listed("")),
+        lambda kept: kept.entries.applied(key("a"), None),
     ],
     ids=["object gone", "owner gone", "kind gone", "kind anew", "given up", "not in the list", "without version"],
 )
@@ -121,23 +121,23 @@ def test_what_ends_leaves_nothing(kept: Kept, end: Callable[[Kept], object]) -> 
     end(kept)
     assert not kept.has("a")
     assert kept.bodies.size == 0
-    assert not kept.shelf.kept
+    assert not kept.entries.kept
 
 
 def test_a_list_keeps_what_it_holds(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
-    kept.shelf.listing("")
+    kept.entries.listing("")
     kept.seen("a")
-    kept.shelf.listed("")
+    kept.entries.listed("")
     assert kept.has("a")
 
 
 def test_a_list_of_one_namespace_says_nothing_of_another(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
-    kept.shelf.listing("other")
-    kept.shelf.listed("other")
+    kept.entries.listing("other")
+    kept.entries.listed("other")
     assert kept.has("a")
 
 
@@ -148,13 +148,13 @@ def test_nothing_is_kept_of_what_nobody_owns_is_too_large_or_has_no_version(kept
     kept.bodies.showed(kept.bodies.begin(place("a")), answer, wanted=True)
     assert not kept.has("a")
     assert kept.bodies.size == 0
-    assert not kept.shelf.kept
+    assert not kept.entries.kept
 
 
 def test_a_run_that_may_not_be_answered_from_memory_leaves_nothing_there(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"), wanted=False)
-    assert not kept.shelf.kept
+    assert not kept.entries.kept
 
 
 def test_the_longest_unused_goes_when_there_is_too_much(kept: Kept) -> None:
@@ -175,7 +175,7 @@ def test_the_longest_unused_goes_when_there_is_too_much(kept: Kept) -> None:
 def test_what_was_read_and_is_never_told_has_a_bound(kept: Kept) -> None:
     for number in range(2000):
         kept.read(widget(f"n{number}"))
-    assert len(kept.shelf.kept) <= 1024
+    assert len(kept.entries.kept) <= 1024
 
 
 def test_namespaces_of_which_more_was_shown_than_is_known_have_a_bound(kept: Kept) -> None:
@@ -186,7 +186,7 @@ def test_namespaces_of_which_more_was_shown_than_is_known_have_a_bound(kept: Kep
     assert kept.has("a")
     for number in range(2000):
         kept.bodies.passed(kept.bodies.begin(other._replace(namespace=f"n{number}")))
-    assert len(kept.shelf._eras) <= 1024
+    assert len(kept.entries._eras) <= 1024
     assert not kept.has("a")
     kept.read(widget("a"))
     assert kept.has("a")
@@ -211,7 +211,7 @@ def test_an_object_that_changes_is_to_be_read_again_at_ever_longer_intervals(kep
     assert kept.asked == []
     for version in range(2, 20):
         kept.seen("a", version)
-        kept.bodies.due(kept.shelf, key("a"))
+        kept.bodies.due(kept.entries, key("a"))
     waits = [wait for _, wait in kept.asked]
     assert waits == [0.5 * 2**n for n in range(10)]
     kept.read(widget("a", 19))
@@ -226,7 +226,7 @@ def test_any_number_of_changes_ask_for_one_read(kept: Kept) -> None:
     for version in range(2, 20):
         kept.seen("a", version)
     assert len(kept.asked) == 1
-    assert kept.bodies.due(kept.shelf, key("a")) == (path("a"), path("a", "v2"))
+    assert kept.bodies.due(kept.entries, key("a")) == (path("a"), path("a", "v2"))
 
 
 def test_what_no_run_has_read_is_not_read_again(kept: Kept) -> None:
@@ -240,16 +240,16 @@ def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: K
     kept.read(widget("a", 1))
     kept.seen("a", 2)
     kept.stretch = None
-    assert kept.bodies.due(kept.shelf, key("a")) == ()
+    assert kept.bodies.due(kept.entries, key("a")) == ()
     kept.stretch = 2
     assert [name for name, _ in kept.asked] == ["a", "a"]
-    assert kept.bodies.due(kept.shelf, key("a")) == (path("a"),)
+    assert kept.bodies.due(kept.entries, key("a")) == (path("a"),)
 
 
 def test_calls_that_have_ended_leave_nothing(kept: Kept) -> None:
     attempts = [kept.bodies.begin(place(name)) for name in ("a", "a", "b", "")]
     kept.bodies.hold(attempts[0])
-    kept.bodies.taught_nothing(attempts[0])
+    kept.bodies.ended_unobserved(attempts[0])
     kept.bodies.passed(attempts[1])
     kept.bodies.passed(attempts[2], place("c"))
     kept.bodies.wrote(attempts[3], place("d"), ObjectResponse(path("d"), b"{}", widget("d")), wanted=True)

@@ -43,7 +43,7 @@ class Reading:
     def __post_init__(self) -> None:
         self.rereads = Refetcher(self)
         self.bodies = ReadCache(1 << 20, self.rereads.ask)
-        self.shelf = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
+        self.entries = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
 
     async def read(self, path: str) -> bytes:
         self.asked.append((asyncio.get_running_loop().time(), path))
@@ -53,7 +53,7 @@ class Reading:
 
     def told(self, version: int) -> None:
         self.version = version
-        self.shelf.applied(KEY, ObjectVersion("u", str(version)))
+        self.entries.applied(KEY, ObjectVersion("u", str(version)))
 
     def read_by_run(self) -> None:
         data = content(self.version)
@@ -99,7 +99,7 @@ def test_an_object_that_is_gone_by_then_is_not_read(virtually: Virtually) -> Non
     reading = Reading()
 
     async def scenario() -> None:
-        asyncio.get_running_loop().call_later(1.2, reading.shelf.gone, KEY)
+        asyncio.get_running_loop().call_later(1.2, reading.entries.gone, KEY)
         await reading.run(1.0)
 
     virtually(scenario())

@@ -114,10 +114,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing: cannot be read.*--kubeconfig"):
         kubeconfig.read([tmp_path / "missing"], None)
     (tmp_path / "bad").write_text("a: [")
-    with pytest.raises(ConfigError, match="no valid YAML"):
+    with pytest.raises(ConfigError, match="not valid YAML"):
         kubeconfig.read([tmp_path / "bad"], None)
     (tmp_path / "list").write_text("- a")
-    with pytest.raises(ConfigError, match="is no kubeconfig"):
+    with pytest.raises(ConfigError, match="is not a kubeconfig"):
         kubeconfig.read([tmp_path / "list"], None)
 
 

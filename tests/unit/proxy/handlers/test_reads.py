@@ -47,9 +47,9 @@ class Reading:
         return self.cached and owner.ref.gvk.kind == "Memcached" and resource == WIDGETS
 
     def seen(self, version: int = 1, name: str = "a") -> None:
-        shelf = self.bodies.shelf("example.com", "widgets")
-        assert shelf is not None
-        shelf.applied(ObjectKey("ns", name), ObjectVersion("u", str(version)))
+        entries = self.bodies.entries("example.com", "widgets")
+        assert entries is not None
+        entries.applied(ObjectKey("ns", name), ObjectVersion("u", str(version)))
 
     def answers(self, obj: Object | bytes, start: str = "200 OK", *headers: str) -> None:
         body = obj if isinstance(obj, bytes) else orjson.dumps(obj)
