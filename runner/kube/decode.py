@@ -1,8 +1,8 @@
 """JSON of the API server as Python values, with a limit on nesting.
 
-The API server accepts objects that nest 10,000 levels deep. orjson reads 1,024 levels and writes 254, and code that
-walks an object is recursive. Values below `MAX_DEPTH` levels are therefore replaced by `TOO_DEEP`: the object keeps its
-metadata and is cached like any other, `is_cut` reports it, and no object can stop a watch.
+The API server accepts objects that nest 10,000 levels deep. orjson reads 1,024 levels and writes 254. Other code that
+walks an object is recursive. Therefore `loads` replaces values below `MAX_DEPTH` levels by `TOO_DEEP`. Such an object
+keeps its metadata and is cached like any other; `is_cut` reports it. No object can stop a watch.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _cut(value: Any, levels: int) -> Any:
 
 
 def _cut_text(raw: bytes) -> bytes | None:
-    """Replace what lies below the limit in JSON that orjson does not read; None if nothing does."""
+    """Replace values below the limit in JSON that orjson does not read; None if there are none."""
     kept: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(raw):
