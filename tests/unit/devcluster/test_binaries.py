@@ -196,8 +196,7 @@ def test_a_builder_that_was_killed_blocks_nobody(tmp_path: Path, environ: dict[s
         text=True,
     ) as builder:
         assert builder.stderr is not None
-        while "etcd (1 of 2)" not in builder.stderr.readline():
-            pass
+        assert any("etcd (1 of 2)" in line for line in builder.stderr)
         builder.kill()
         builder.communicate()
     builds = Builds()
