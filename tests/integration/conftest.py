@@ -1,14 +1,35 @@
-"""What integration tests of several parts share: one browser, started when the first test asks for it."""
+"""What integration tests of several parts share: one browser, and an API server that runs whatever tests do to it."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.devcluster import ClusterError, DevCluster
+from runner.devcluster.layout import APISERVER
+
 if TYPE_CHECKING:
     from tests.browser import Reader
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Function) -> Iterator[None]:
+    """Start the API server again after a test that failed while it was stopped or paused.
+
+    Without that, every later test of the same worker would fail.
+    """
+    try:
+        yield
+    except BaseException:
+        cluster = item.funcargs.get("devcluster")
+        if isinstance(cluster, DevCluster):
+            with contextlib.suppress(ClusterError):  # a cluster that KUBECONFIG names: no test can stop it
+                cluster.resume(APISERVER)
+                cluster.start_apiserver()
+        raise
 
 
 @pytest.fixture(scope="session")

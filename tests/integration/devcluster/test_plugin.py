@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from runner.devcluster import DevCluster
 
+ROOT = Path(__file__).resolve().parents[3]
 _TESTS = """
 import os, subprocess, pytest
 from runner.devcluster import ClusterError
@@ -34,6 +37,28 @@ def test_the_cluster_of_the_environment_is_used_and_cleaned(devcluster: DevClust
     for namespace in (first, second):
         command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
         subprocess.run([*command, "wait", f"namespace/{namespace}", "--for=delete", "--timeout=120s"], check=True)
+
+
+_OUTAGES = """
+import pytest
+
+@pytest.mark.parametrize("outage", ["stop_apiserver", "pause"])
+def test_that_fails(devcluster, outage):
+    getattr(devcluster, outage)(*(["kube-apiserver"] if outage == "pause" else []))
+    assert False
+
+def test_that_passes(namespace):
+    pass
+"""
+
+
+@pytest.mark.full
+def test_a_test_that_fails_during_an_outage_does_not_fail_the_tests_after_it(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(_OUTAGES)
+    environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.integration.conftest", f"--rootdir={tmp_path}"]
+    done = subprocess.run([*command, tmp_path], env=environ, cwd=ROOT, text=True, capture_output=True, check=False)
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
 
 
 def test_a_pytest_that_needs_no_cluster_starts_none_and_loads_little() -> None:
