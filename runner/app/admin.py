@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 
 from runner import log
@@ -61,6 +61,10 @@ class AdminServers:
         """Check the proxy."""
         self._proxy = proxy
         self.health.add("proxy", lambda: proxy.problem, live=True)
+
+    def note_shortfalls(self, shortfalls: Callable[[], Mapping[str, str]]) -> None:
+        """Show what the self-test of the warm engine found in `/readyz?verbose`."""
+        self.health.add_notes(lambda: {f"warm-engine/{name}": text for name, text in shortfalls().items()})
 
     def watch(self, controllers: Iterable[Controller], engine: CheckFunction) -> None:
         """Check the watch of each kind, and that runs have the configured engine."""

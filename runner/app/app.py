@@ -190,6 +190,7 @@ class _Operator:
             self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             self._admin.watch(self._controllers.values(), engine.unmet)
+            self._admin.note_shortfalls(engine.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
             await self._admin.open_page(stack, self._controllers.values())
             stack.callback(self._rights.close)

@@ -97,6 +97,10 @@ class Starters:
         """Why the engine that somebody asked for, not as `auto`, is not the one that runs get; None when it is."""
         return self._warm.lasting_problem(_GRACE) if self._demanded else None
 
+    def shortfalls(self) -> dict[str, str]:
+        """Return what the self-tests of the fork servers found, by the shortcut's name."""
+        return self._warm.shortfalls()
+
     @property
     def servers(self) -> list[int]:
         """The fork servers that are ready."""

@@ -160,6 +160,10 @@ class RunEngine:
         """Why the engine that was asked for, not as `auto`, is not the one that runs get; None when it is."""
         return self._starters.unmet()
 
+    def shortfalls(self) -> dict[str, str]:
+        """Return what the self-tests of the fork servers found, by the shortcut's name."""
+        return self._starters.shortfalls()
+
     @property
     def servers(self) -> list[int]:
         """The fork servers that are ready."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 CheckFunction: TypeAlias = Callable[[], str | None]
@@ -61,6 +61,8 @@ class HealthReport:
     live: Problems
     ready: Problems
     """Contains those of `live`."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Findings that fail no check, by name."""
 
 
 class HealthChecks:
@@ -69,6 +71,7 @@ class HealthChecks:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._checks: dict[str, _Check] = {}
+        self._notes: Callable[[], Mapping[str, str]] = dict
         self.last_run = clock()
         """Time of the last run of the checks, by `clock`."""
         self.report = HealthReport({}, {})
@@ -77,13 +80,18 @@ class HealthChecks:
         """Add a check; its name is part of paths."""
         self._checks[name] = _Check(function, grace, live)
 
+    def add_notes(self, notes: Callable[[], Mapping[str, str]]) -> None:
+        """Show the result of this function, by name, in `/readyz?verbose`."""
+        self._notes = notes
+
     def run(self) -> HealthReport:
         """Run all checks."""
         now = self._clock()
         for check in self._checks.values():
             check.run(now)
         found = {name: check.problem(now) for name, check in self._checks.items()}
-        self.report = HealthReport({name: found[name] for name, check in self._checks.items() if check.live}, found)
+        live = {name: found[name] for name, check in self._checks.items() if check.live}
+        self.report = HealthReport(live, found, self._notes())
         self.last_run = now
         return self.report
 
@@ -107,7 +115,13 @@ class ProbeResponse:
 
 
 def respond(
-    probe: str, problems: Problems, *, only: str = "", exclude: Collection[str] = (), verbose: bool
+    probe: str,
+    problems: Problems,
+    *,
+    verbose: bool,
+    only: str = "",
+    exclude: Collection[str] = (),
+    notes: Mapping[str, str] | None = None,
 ) -> ProbeResponse:
     """Return the response of a probe (`healthz`, `readyz`). `only` selects one check."""
     found = {PING: None, **problems}
@@ -120,6 +134,8 @@ def respond(
     if not broken and not verbose:
         return ProbeResponse(200, "ok")
     lines = [_line(name, problem, excluded=name in exclude) for name, problem in found.items()]
+    if not only:
+        lines += [f"[!]{name} {' '.join(note.split())}" for name, note in (notes or {}).items()]
     unknown = sorted(set(exclude) - found.keys())
     if unknown:
         lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")

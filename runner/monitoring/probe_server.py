@@ -83,6 +83,7 @@ class ProbeServer:
                 only=request.match_info.get("name", ""),
                 exclude=request.query.getall("exclude", ()),
                 verbose="verbose" in request.query,
+                notes=self._checks.report.notes if probe == "readyz" else None,
             )
             return web.Response(text=response.text, status=response.status)
 

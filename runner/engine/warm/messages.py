@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from runner.engine.wire import LEARNED
@@ -106,6 +106,10 @@ class Answer:
     """Why nothing became of it."""
     watched: tuple[str, ...] = ()
     """Files and folders; when one changes, what was loaded is out of date."""
+    disabled: Mapping[str, str] = field(default_factory=dict)
+    """Why shortcuts failed the self-test, by name."""
+    problems: tuple[str, ...] = ()
+    """What else the self-test found."""
 
 
 def pack(value: Load | Answer) -> bytes:
@@ -121,4 +125,4 @@ def unpack_load(data: bytes) -> Load:
 def unpack_answer(data: bytes) -> Answer:
     """Read a message from the server."""
     value: dict[str, Any] = json.loads(data)
-    return Answer(pid=value["pid"], problem=value["problem"], watched=tuple(value["watched"]))
+    return Answer(**{**value, "watched": tuple(value["watched"]), "problems": tuple(value["problems"])})

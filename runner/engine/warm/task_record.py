@@ -7,11 +7,13 @@ file of executions. A task that moves to a worker is recorded by the worker.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.engine import executions
 from runner.engine.executions import Reason, Way
@@ -78,3 +80,17 @@ def defect(shortcut: str) -> None:
     """Record the exception that is being handled as a defect of a shortcut."""
     if _process.path:
         executions.note(_process.path, {"defect": f"shortcut {shortcut}: {traceback.format_exc()}"})
+
+
+def hook() -> None:
+    """Have Ansible's workers record their tasks."""
+    from ansible.executor.process.worker import WorkerProcess  # noqa: PLC0415 - only where Ansible is loaded
+
+    run: Callable[..., Any] = WorkerProcess._run  # noqa: SLF001 - there is no public name
+
+    @functools.wraps(run)
+    def run_recorded(self: Any) -> Any:
+        with recorded(str(self._task.action)):
+            return run(self)
+
+    WorkerProcess._run = run_recorded  # noqa: SLF001 - as above

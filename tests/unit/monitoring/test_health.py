@@ -153,6 +153,16 @@ async def test_a_busy_event_loop_is_not_stuck_and_what_was_found_last_is_told() 
     assert told[0][1].splitlines()[1:3] == ["[+]event-loop ok", "[-]thing failed: away"]
 
 
+def test_notes_are_shown_to_those_who_want_details_and_fail_no_probe() -> None:
+    found = HealthChecks(time.monotonic)
+    found.add_notes(lambda: {"warm-engine/tasks": "disabled: a symbol\nis gone"})
+    notes = found.run().notes
+
+    assert health.respond("readyz", {}, verbose=False, notes=notes) == health.ProbeResponse(200, "ok")
+    expected = "[+]ping ok\n[!]warm-engine/tasks disabled: a symbol is gone\nreadyz check passed\n"
+    assert health.respond("readyz", {}, verbose=True, notes=notes) == health.ProbeResponse(200, expected)
+
+
 async def test_a_place_that_is_taken_is_named() -> None:
     async with AsyncExitStack() as stack:
         port = await serving(stack, HealthChecks(time.monotonic))

@@ -8,7 +8,6 @@ the environment that are read then become part of what a module has to share wit
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -59,6 +58,8 @@ class Ahead:
     read: Mapping[str, str | None]
     """Variables of the environment that were read by what was imported, and their values."""
     interpreter: Interpreter
+    problems: tuple[str, ...] = ()
+    """What kept modules from being resolved or imported here; each of them resolves and imports that itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +73,31 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
 
     Needs a process with a single thread, where Ansible's plugin loader is set up.
     """
+    problems: list[str] = []
     with parsed_once():
-        found = tuple(_resolve({*ALWAYS, *names}))
+        found = tuple(_resolve({*ALWAYS, *names}, problems))
     imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
         trial = _try(found, skip, path, imports)
         if trial.harmful <= skip:
-            return Ahead(found, worlds.build(found, skip, path, imports), trial.read, interpreter)
+            world = worlds.build(found, skip, path, imports)
+            return Ahead(found, world, trial.read, interpreter, tuple(problems))
         skip |= trial.harmful
-    return Ahead(found, worlds.build((), skip, path, ()), {}, interpreter)
+    problems.append("modules need to import all that they use, as its import has other side effects each time")
+    return Ahead(found, worlds.build((), skip, path, ()), {}, interpreter, tuple(problems))
 
 
-def _resolve(names: Iterable[str]) -> Iterator[Payload]:
+def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
     for name in sorted(names):
-        with contextlib.suppress(Exception):  # whatever is wrong with it, its task will say
+        try:
             path = module_loader.find_plugin_with_context(name, "").plugin_resolved_path
             if path and path.endswith(".py"):
                 yield payloads.resolve(name, path, Path(path).read_bytes())
+        except payloads.UNRESOLVABLE:
+            continue  # the task that uses the module reports what is wrong with it
+        except Exception as error:  # noqa: BLE001 - a defect, which the server reports
+            problems.append(f"the module {name} cannot be resolved: {type(error).__name__}: {error}")
 
 
 def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...], imports: tuple[str, ...]) -> _Trial:

@@ -110,7 +110,7 @@ def _is_of_shells(name: bytes) -> bool:
 
 @functools.cache
 def _passed_on(shell: str, given: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
-    """Start the shell once to see what it makes of these variables, which it may reset, drop or write in its own way.
+    """Start the shell once to see how it changes these variables, which it may reset, drop or write in its own way.
 
     An interactive shell may export some of them: `activate` of a virtual environment exports `PS1`.
     """

@@ -46,7 +46,7 @@ _OWN_WAYS = frozenset({"ansible.modules.async_wrapper", "ansible.modules.async_s
 
 
 class _Prepared(bytes):
-    """What stands for a packed module on its way through Ansible to the connection."""
+    """Stand-in for a packed module on its way through Ansible to the connection."""
 
     request: Request
     folder: str
@@ -63,7 +63,7 @@ class _OwnWay(Exception):  # noqa: N818 - not an error
 
 @dataclass
 class Modules:
-    """What this run's modules start from."""
+    """Starts the modules of this run."""
 
     zygote: Zygote
     session: Session
@@ -119,7 +119,7 @@ class Modules:
         return versions.built(prepared, shebang)
 
     def _may_change(self, environment: Mapping[str, Any]) -> bool:
-        """Whether an interpreter that runs already can take on these variables."""
+        """Return True if a running interpreter can take on these variables."""
         for name, value in environment.items():
             if not str(name).isidentifier():
                 return False
@@ -172,7 +172,7 @@ def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Map
 
 
 def is_sensitive(name: str, read: Mapping[str, str | None]) -> bool:
-    """Whether an interpreter, or what is imported already, has read a variable for good."""
+    """Return True if an interpreter or an imported library reads a variable only once."""
     own = name.startswith(_INTERPRETERS) or name in _INTERPRETERS_OWN or name in read
     return own and name not in module_process.MENDED
 
@@ -245,18 +245,6 @@ def _obstacle(action: Any) -> Reason:
         if applies:
             return reason
     return Reason.NONE
-
-
-def record_tasks() -> None:
-    """Record how each task is executed."""
-    run: Callable[..., Any] = WorkerProcess._run
-
-    @functools.wraps(run)
-    def recorded(self: Any) -> Any:
-        with task_record.recorded(str(self._task.action)):
-            return run(self)
-
-    WorkerProcess._run = recorded
 
 
 def count_interpreters() -> None:

@@ -1,36 +1,26 @@
 """The shortcuts of the warm engine inside the playbook's process, each with a name that turns it off.
 
 `prepare` belongs into the fork server, once Ansible is loaded; `install` into each playbook's process, before
-its main function. Must be imported only where Ansible is loaded.
+its main function. Each shortcut imports what it needs when it is installed, so that a symbol that a release of
+ansible-core moves disables that shortcut alone. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from runner.engine.warm import versions
+from runner.engine.warm import task_record, versions
 from runner.engine.warm.messages import Load
-from runner.engine.warm.modules import module_namespace as worlds
-from runner.engine.warm.modules import module_process, preimport, tracebacks
-from runner.engine.warm.modules.interpreter import Interpreter
-from runner.engine.warm.modules.module_process import Ground
-from runner.engine.warm.modules.payload import Payloads
-from runner.engine.warm.modules.preimport import Ahead
-from runner.engine.warm.modules.zygote import Zygote
-from runner.engine.warm.patches import (
-    commands,
-    event_socket,
-    fact_cache,
-    fields,
-    listings,
-    modules,
-    tasks,
-    templates,
-    waiting,
-)
-from runner.engine.warm.patches.templates import Templates
+
+if TYPE_CHECKING:
+    from runner.engine.warm.modules.interpreter import Interpreter
+    from runner.engine.warm.modules.preimport import Ahead
+    from runner.engine.warm.patches import templates
 
 NAMES = {
     "modules": "Modules on local connections run in a fork, not in a new interpreter.",
@@ -45,63 +35,110 @@ NAMES = {
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
-"""What each shortcut does."""
+"""Each shortcut with its effect."""
 
+RECORDING = "recording"
+"""Name of the hook that records how tasks are executed; it saves no time, so `NAMES` does not have it."""
 LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was made ready in the server."""
+    """The state that the server prepares for shortcuts."""
 
-    modules: Ahead
-    templates: templates.Ahead
+    modules: Ahead | None
+    templates: templates.Ahead | None
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why something could not be made ready, by the shortcut's name."""
+
+
+class InstallError(Exception):
+    """A shortcut cannot be installed. Some of its hooks may be in place, so this process must not run a playbook."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"the shortcut {name} cannot be installed: {problem}")
+        self.name = name
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The arguments of an installation."""
+
+    off: frozenset[str]
+    made: Made
+    telling: int
 
 
 def prepare(wanted: Load, interpreter: Interpreter) -> Made:
     """Make ready what runs need of this."""
-    compiled = templates.compile_ahead(wanted.templates if versions.TAGGED else ())
-    return Made(preimport.make(wanted.modules, wanted.imports, interpreter), compiled)
+    problems: dict[str, str] = {}
+
+    def attempt(name: str, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except Exception as error:  # noqa: BLE001 - the self-test reports it, and the shortcut is disabled
+            problems[name] = f"{type(error).__name__}: {error}"
+        return None
+
+    compiled = (
+        attempt("templates", lambda: _patch("templates").compile_ahead(wanted.templates)) if _compiles() else None
+    )
+    made = attempt("modules", lambda: _preimport().make(wanted.modules, wanted.imports, interpreter))
+    return Made(made, compiled, problems)
 
 
-def install(off: frozenset[str], made: Made, telling: int) -> Templates:
-    """Install every shortcut but those that are off; returns what will know which templates were compiled.
+def _compiles() -> bool:
+    return versions.TAGGED
 
-    `telling` is the number of a socket to the supervisor.
+
+def _patch(name: str) -> Any:
+    return import_module(f"runner.engine.warm.patches.{name}")
+
+
+def _preimport() -> Any:
+    return import_module("runner.engine.warm.modules.preimport")
+
+
+def install(off: frozenset[str], made: Made, telling: int) -> Mapping[Any, str]:
+    """Install every shortcut but those that are off; return where the templates that this run compiles are noted.
+
+    `telling` is the number of a socket to the supervisor. Raises `InstallError`.
     """
-    modules.record_tasks()
-    if "modules" in off:
-        modules.count_interpreters()
-    else:
-        _install_modules(made.modules)
-    if "commands" not in off:
-        commands.install()
-    if "tasks" not in off:
-        tasks.install(with_modules=not off & {"actions", "commands", "modules"})
-    if "events" in off:
-        os.close(telling)
-    else:
-        event_socket.install(telling)
-    if "facts" not in off:
-        fact_cache.install()
-    if "fields" not in off:
-        fields.install()
-    if "listings" not in off:
-        listings.install()
-    if "waiting" not in off:
-        waiting.install()
+    target = _Target(off, made, telling)
+    noted: Mapping[Any, str] = {}
+    for name, install_one in _INSTALLERS.items():
+        try:
+            result = install_one(target, name not in off)
+        except Exception as error:
+            raise InstallError(name, f"{type(error).__name__}: {error}") from error
+        if result is not None:
+            noted = result
     # Ansible shows where a plugin has failed, from its own frames on, and ours stand among these.
-    tracebacks.hide()
-    known = Templates(made.templates)
-    if "templates" not in off and versions.TAGGED:
-        known.install()
-    return known
+    import_module("runner.engine.warm.modules.tracebacks").hide()
+    return noted
 
 
-def _install_modules(made: Ahead) -> None:
+def _install_recording(_: _Target, is_on: bool) -> None:  # noqa: FBT001 - as all of these
+    if is_on:
+        task_record.hook()
+
+
+def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
+    modules = _patch("modules")
+    if not is_on:
+        modules.count_interpreters()
+        return
+    made = target.made.modules
+    if made is None:
+        raise RuntimeError(target.made.problems.get("modules", "nothing was made ready for modules"))
+    from runner.engine.warm.modules import module_namespace, module_process  # noqa: PLC0415 - see above
+    from runner.engine.warm.modules.payload import Payloads  # noqa: PLC0415 - as above
+    from runner.engine.warm.modules.zygote import Zygote  # noqa: PLC0415 - as above
+
     payloads = Payloads(made.payloads)
-    ground = Ground(made.world, {(each.name, each.path): each for each in payloads}, made.interpreter)
+    ground = module_process.Ground(made.world, {(each.name, each.path): each for each in payloads}, made.interpreter)
     session = versions.worker_session({})
 
     def enter() -> None:
@@ -109,8 +146,54 @@ def _install_modules(made: Ahead) -> None:
         if versions.TAGGED:  # workers handle these since, so what they start does not ignore what the operator may
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        worlds.enter(made.world)
+        module_namespace.enter(made.world)
 
     zygote = Zygote.start(enter, module_process.runner(ground))
     learned = os.environ.get(LEARNED, "")
     modules.install(modules.Modules(zygote, session, payloads, frozenset(ground.payloads), made.read, learned))
+
+
+def _install_tasks(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
+    if is_on:
+        _patch("tasks").install(with_modules=not target.off & {"actions", "commands", "modules"})
+
+
+def _install_events(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
+    if is_on:
+        _patch("event_socket").install(target.telling)
+    else:
+        os.close(target.telling)
+
+
+def _install_templates(target: _Target, is_on: bool) -> Any:  # noqa: FBT001 - as above
+    if not is_on or not versions.TAGGED:
+        return None
+    templates = _patch("templates")
+    if target.made.templates is None:
+        raise RuntimeError(target.made.problems.get("templates", "no template was compiled"))
+    known = templates.Templates(target.made.templates)
+    known.install()
+    return known.noted
+
+
+def _simple(module: str) -> Callable[[_Target, bool], None]:
+    def install_one(_: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
+        if is_on:
+            _patch(module).install()
+
+    return install_one
+
+
+_INSTALLERS: Mapping[str, Callable[[_Target, bool], Any]] = {
+    RECORDING: _install_recording,
+    "modules": _install_modules,
+    "commands": _simple("commands"),
+    "tasks": _install_tasks,
+    "events": _install_events,
+    "facts": _simple("fact_cache"),
+    "fields": _simple("fields"),
+    "listings": _simple("listings"),
+    "waiting": _simple("waiting"),
+    "templates": _install_templates,
+}
+"""In the order in which they are installed."""

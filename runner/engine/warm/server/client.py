@@ -59,6 +59,10 @@ class Server:
         self._closed = False
         self.started_at = time.monotonic()
         self.runs = 0
+        self.disabled: Mapping[str, str] = {}
+        """Why shortcuts failed the self-test, by name."""
+        self.problems: tuple[str, ...] = ()
+        """What else the self-test found."""
 
     @classmethod
     async def start(cls, environment: Mapping[str, str], folder: Path, wanted: Load) -> Server:
@@ -189,6 +193,7 @@ class Server:
         answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
         if answer.problem:
             raise ServerError(answer.problem)
+        self.disabled, self.problems = answer.disabled, answer.problems
         self._stamps = await asyncio.to_thread(_stamps, answer.watched)
         self._looked_at = time.monotonic()
 

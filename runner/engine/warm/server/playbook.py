@@ -60,8 +60,8 @@ def run(refresh: Refresh, made: Made, arguments: list[str], without: frozenset[s
     code = _exit_code(main)
     if found := preload.worth_loading(before):
         messages.note(os.environ, {"plugins": found})
-    if templates.noted:
-        messages.note(os.environ, {"templates": list(templates.noted.values())})
+    if templates:
+        messages.note(os.environ, {"templates": list(templates.values())})
     return _finish(code)
 
 

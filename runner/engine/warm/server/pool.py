@@ -99,6 +99,7 @@ class Pool:
         self._slots: dict[frozenset[tuple[str, str]], _Slot] = {}
         self._log = log.get(__name__)
         self._logged = log.Once()
+        self._reported = log.Once()
         self._closed = False
         self._background: set[asyncio.Task[None]] = set()
         self._living: set[Server] = set()
@@ -242,8 +243,31 @@ class Pool:
             self._do(old.close())
         self._living.add(server)
         self._do(self._watch(slot, server))
+        self._report(server)
         self._log.debug("Fork server is ready", pid=server.pid)
         return server
+
+    def _report(self, server: Server) -> None:
+        """Log what the self-test of a server found."""
+        for name, reason in server.disabled.items():
+            if self._reported.is_new((name, reason)):
+                self._log.warning(
+                    "A shortcut of the warm engine failed its self-test and is disabled; runs take longer",
+                    shortcut=name,
+                    reason=reason,
+                )
+        for problem in server.problems:
+            if self._reported.is_new(problem):
+                self._log.warning("The self-test of the warm engine found a problem", problem=problem)
+
+    def shortfalls(self) -> dict[str, str]:
+        """Return what the self-tests of the servers that are ready found, by the shortcut's name."""
+        found: dict[str, str] = {}
+        for server in (slot.server for slot in self._slots.values() if slot.server):
+            found |= {name: f"disabled: {reason}" for name, reason in server.disabled.items()}
+            if server.problems:
+                found["self-test"] = "; ".join(server.problems)
+        return found
 
     async def _launch(self, slot: _Slot) -> Server:
         problem = ServerError("none was started")

@@ -24,7 +24,7 @@ from runner.engine import processes
 from runner.engine.child import Spawn, Supervisor
 from runner.engine.warm import messages, procfs
 from runner.engine.warm.patches import event_socket
-from runner.engine.warm.patches.shortcuts import Made
+from runner.engine.warm.patches.shortcuts import InstallError, Made
 from runner.engine.warm.server import playbook
 from runner.engine.warm.server.model import WINDOW
 from runner.engine.warm.server.refresh import Refresh
@@ -40,6 +40,8 @@ class Base:
     refresh: Refresh
     made: Made
     """What was made ready for shortcuts."""
+    disabled: frozenset[str]
+    """Shortcuts that failed the self-test."""
     shown: procfs.Shown
     added: Mapping[str, str]
     """What the interpreter itself added to the environment that it was started with."""
@@ -128,7 +130,11 @@ def _be_playbook(
             messages.note(environment, {"unlike": unlike})
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command that ansible-runner asks for
         procfs.name("ansible-playbook")
-        code = playbook.run(base.refresh, base.made, arguments, without, telling)
+        try:
+            code = playbook.run(base.refresh, base.made, arguments, without | base.disabled, telling)
+        except InstallError as error:  # nothing of the playbook has run yet
+            messages.note(environment, {"unlike": str(error)})
+            os.execve(arguments[0], arguments, environment)  # noqa: S606 - as above
     except BaseException:  # noqa: BLE001 - nothing is above us
         traceback.print_exc()
     os._exit(code)

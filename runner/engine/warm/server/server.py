@@ -20,6 +20,7 @@ from runner.engine.warm.messages import Answer, Load
 
 if TYPE_CHECKING:
     from runner.engine.warm.server.run import Base
+    from runner.engine.warm.server.self_test import Verdict
 
 
 def main() -> None:
@@ -36,9 +37,9 @@ def main() -> None:
     umask = os.umask(0o077)  # what is written meanwhile is nobody else's business
     try:
         wanted = messages.unpack_load(data)
-        base = _load(shown, added, Path(sys.argv[2]), wanted)
+        base, verdict = _load(shown, added, Path(sys.argv[2]), wanted)
         os.umask(umask)
-        _ready(server, wanted)
+        _ready(server, wanted, verdict)
     except Exception as error:  # noqa: BLE001 - whatever Ansible raises when it is imported, the operator must be told
         _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
     except SystemExit as end:  # Ansible's way to say that it cannot work here
@@ -54,18 +55,20 @@ def _given() -> set[str]:
     return {os.fsdecode(entry.partition(b"=")[0]) for entry in data.split(b"\0") if entry}
 
 
-def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Load) -> Base:
+def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Load) -> tuple[Base, Verdict]:
     from runner.engine.warm.server import model  # noqa: PLC0415 - now that the environment is settled
 
     loaded = model.load(scratch, wanted.plugins)
-    from runner.engine.warm.server import playbook, run  # noqa: PLC0415 - they import what was loaded
+    from runner.engine.warm.server import playbook, run, self_test  # noqa: PLC0415 - they import what was loaded
     from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
     made = playbook.prepare(loaded, wanted, shown)
-    return run.Base(Refresh.of(loaded), made, shown, added)
+    refresh = Refresh.of(loaded)
+    verdict = self_test.run(refresh, made, scratch, wanted.off)
+    return run.Base(refresh, made, frozenset(verdict.disabled), shown, added), verdict
 
 
-def _ready(server: socket.socket, wanted: Load) -> None:
+def _ready(server: socket.socket, wanted: Load, verdict: Verdict) -> None:
     """Say that all is loaded, in a state that is good to fork from."""
     from runner.engine.warm.server import fingerprint, sharing  # noqa: PLC0415 - they import what was loaded
 
@@ -77,7 +80,7 @@ def _ready(server: socket.socket, wanted: Load) -> None:
     if "sharing" not in wanted.off:
         sharing.settle()
     gc.freeze()
-    _answer(server, Answer(watched=watched))
+    _answer(server, Answer(watched=watched, disabled=verdict.disabled, problems=verdict.problems))
 
 
 def _serve(server: socket.socket, base: Base) -> None:

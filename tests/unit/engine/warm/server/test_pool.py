@@ -34,6 +34,8 @@ class Standing:
     def __init__(self) -> None:
         self._closed = asyncio.Event()
         self._how = ""
+        self.disabled: dict[str, str] = {}
+        self.problems: tuple[str, ...] = ()
 
     async def is_current(self) -> bool:
         return True
@@ -160,6 +162,22 @@ def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(virtua
         warm.learn(ENVIRONMENT, '{"plugins": []}\n{"unlike": "runs have other values of A than the fork server"}\n')
 
         assert warm.problem == "runs have other values of A than the fork server"
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_what_the_self_test_of_a_server_found_is_reported_and_is_no_problem(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        (server,) = launches.servers
+
+        server.disabled, server.problems = {"templates": "AttributeError"}, ("a module was slow",)
+
+        assert warm.shortfalls() == {"templates": "disabled: AttributeError", "self-test": "a module was slow"}
+        assert warm.problem is None
         await warm.close()
 
     virtually(scenario())

@@ -1,0 +1,219 @@
+"""Self-test of the fork server: a small playbook runs in a trial process before the first run is forked.
+
+The playbook uses what the shortcuts speed up: a module of ansible-core, one of a collection, a skipped task, a template
+and lookups. A shortcut that cannot be installed, or that makes the playbook fail, is disabled for the runs
+of this server. Shortcuts that fall back to a slower way on their own are reported, not disabled. Imports Ansible:
+import it where `model` has loaded that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ansible.plugins.loader import module_loader
+
+from runner.engine import executions, processes
+from runner.engine.executions import Executions, Way
+from runner.engine.warm.patches import event_socket, shortcuts
+from runner.engine.warm.patches.shortcuts import InstallError, Made
+from runner.engine.warm.server import playbook
+from runner.engine.warm.server.refresh import Refresh
+
+_WITHIN = 60.0
+"""Seconds that a trial may take."""
+_LAST_WORDS = 2000
+"""Characters of a trial's output that are reported."""
+_MARKS = re.compile(r"(?:[A-Za-z0-9+/=]+\x1b\[\d+D)+|\x1b\[[0-9;]*[mK]")
+"""Colours, and how ansible-runner's callback marks events on the terminal."""
+_OF_COLLECTION = "operator_sdk.util.requeue_after"
+_PLAYBOOK: Any = [
+    {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": "{{ ansible_playbook_python }}", "given": {"a": [1, 2]}},
+        "tasks": [
+            {"set_fact": {"found": "{{ given.a | map('string') | join(',') }}", "path": "{{ lookup('env', 'PATH') }}"}},
+            {"fail": {"msg": "not skipped"}, "when": "found != '1,2'"},
+            {"stat": {"path": "/"}, "register": "root"},
+            {"copy": {"content": "{{ found }}", "dest": "copied"}},
+            {"set_fact": {"read": "{{ lookup('file', 'copied') }}"}},
+            {"assert": {"that": ["root.stat.isdir", "read == found", "path | length > 0"]}},
+        ],
+    }
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Result of the self-test."""
+
+    disabled: dict[str, str] = field(default_factory=dict)
+    """Why shortcuts are disabled, by name."""
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """How one trial ended."""
+
+    uninstalled: str = ""
+    """The shortcut that cannot be installed."""
+    problem: str = ""
+    """Why the trial failed; empty if the playbook succeeded."""
+    executed: Executions = field(default_factory=Executions)
+    has_events: bool = True
+
+
+def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Verdict:
+    """Find the shortcuts that cannot be used here. Needs a process with a single thread."""
+    disabled: dict[str, str] = {}
+    bench = _Bench(refresh, made, scratch / "self-test")
+    problems = list(made.modules.problems) if made.modules else []
+    trial = bench.run(off)
+    while trial.uninstalled:
+        disabled[trial.uninstalled] = trial.problem
+        trial = bench.run(off | disabled.keys())
+    if trial.problem:
+        found = bench.search(off | disabled.keys())
+        disabled |= found
+        if not found:
+            problems.append(f"the playbook of the self-test fails without any shortcut: {trial.problem}")
+    else:
+        problems += _shortfalls(trial, off | disabled.keys())
+    shutil.rmtree(bench.folder, ignore_errors=True)
+    return Verdict(disabled, tuple(problems))
+
+
+def _shortfalls(trial: _Trial, off: frozenset[str]) -> list[str]:
+    """Return what took a slower way than the shortcuts that are on allow."""
+    slow = set()
+    if "modules" not in off:
+        slow |= {Way.INTERPRETER}
+        if not off & {"actions", "commands", "tasks"}:
+            slow |= {Way.WORKER}
+    found = [
+        f"{each.name} was executed in the slower way {each.way.value} ({each.reason.value})"
+        for each in trial.executed.each
+        if each.way in slow
+    ]
+    if not trial.has_events and "events" not in off:
+        found.append("no event came through the socket of the shortcut events")
+    return [*found, *trial.executed.defects]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Runs trials, one after the other."""
+
+    refresh: Refresh
+    made: Made
+    folder: Path
+
+    def search(self, off: frozenset[str]) -> dict[str, str]:
+        """Return the shortcuts with which the playbook fails; none if it fails without all of them."""
+        names = [name for name in shortcuts.NAMES if name not in off]
+        on: list[str] = []
+        found: dict[str, str] = {}
+        if self.run(off | set(names)).problem:
+            return {}
+        for name in names:
+            trial = self.run(off | (set(names) - {*on, name}))
+            if trial.problem:
+                found[name] = trial.problem
+            else:
+                on.append(name)
+        return found
+
+    def run(self, off: frozenset[str]) -> _Trial:
+        """Run the playbook once, in a process of its own."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        (self.folder / "playbook.yml").write_text(json.dumps(_tasks(str(self.folder))), encoding="utf-8")
+        receiver, sender = event_socket.pair()
+        with receiver, sender:
+            pid = os.fork()
+            if pid == 0:
+                receiver.close()
+                self._be_trial(off, event_socket.keep(sender))
+            sender.close()
+            code = _wait(pid)
+            receiver.settimeout(0)
+            return self._read(code, has_events=_has_data(receiver))
+
+    def _be_trial(self, off: frozenset[str], telling: int) -> NoReturn:
+        result: dict[str, str] = {}
+        code = 1
+        try:
+            os.setsid()
+            processes.signal_on_parent_death(signal.SIGKILL)
+            with (self.folder / "output").open("wb") as output, Path(os.devnull).open("rb") as nothing:
+                os.dup2(nothing.fileno(), 0)
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+            os.environ["ANSIBLE_LOCAL_TEMP"] = str(self.folder)
+            arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
+            code = playbook.run(self.refresh, self.made, arguments, off, telling)
+        except InstallError as error:
+            result = {"name": error.name, "problem": error.problem}
+        except BaseException as error:  # noqa: BLE001 - the server reports it
+            result = {"problem": f"{type(error).__name__}: {error}"}
+        finally:
+            (self.folder / "result").write_text(json.dumps(result), encoding="utf-8")
+            os._exit(code)
+
+    def _read(self, code: int, *, has_events: bool) -> _Trial:
+        try:
+            result = json.loads((self.folder / "result").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            result = {"problem": "the trial died"}
+        if code and not result.get("problem"):
+            said = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
+            result["problem"] = f"exit code {code}: {_complaint(said)}"
+        try:
+            with (self.folder / executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as lines:
+                executed = executions.parse(executions.add_up(lines))
+        except OSError:
+            executed = Executions()
+        return _Trial(result.get("name", ""), result.get("problem", ""), executed, has_events)
+
+
+def _complaint(said: str) -> str:
+    """Return what Ansible reported as wrong, without the marks of events."""
+    lines = _MARKS.sub("", said).splitlines()
+    wrong = [line for line in lines if line.startswith(("fatal:", "ERROR", "[ERROR]", "Traceback", "    ", "  File"))]
+    return " ".join([*wrong, *lines[-1:]])[-_LAST_WORDS:].strip()
+
+
+def _tasks(folder: str) -> Any:
+    play = {**_PLAYBOOK[0], "tasks": list(_PLAYBOOK[0]["tasks"])}
+    if module_loader.find_plugin_with_context(_OF_COLLECTION).resolved:
+        play["tasks"].insert(3, {_OF_COLLECTION: {"time": "1h"}})
+    text = json.dumps([play]).replace('"copied"', json.dumps(f"{folder}/copied"))
+    return json.loads(text.replace("'copied'", f"'{folder}/copied'"))
+
+
+def _wait(pid: int) -> int:
+    """Wait for a trial; return its exit code, or minus the signal that ended it."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        if not select.select([descriptor], [], [], _WITHIN)[0]:
+            os.killpg(pid, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _has_data(receiver: Any) -> bool:
+    try:
+        return bool(receiver.recv(1))
+    except OSError:
+        return False

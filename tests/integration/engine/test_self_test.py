@@ -1,0 +1,144 @@
+"""The fork server's self-test: defects are planted, and runs succeed without the shortcuts that they break."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from structlog.testing import capture_logs
+
+from runner.engine.engines import EngineSettings
+from runner.engine.job import Outcome
+from runner.engine.run_engine import RunEngine
+from runner.monitoring.metrics import Metrics
+from tests.integration.engine.conftest import DEFECTS, MEMCACHED
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+COLLECTIONS = Path(__file__).parents[3] / "runner" / "collections"
+ON_IMPORT = """
+import importlib.abc, importlib.machinery, sys
+
+class Planter(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != {module!r}:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            execute(module)
+            plant(module)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Planter())
+"""
+REPLACED_WITHOUT_READING = {"glob", "time"}
+"""Names that a shortcut sets, and does not read: Ansible without them is not changed by that."""
+
+Plant = Callable[[str, str], None]
+
+
+@pytest.fixture
+def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Have a function `plant` changed a Python module whenever a process of a run or a server has imported it."""
+
+    def write(module: str, code: str) -> None:
+        folder = tmp_path / "planted"
+        folder.mkdir()
+        text = textwrap.dedent(code) + ON_IMPORT.format(module=module)
+        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(COLLECTIONS))
+    return write
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def runs(runs_of: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Any]:
+    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    yield runs_of(engine, tmp_path / "runner", tmp_path / "operator")
+    await engine.close(0)
+
+
+async def test_a_planted_defect_is_logged_counted_and_ends_no_run(plant: Plant, runs: Any) -> None:
+    plant(
+        "runner.engine.warm.modules.payload",
+        """
+        def plant(module):
+            take = module._Zip.writestr
+            def writestr(self, info, data):
+                if info.filename.startswith("ansible_collections"):
+                    memoryview("")  # what ansible-core before 2.21 writes
+                return take(self, info, data)
+            module._Zip.writestr = writestr
+        """,
+    )
+    playbook = runs.tasks("- {name: of a collection, operator_sdk.util.requeue_after: {time: 1h}}\n- {stat: {path: /}}")
+
+    with capture_logs() as lines:
+        ran = await runs.run(playbook)
+        again = await runs.run(playbook)
+
+    assert ran.result.outcome is again.result.outcome is Outcome.SUCCEEDED
+    assert ran.result.executions.totals == {"new_interpreter: defect": 1, "forked_module": 1}
+    assert "TypeError: memoryview" in ran.result.executions.defects[0]
+    logged = [line for line in lines if line["log_level"] == "error"]
+    assert ["TypeError: memoryview" in line["traceback"] for line in logged] == [True]
+    warnings = [line["problem"] for line in lines if line["log_level"] == "warning" and "problem" in line]
+    assert any("operator_sdk.util.requeue_after" in problem and "defect" in problem for problem in warnings)
+    assert "requeue_after" in runs.engine.shortfalls()["self-test"]
+    metrics = Metrics()
+    metrics.run_ended(MEMCACHED, "default", ran.result, 0)
+    text = (await metrics.text()).decode()
+    assert 'ansible_operator_tasks_total{reason="defect",way="new_interpreter"} 1.0' in text
+    DEFECTS.clear()
+
+
+@pytest.mark.parametrize(
+    ("shortcut", "module", "ways"),
+    [
+        ("tasks", "runner.engine.warm.patches.tasks", {"forked_worker: switched_off"}),
+        ("modules", "runner.engine.warm.modules.preimport", {"new_interpreter: switched_off", "playbook_process"}),
+        ("waiting", "runner.engine.warm.patches.waiting", {"forked_module", "playbook_process"}),
+    ],
+)
+async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
+    shortcut: str, module: str, ways: set[str], plant: Plant, runs: Any
+) -> None:
+    plant(module, 'def plant(module):\n    raise ImportError("cannot import name StrategyBase")\n')
+
+    with capture_logs() as lines:
+        ran = await runs.run(runs.tasks("- {stat: {path: /}}\n- {debug: {msg: said}}"))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert ran.result.executions.totals.keys() == ways
+    assert [line["shortcut"] for line in lines if "shortcut" in line] == [shortcut]
+    assert {name for name in runs.engine.shortfalls() if name != "self-test"} == {shortcut}
+    assert runs.engine.problem is None
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+async def test_each_symbol_that_is_gone_disables_a_shortcut_and_the_playbook_still_succeeds(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("moved_symbols.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(  # noqa: ASYNC221 - nothing else is to be done meanwhile
+        [sys.executable, str(program), str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    names = {each["symbol"].rpartition(".")[2] for each in found}
+    assert {"_queue_task", "exec_command", "modify_module", "copy"} <= names, names
+    left_on = [each["symbol"] for each in found if not each["disabled"]]
+    assert {symbol.rpartition(".")[2] for symbol in left_on} <= REPLACED_WITHOUT_READING, left_on
+    assert [each for each in found if each["problems"]] == []
