@@ -5,6 +5,8 @@ from __future__ import annotations
 from runner import log
 from runner.engine.executions import Executions, Reason
 
+DEFECT = "A shortcut of the warm engine failed and the task took a slower way; report this defect"
+
 
 class ExecutionLog:
     """Logs the first task of each way and reason, and each defect once."""
@@ -26,8 +28,4 @@ class ExecutionLog:
                 )
         for traceback in executions.defects:
             if self._logged.is_new(traceback):
-                self._log.error(
-                    "A shortcut of the warm engine failed and the task took a slower way; report this defect",
-                    job=job,
-                    traceback=traceback,
-                )
+                self._log.error(DEFECT, job=job, traceback=traceback)

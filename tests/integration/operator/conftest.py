@@ -25,6 +25,7 @@ import yaml
 from kubernetes import config as kubernetes_config
 
 from runner.devcluster import DevCluster
+from runner.engine.execution_log import DEFECT
 
 T = TypeVar("T")
 
@@ -342,6 +343,8 @@ def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) ->
     for operator in project.operators:
         if operator.process.poll() is None:
             operator.kill()
+    defects = [line for operator in project.operators for line in operator.lines(msg=DEFECT)]
+    assert defects == [], defects
 
 
 def _account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:
