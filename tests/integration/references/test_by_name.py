@@ -224,7 +224,7 @@ async def test_a_name_without_a_namespace_that_needs_one_and_what_is_no_name_are
         await it.references.ready(THING, it.key("odd"))
         assert it.client.opened == []
     told = capsys.readouterr().out
-    assert "Secret password is named without a namespace; write {name, namespace}" in told
+    assert "Secret password has no namespace; set {name, namespace}" in told
     assert "spec.ref is not a reference" in told
 
 
