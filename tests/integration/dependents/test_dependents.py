@@ -266,7 +266,7 @@ async def test_an_operator_of_a_namespace_watches_nothing_outside(
         async with operator.run(shop) as run:
             await run.create(objects.config_map("settings"))
         assert operator.dependents.watched() == frozenset()
-    async with operate(app, namespaces=(shop.key.namespace,)) as operator:
+    async with operate(app, namespaces=(shop.ref.key.namespace,)) as operator:
         async with operator.run(shop) as run:
             await run.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
         await operator.live(CONFIG_MAP)
