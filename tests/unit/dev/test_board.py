@@ -69,9 +69,10 @@ def test_what_is_no_line_of_interest_is_left_out(board: LiveView, line: str) -> 
     assert board.take(line) is None
 
 
-def test_an_edit_that_is_not_taken_up_is_an_error(board: LiveView) -> None:
-    line = {"level": "error", "msg": "The edit is not taken up", "problem": "watches.yaml:1: is wrong"}
-    assert board.take(json.dumps(line)) == "error: The edit is not taken up: watches.yaml:1: is wrong"
+def test_an_edit_that_is_not_applied_is_an_error(board: LiveView) -> None:
+    message = "The edit is invalid and not applied; fix it"
+    line = {"level": "error", "msg": message, "problem": "watches.yaml:1: is wrong"}
+    assert board.take(json.dumps(line)) == f"error: {message}: watches.yaml:1: is wrong"
 
 
 def test_where_metrics_are_is_learned_from_the_log(board: LiveView) -> None:
