@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 
 from bench import objects, task_times
 from bench.corpus import CASES, QUEUE, Case
-from bench.engine_bed import NAMESPACE, Bed, Way, service
+from bench.engine_bed import NAMESPACE, Access, Bed, service
 from bench.engine_sides import Cost, Runs, memory
 from bench.operator_process import Project
 from bench.recorder import Call, recording, replay
@@ -45,6 +45,7 @@ from bench.results import Result, show, tell
 from bench.standing import standing, tasks
 from runner import devcluster, log
 from runner.config.settings import EngineName
+from runner.engine.executions import Way
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 
@@ -102,7 +103,7 @@ class _Bench:
     def result(self, what: str, value: float, unit: str, goal: float | None = None, *, higher: bool = False) -> Result:
         return Result(_CASE, f"core {self.core}, {what}", value, unit, goal, "higher" if higher else "lower")
 
-    async def once(self, case: Case, engine: EngineName, way: Way | None = None) -> Cost:
+    async def once(self, case: Case, engine: EngineName, way: Access | None = None) -> Cost:
         return await self.runs.run([await self.bed.job(case, engine, way)])
 
     async def warm_up(self, case: Case) -> None:
@@ -146,7 +147,9 @@ async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
         await objects.install(client, (_STANDING, NAMESPACE))
         async with standing(client, project, _STANDING):
             handed = project.folder / _STANDING
-            way = Way(*(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url")))
+            way = Access(
+                *(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url"))
+            )
             bench = _Bench(core, Bed(client, folder / "runs", way, url), Runs(folder / "runs", size.without), size)
             try:
                 async for result in _results(bench):
@@ -182,6 +185,7 @@ async def _of_role(bench: _Bench, case: Case) -> AsyncIterator[Result]:
     yield bench.result(f"{case.name}: API calls", calls, "calls")
     yield bench.result(f"{case.name}: the same API calls alone", bare, "s")
     yield bench.result(f"{case.name}: warm, in times of its API calls", _median(warm) / bare, "ratio")
+    yield bench.result(f"{case.name}: tasks in a new interpreter", _interpreters(warm), "tasks", 0)
     for result in _of_tasks(bench, case, warm):
         yield result
 
@@ -198,6 +202,14 @@ def _ratios(bench: _Bench, case: Case, cold: Sequence[Cost], warm: Sequence[Cost
         raise RuntimeError(f"runs of {case.name} did different things (ok, changed, skipped, failed): {did}")
     for name, ratio in (("wall", _median(cold) / _median(warm)), ("CPU", _mean(cold) / _mean(warm))):
         yield bench.result(f"{case.name}: exec by warm, {name}", ratio, "ratio", _TIMES_FASTER, higher=True)
+
+
+def _interpreters(costs: Sequence[Cost]) -> int:
+    """Return how many tasks of the last run were executed in a new interpreter; show the ways of all its tasks."""
+    executed = [each for executions in costs[-1].executions for each in executions.each]
+    ways = {f"{each.way.value} ({each.reason.value}, {each.name})": each.count for each in executed}
+    tell(f"tasks by how they were executed: {ways}")
+    return sum(each.count for each in executed if each.way is Way.INTERPRETER)
 
 
 def _of_tasks(bench: _Bench, case: Case, costs: Iterable[Cost]) -> Iterator[Result]:

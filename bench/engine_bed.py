@@ -36,18 +36,18 @@ _NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Access:
     """How runs reach the operator's proxy and its metrics."""
 
     kubeconfig: str
     metrics: str
 
-    def through(self, port: int) -> Way:
+    def through(self, port: int) -> Access:
         """Return the way that leads to another port of this machine instead of the proxy's."""
         content = json.loads(self.kubeconfig)
         cluster = content["clusters"][0]["cluster"]
         cluster["server"] = re.sub(r":\d+$", f":{port}", cluster["server"])
-        return Way(json.dumps(content), self.metrics)
+        return Access(json.dumps(content), self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Bed:
 
     client: Client
     runs: Path
-    way: Way
+    way: Access
     service: str
     """URL of the external service that roles call."""
 
@@ -73,7 +73,7 @@ class Bed:
                     return
                 await asyncio.sleep(0.1)
 
-    async def job(self, case: Case, engine: EngineName, way: Way | None = None) -> Job:
+    async def job(self, case: Case, engine: EngineName, way: Access | None = None) -> Job:
         """Describe the next run of a case, as the operator does; its object is created if there is none."""
         number, way = next(_NUMBERS), way or self.way
         obj = await self._object(case, f"new-{number}" if case.creates else "sample")
@@ -97,7 +97,7 @@ class Bed:
             engine=engine,
         )
 
-    def environment(self, way: Way | None = None) -> dict[str, str]:
+    def environment(self, way: Access | None = None) -> dict[str, str]:
         """Return what the operator adds to the environment of runs."""
         return {"ANSIBLE_GATHERING": "explicit", ADDRESS_VARIABLE: (way or self.way).metrics}
 

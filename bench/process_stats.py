@@ -61,11 +61,19 @@ def below(pid: int) -> int:
     return len(_below(pid))
 
 
+def tree(pid: int) -> list[int]:
+    """Return a process and all below it, without those that end meanwhile."""
+    return [pid, *_below(pid)]
+
+
 def _below(pid: int) -> list[int]:
     found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        children = [int(child) for child in (thread / "children").read_text(encoding="ascii").split()]
-        found += [each for child in children for each in (child, *_below(child))]
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children = [int(child) for child in (thread / "children").read_text(encoding="ascii").split()]
+            found += [each for child in children for each in (child, *_below(child))]
+    except (FileNotFoundError, ProcessLookupError):
+        return found  # it has ended
     return found
 
 

@@ -6,9 +6,11 @@
 4. Many objects that were run and rest: memory of each, all told; Ansible is left out (`bench.without_ansible`).
 5. The same objects after a restart, with `skipUnchanged`: what it costs to find that none need be run.
 6. Many runs, and a day of periodic runs in virtual time: what grows.
+7. The corpus' small role: a new object alone, 20 and 150 at once, and one behind 40 that were present at start.
 
-`BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS`
-names parts (`newcomer`, `burst`, `failing`, `rest`, `skip`, `flat`, with commas).
+`BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS`, `BENCH_SMALL_BURSTS` (numbers, with commas),
+`BENCH_BEHIND` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS` names parts (`newcomer`, `small`,
+`behind`, `burst`, `failing`, `rest`, `skip`, `flat`, with commas).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from bench import objects, scale_bursts, scale_rest
+from bench import objects, scale_bursts, scale_rest, scale_small
 from bench.results import Result, show, tell
 from bench.scale_bed import NAMESPACES, Bed, Size
 from runner import devcluster
@@ -29,6 +31,8 @@ from runner.kube.credentials import auth
 
 _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "newcomer": scale_bursts.newcomer,
+    "small": scale_small.small,
+    "behind": scale_small.behind,
     "burst": scale_bursts.burst,
     "failing": scale_rest.failing,
     "rest": scale_rest.rest,

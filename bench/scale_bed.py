@@ -18,8 +18,8 @@ from runner.devcluster.layout import COMPONENTS
 from runner.kube.client import Client
 
 CASE = "scale"
-PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP = NAMESPACES = tuple(
-    f"bench-{name}" for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip")
+PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND = NAMESPACES = tuple(
+    f"bench-{name}" for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip", "small", "behind")
 )
 WARM = "--engine=auto"
 _LOOK = 0.02
@@ -35,6 +35,8 @@ class Size:
     long_runs: int
     repeats: int
     failing_seconds: float
+    small_bursts: tuple[int, ...]
+    behind: int
     parts: frozenset[str]
 
     @classmethod
@@ -47,7 +49,11 @@ class Size:
             long_runs=int(environ.get("BENCH_LONG_RUNS", "500")),
             repeats=int(environ.get("BENCH_REPEATS", "5")),
             failing_seconds=float(environ.get("BENCH_FAILING_SECONDS", "30")),
-            parts=frozenset(environ.get("BENCH_PARTS", "newcomer,burst,failing,rest,skip,flat").split(",")),
+            small_bursts=tuple(int(count) for count in environ.get("BENCH_SMALL_BURSTS", "20,150").split(",")),
+            behind=int(environ.get("BENCH_BEHIND", "40")),
+            parts=frozenset(
+                environ.get("BENCH_PARTS", "newcomer,small,behind,burst,failing,rest,skip,flat").split(",")
+            ),
         )
 
 
