@@ -20,7 +20,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples faults bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity faults bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ nightly-matrix: test-programs
 
 test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full and test-nightly
 	$(BIN)/pytest -m "full or nightly" -n $(WORKERS) --dist loadgroup tests/integration/examples
+
+test-parity: setup ## Integration targets of ansible-core itself, compared on each engine; CORE=2.18 for one ansible-core
+	CORE=$(or $(CORE),all) $(BIN)/python -m tests.parity
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see CONTRIBUTING.md#the-fault-suite
 	$(BIN)/python -m tests.faults

@@ -1,0 +1,197 @@
+"""Runs a case with plain `ansible-playbook`, with `exec` and with `warm`, in the same folders; compares the results.
+
+A callback that all three load writes each task's result. What may differ is in `tests/integration/engine/parity`
+(`differences.py`), and in `_TEXTS` here; values that differ between two plain runs are not compared, nor are the values
+of gathered facts. Of a traceback, only the last line is compared: warm modules are loaded from their files, others from
+a payload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.config.settings import EngineName
+from runner.engine import run_dir
+from runner.engine.job import Event, Job
+from runner.engine.run_engine import RunEngine
+from runner.objects import GVK, ObjectKey
+from runner.watches.watch import Playbook
+from tests.integration.engine.parity.differences import differences
+from tests.parity import targets
+from tests.parity.targets import TargetCase
+
+_KIND = GVK("parity.example.com", "v1", "Target")
+_WITHIN = 300.0
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*", re.MULTILINE)
+_CHANGING = "<changes from run to run>"
+_TEXTS = (
+    (re.compile(r"\b0x[0-9a-f]{6,}"), "<address>"),
+    (re.compile(r"(?<=[/.])[0-9a-z_]{8}(?=(\.test|test)\b)"), "<temporary>"),
+    (re.compile(r"(?<=ansible\.)[0-9a-z_]{8}\b"), "<temporary>"),
+    (re.compile(r"(?<=/ansible-tmp-)[0-9.]+-[0-9]+-[0-9]+"), "<temporary>"),
+    (_TRACEBACK, "<traceback>\n"),
+)
+
+
+class ParityError(AssertionError):
+    """The results of a case differ; the message says how."""
+
+
+class PlainFailedError(AssertionError):
+    """A case fails with plain ansible-playbook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What runs a case in each way."""
+
+    root: Path
+    """Folder of the targets."""
+    work: Path
+    engine: RunEngine
+
+    async def compare(self, case: TargetCase) -> int:
+        """Run a case in each way; return how many results were compared. Raises ParityError, PlainFailedError."""
+        plain, repeated = [await asyncio.to_thread(self._plain, case) for _ in range(2)]
+        for engine, which in (("exec", "exec"), ("warm", "warm"), ("warm", "warm again")):
+            other = await self._on(case, engine)  # type: ignore[arg-type]
+            found = differences(*_without_changing(plain, repeated, other), any_order=False)
+            if found:
+                raise ParityError(f"{case.name}: plain (cold) and {which} (other) differ:\n{found}")
+        return sum(map(len, plain["results"].values()))
+
+    def _job(self, case: TargetCase, engine: EngineName) -> tuple[Job, Path]:
+        """Make the folders of a case anew, and describe its run."""
+        results = self.work / "results"
+        results.unlink(missing_ok=True)
+        copied = targets.copy(self.root, case, self.work / "targets")
+        inventory = self.work / "inventory"
+        temporary = f"ansible_remote_tmp={self.work / 'remote'}"
+        host = f"ansible_connection=local ansible_python_interpreter={{{{ansible_playbook_python}}}} {temporary}"
+        names = ("testhost", "testhost2", "testhost3", "testhost4", "testhost5", "localhost")
+        lines = [*(f"{name} {host}" for name in names), "[local]", "testhost"]
+        inventory.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        own = copied / case.target / case.inventory if case.inventory else inventory
+        environment = {
+            "ANSIBLE_INVENTORY": str(own),
+            "ANSIBLE_ROLES_PATH": str(copied),
+            "ANSIBLE_CALLBACK_PLUGINS": str(targets.HERE / "callbacks"),
+            "ANSIBLE_DEPRECATION_WARNINGS": "false",
+            "ANSIBLE_FORCE_HANDLERS": "true",
+            "PARITY_RESULTS": str(results),
+            "PYTHONHASHSEED": "0",
+        }
+        job = Job(
+            ident="run",
+            gvk=_KIND,
+            key=ObjectKey("default", re.sub(r"[^a-z0-9]+", "-", case.name.lower()).strip("-")),
+            content=Playbook(case.write(copied)),
+            run_dir=self.work / "run",
+            extra_vars={},
+            unsafe_keys=frozenset(),
+            ignored_variables=(),
+            verbosity=0,
+            ansible_args="",
+            max_artifacts=-1,
+            environment=environment,
+            kubeconfig="",
+            deadline=_WITHIN,
+            engine=engine,
+        )
+        return job, results
+
+    def _plain(self, case: TargetCase) -> dict[str, Any]:
+        job, results = self._job(case, "exec")
+        folder = run_dir.prepare(job, "parity", os.environ)
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        command = [program, "-i", str(folder.inventory), "-e", f"@{folder.path / 'env/extravars'}"]
+        environment = {**folder.environment, "PATH": f"{Path(program).parent}{os.pathsep}{folder.environment['PATH']}"}
+        found = subprocess.run(
+            [*command, str(folder.playbook)],
+            cwd=folder.path / "project",
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_WITHIN,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        run_dir.clear(folder, job.max_artifacts, job.secrets)
+        if found.returncode:
+            raise PlainFailedError(
+                f"{case.name}: exit code {found.returncode}\n{(found.stdout + found.stderr)[-1500:]}"
+            )
+        shown = self._read(results)
+        if not shown["results"]:
+            raise PlainFailedError(f"{case.name}: no task has a result\n{(found.stdout + found.stderr)[-1500:]}")
+        return shown
+
+    async def _on(self, case: TargetCase, engine: EngineName) -> dict[str, Any]:
+        job, results = self._job(case, engine)
+        events: list[Event] = []
+        await self.engine.run(job, events.append)
+        return self._read(results)
+
+    def _read(self, results: Path) -> dict[str, Any]:
+        """Return results by host, and the recap, in the shape that `differences` compares."""
+        by_host: dict[str, list[Any]] = {}
+        recap: Mapping[str, Any] = {}
+        if results.exists():
+            for line in map(json.loads, results.read_text(encoding="utf-8", errors="replace").splitlines()):
+                if "recap" in line:
+                    recap = line["recap"]
+                else:
+                    by_host.setdefault(line.pop("host"), []).append(_plain_text(_of_task(line)))
+        return {"events": [], "files": {}, "result": {}, "results": by_host, "recap": recap}
+
+
+def _without_changing(plain: Any, repeated: Any, other: Any) -> tuple[Any, Any]:
+    """Return the first and the last value without what differs between the first two; the last keeps its shape."""
+    if isinstance(plain, dict) and isinstance(repeated, dict) and isinstance(other, dict):
+        both = {
+            key: _without_changing(plain[key], repeated[key], other[key])
+            for key in plain.keys() & repeated.keys() & other.keys()
+        }
+        # A key of one plain run alone is chance; any other must be in both or in neither.
+        chance = plain.keys() ^ repeated.keys()
+        return tuple(
+            {key: both[key][side] if key in both else value for key, value in each.items() if key not in chance}
+            for side, each in enumerate((plain, other))
+        )  # type: ignore[return-value]
+    if isinstance(plain, list) and isinstance(repeated, list) and isinstance(other, list):
+        if len(plain) == len(repeated) == len(other):
+            pairs = [_without_changing(*items) for items in zip(plain, repeated, other, strict=True)]
+            return [first for first, _ in pairs], [second for _, second in pairs]
+        return (plain, other) if len(plain) == len(repeated) else (_CHANGING, _CHANGING)
+    if plain != repeated and type(plain) is type(repeated) is type(other):
+        return _CHANGING, _CHANGING
+    return plain, other
+
+
+def _of_task(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the names alone of gathered facts: their values are the machine's, and the engine's."""
+    facts = line["result"].get("ansible_facts") if isinstance(line["result"], dict) else None
+    if isinstance(facts, dict) and "ansible_env" in facts:
+        line["result"]["ansible_facts"] = sorted(facts)
+    return line
+
+
+def _plain_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain_text(key): _plain_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain_text(item) for item in value]
+    if isinstance(value, str):
+        for pattern, shown in _TEXTS:
+            value = pattern.sub(shown, value)
+    return value
