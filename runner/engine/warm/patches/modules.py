@@ -252,9 +252,11 @@ def count_interpreters() -> None:
     modify: Callable[..., Any] = action_plugins.modify_module
 
     @functools.wraps(modify)
-    def modify_module(module_name: str, *args: Any, **kwargs: Any) -> Any:
-        task_record.add(Way.INTERPRETER, Reason.SWITCHED_OFF, str(module_name))
-        return modify(module_name, *args, **kwargs)
+    def modify_module(*args: Any, **kwargs: Any) -> Any:
+        # Since ansible-core 2.21 all arguments have names.
+        name = kwargs["module_name"] if "module_name" in kwargs else args[0]
+        task_record.add(Way.INTERPRETER, Reason.SWITCHED_OFF, str(name))
+        return modify(*args, **kwargs)
 
     action_plugins.modify_module = modify_module
 
