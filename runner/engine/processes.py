@@ -60,9 +60,9 @@ def _digest(root: Path) -> str:
     return hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
 
 
-def adopt_orphans() -> None:
-    """Make orphans among our descendants our children, so that they can be found and reaped (Linux only)."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans(*, adopt: bool = True) -> None:
+    """Make orphans among our descendants our children, so that they can be found and reaped, or stop (Linux only)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def signal_on_parent_death(number: signal.Signals) -> None:

@@ -243,7 +243,7 @@ OPERATOR = textwrap.dedent("""
     from runner.engine.run_engine import RunEngine
     from runner.engine.job import Job
     from runner.objects import GVK, ObjectKey
-    from runner.watches import Playbook
+    from runner.watches.watch import Playbook
 
     async def main():
         root, playbook, engine = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

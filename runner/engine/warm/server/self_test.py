@@ -14,6 +14,8 @@ import re
 import select
 import shutil
 import signal
+import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +31,10 @@ from runner.engine.warm.server.refresh import Refresh
 
 _WITHIN = 60.0
 """Seconds that a trial may take."""
+_REAP_WITHIN = 5.0
+"""Seconds for processes that a trial left behind to end."""
+_LONGEST_BASE = 40
+"""Characters of the folder below which a trial's sockets are created: the path of a socket has at most 107 bytes."""
 _LAST_WORDS = 2000
 """Characters of a trial's output that are reported."""
 _MARKS = re.compile(r"(?:[A-Za-z0-9+/=]+\x1b\[\d+D)+|\x1b\[[0-9;]*[mK]")
@@ -77,6 +83,16 @@ def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Ver
     """Find the shortcuts that cannot be used here. Needs a process with a single thread."""
     disabled: dict[str, str] = {}
     bench = _Bench(refresh, made, scratch / "self-test")
+    processes.adopt_orphans()
+    try:
+        return _examine(bench, disabled, off)
+    finally:
+        processes.adopt_orphans(adopt=False)
+        shutil.rmtree(bench.folder, ignore_errors=True)
+
+
+def _examine(bench: _Bench, disabled: dict[str, str], off: frozenset[str]) -> Verdict:
+    made = bench.made
     problems = list(made.modules.problems) if made.modules else []
     trial = bench.run(off)
     while trial.uninstalled:
@@ -89,7 +105,6 @@ def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Ver
             problems.append(f"the playbook of the self-test fails without any shortcut: {trial.problem}")
     else:
         problems += _shortfalls(trial, off | disabled.keys())
-    shutil.rmtree(bench.folder, ignore_errors=True)
     return Verdict(disabled, tuple(problems))
 
 
@@ -139,17 +154,18 @@ class _Bench:
         self.folder.mkdir()
         (self.folder / "playbook.yml").write_text(json.dumps(_tasks(str(self.folder))), encoding="utf-8")
         receiver, sender = event_socket.pair()
-        with receiver, sender:
+        with receiver, sender, tempfile.TemporaryDirectory(dir=_short_folder(), prefix="ansible-trial-") as temporary:
             pid = os.fork()
             if pid == 0:
                 receiver.close()
-                self._be_trial(off, event_socket.keep(sender))
+                self._be_trial(off, event_socket.keep(sender), temporary)
             sender.close()
             code = _wait(pid)
+            _reap_orphans()
             receiver.settimeout(0)
             return self._read(code, has_events=_has_data(receiver))
 
-    def _be_trial(self, off: frozenset[str], telling: int) -> NoReturn:
+    def _be_trial(self, off: frozenset[str], telling: int, temporary: str) -> NoReturn:
         result: dict[str, str] = {}
         code = 1
         try:
@@ -159,7 +175,7 @@ class _Bench:
                 os.dup2(nothing.fileno(), 0)
                 os.dup2(output.fileno(), 1)
                 os.dup2(output.fileno(), 2)
-            os.environ["ANSIBLE_LOCAL_TEMP"] = str(self.folder)
+            os.environ |= {"ANSIBLE_LOCAL_TEMP": str(self.folder), "TMPDIR": temporary}
             arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
             code = playbook.run(self.refresh, self.made, arguments, off, telling)
         except InstallError as error:
@@ -210,6 +226,26 @@ def _wait(pid: int) -> int:
     finally:
         os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _reap_orphans() -> None:
+    """Reap the processes that the trial left behind; those of the shortcut `modules` end with their parent."""
+    deadline = time.monotonic() + _REAP_WITHIN
+    while time.monotonic() < deadline:
+        try:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.005)
+        except ChildProcessError:
+            return
+
+
+def _short_folder() -> str | None:
+    """Return a folder with a short path for short-lived files; None for the default.
+
+    Must not call `tempfile.gettempdir`, which would keep its result for the runs that are forked later.
+    """
+    folders = (os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm")  # noqa: S108 - the folder below it is private
+    return next((each for each in folders if 0 < len(each) <= _LONGEST_BASE and os.access(each, os.W_OK)), None)
 
 
 def _has_data(receiver: Any) -> bool:
