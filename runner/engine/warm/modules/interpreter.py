@@ -1,4 +1,4 @@
-"""What is known of an interpreter that starts to run a module, and how a fork looks like one."""
+"""Properties of an interpreter that starts to run a module, which a fork copies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Interpreter:
     """An interpreter that starts in the environment of runs."""
 
     path: tuple[str, ...]
-    """`sys.path`."""
+    """`sys.path` of the interpreter."""
     encodings: tuple[tuple[str, str], ...]
-    """Encoding and errors of each standard stream."""
+    """Encoding and error handler of each standard stream."""
     show: Callable[[Sequence[str], Mapping[str, str]], None]
-    """Makes a command line and an environment what others see of this process."""
+    """Sets the command line and the environment that other processes read from `/proc`."""

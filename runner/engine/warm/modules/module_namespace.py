@@ -1,11 +1,12 @@
-"""The module world: what a module finds in its interpreter, made ahead and kept beside Ansible's own.
+"""Namespace of Python modules for Ansible modules, preloaded and separate from the controller's.
 
-A module that runs cold imports `ansible.module_utils` and its collection's module_utils from its payload, in an
-interpreter that never was a controller: there `ansible.module_utils` behaves differently. So the world is a second set
-of these modules, imported aside from the controller's, which a forked module gets in exchange. What they import from
-elsewhere (the Kubernetes client, say) is shared with the controller. Owns `sys.modules` during that exchange, and what
-else of an interpreter the controller changed. Must not import anything of Ansible's: see `payload` for what a module
-needs.
+A module in a new interpreter imports `ansible.module_utils` and its collection's module_utils from its payload. That
+interpreter was never a controller, so `ansible.module_utils` behaves differently in it. For this reason the namespace
+(`World`) is a second set of these Python modules, imported apart from the controller's. A forked module uses it
+instead. Other packages that they import, such as the Kubernetes client, are shared with the controller.
+
+Owns `sys.modules` during the exchange, and the other interpreter state that the controller changed. Must not import
+anything of Ansible. `payload` resolves the files of a module.
 """
 
 from __future__ import annotations
@@ -35,44 +36,44 @@ _OURS = ("ansible", "ansible_collections")
 
 
 Codes: TypeAlias = Mapping[tuple[str, bytes], CodeType]
-"""What was compiled, by path and digest: a file may have been changed since."""
+"""Compiled code by path and digest, because a file can change."""
 
 
 def is_ours(name: str) -> bool:
-    """Whether a Python module is one of those that exist twice."""
+    """Return True if a Python module exists in both sets."""
     return name.partition(".")[0] in _OURS
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What was imported ahead for modules. Fork it; do not change it."""
+    """Preloaded Python modules for Ansible modules. Fork it; do not change it."""
 
     modules: Mapping[str, ModuleType]
     entries: Mapping[str, Entry]
-    """What each of `modules` was loaded from."""
+    """The source of each of `modules`."""
     codes: Codes
     """Compiled modules that run as `__main__`."""
     path: tuple[str, ...]
-    """`sys.path` of an interpreter that started for a module."""
+    """`sys.path` of an interpreter that starts for a module."""
     shared: frozenset[str]
-    """Other modules that were imported."""
+    """Other imported Python modules."""
     filters: tuple[Any, ...]
-    """`warnings.filters` after that."""
+    """`warnings.filters` after the imports."""
     finders: tuple[Any, ...]
-    """What was added to `sys.meta_path` (as `six` does)."""
+    """Finders that the imports added to `sys.meta_path` (for example by `six`)."""
 
     def covers(self, payload: Payload) -> bool:
-        """Whether whatever the payload and the world both have is the same."""
+        """Return True if all entries that the payload and the namespace both contain are equal."""
         return all(
             self.entries[name].digest == entry.digest for name, entry in payload.entries.items() if name in self.entries
         )
 
 
 def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str], imports: Iterable[str]) -> World:
-    """Import what these payloads hold, apart from the modules themselves; `skip` names what must not be.
+    """Import the content of these payloads, except the modules themselves and the names in `skip`.
 
-    What cannot be imported is left out: a module that needs it fails by itself, as it does cold. Of two payloads that
-    disagree about a name the first counts.
+    A failed import is skipped: a module that needs it fails by itself, as in a new interpreter. If two payloads contain
+    different entries of one name, the first is used.
     """
     entries: dict[str, Entry] = {}
     codes: dict[tuple[str, bytes], CodeType] = {}
@@ -102,7 +103,7 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
 
 @contextlib.contextmanager
 def _aside(path: Iterable[str]) -> Iterator[None]:
-    """Take the controller's modules and finders away, and bring them back."""
+    """Remove the controller's modules and finders, and restore them at the end."""
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if is_ours(name)}
     meta_path, path_hooks, own_path = list(sys.meta_path), list(sys.path_hooks), list(sys.path)
     filters = list(warnings.filters)
@@ -131,16 +132,16 @@ def _home(thing: Any) -> str:
 
 
 class Finder:
-    """Finds what a payload holds, and of our packages nothing else, as if the payload were all that there is."""
+    """Finder of the content of a payload. It hides all other modules of Ansible, as if only the payload existed."""
 
     def __init__(self, entries: Mapping[str, Entry], codes: Codes, archives: Mapping[str, str]) -> None:
-        """`archives` names, for modules that shall seem to, where the archive stands that they are read from."""
+        """Create a finder. `archives` maps names of modules to the archive that they appear to be loaded from."""
         self._entries = entries
         self._codes = codes
         self._archives = archives
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
-        """Return how to load a module (`importlib.abc.MetaPathFinder`)."""
+        """Return the spec of a module (`importlib.abc.MetaPathFinder`)."""
         del path, target
         entry = self._entries.get(name)
         if entry is None:
@@ -156,11 +157,11 @@ class Finder:
         return spec
 
     def invalidate_caches(self) -> None:
-        """Nothing is cached."""
+        """Do nothing: there is no cache."""
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads one entry, from memory where it stands on no file."""
+    """Loader of one entry, from memory if it has no file."""
 
     def __init__(self, name: str, entry: Entry, codes: Codes) -> None:
         super().__init__(name, entry.path)
@@ -185,11 +186,11 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return super().get_data(path)
 
     def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
-        """Write no bytecode: a module that runs cold leaves none either."""
+        """Do nothing: a module in a new interpreter writes no bytecode either."""
 
 
 def enter(world: World) -> None:
-    """Make this process, a fork, one that has never been a controller. There is no way back."""
+    """Change this forked process into one that never was a controller. It is not reversible."""
     for name in [name for name in sys.modules if is_ours(name)]:
         del sys.modules[name]
     sys.modules.update(world.modules)
@@ -211,7 +212,7 @@ def _forget_controllers_settings() -> None:
 
 
 def _forget_handlers() -> None:
-    """Run nothing at a module's end that others asked for, and handle signals as a new interpreter does."""
+    """Remove all exit handlers, and reset signal handlers to those of a new interpreter."""
     atexit._clear()  # noqa: SLF001 - there is no other way
     finalize: Any = weakref.finalize
     finalize._registry.clear()  # noqa: SLF001 - they were to be run by the handler that is gone
@@ -226,9 +227,9 @@ def _forget_handlers() -> None:
 
 
 def take(world: World, payload: Payload, archive: str) -> None:
-    """Give this process, which `enter`ed, what the payload holds; what differs from the world is loaded anew.
+    """Load the payload into this process after `enter`. Entries that differ from the namespace are loaded again.
 
-    `archive` is where the payload would stand.
+    `archive` is the path that the payload would have.
     """
     entries = payload.entries
     if world.covers(payload):
@@ -243,7 +244,7 @@ def take(world: World, payload: Payload, archive: str) -> None:
 
 
 def open_streams(encodings: Iterable[tuple[str, str]]) -> None:
-    """Open the standard streams as an interpreter does that starts; `encodings` are encoding and errors of each."""
+    """Open the standard streams like a new interpreter; `encodings` are encoding and error handler of each."""
     for number, (name, (encoding, errors)) in enumerate(zip(("stdin", "stdout", "stderr"), encodings, strict=True)):
         unbuffered = bool(os.environ.get("PYTHONUNBUFFERED")) and number > 0
         raw: Any = io.FileIO(number, "wb" if number else "rb", closefd=False)

@@ -1,7 +1,7 @@
-"""A module's process: what AnsiballZ does in a new interpreter, done in a fork.
+"""Process of a module: the steps of AnsiballZ in a new interpreter, done in a fork.
 
 Owns everything between the fork and the module's exit code: descriptors, session, folder, environment, streams,
-`sys.argv`, `__main__`, and the way an interpreter ends. Promises never to return.
+`sys.argv`, `__main__`, and the end of the interpreter. Promises never to return.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from runner.engine.warm.modules.payload import Payload
 
 _STREAMS = 3
 _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_"
-"""What temporary names are made of."""
+"""Characters of temporary names."""
 _COLD_DEPTH = 4
-"""The place, from 1, of the function that AnsiballZ runs a module with on its stack."""
+"""Position on the stack, from 1, of the function with which AnsiballZ runs a module."""
 _UNRAISABLE = 120
-"""The exit code of an interpreter that could not flush its streams."""
+"""Exit code of an interpreter that could not flush its streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +46,25 @@ class Request:
     """One module to run."""
 
     payload: Payload | tuple[str, str]
-    """Or the name and path of one that was made ahead."""
+    """The payload, or the name and path of a preloaded one."""
     module_name: str
     script: str
-    """Where Ansible would have put the module."""
+    """Path to which Ansible would have copied the module."""
     wrapper: str
-    """What Ansible would have put there, without the payload."""
+    """Content that Ansible would have copied there, without the payload."""
     parameters: bytes
     profile: str
-    """How the answer is serialized; empty before ansible-core 2.19."""
+    """Serialization profile of the result; empty before ansible-core 2.19."""
     open_files: int
     environment: Mapping[bytes, bytes]
     umask: int
     learned: str
-    """A file that takes what the module imported beyond what was there, or empty."""
+    """File for the names of modules that were imported in addition to the preloaded ones, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What every module of a run starts from."""
+    """State from which every module of a run starts."""
 
     world: World
     payloads: Mapping[tuple[str, str], Payload]
@@ -72,7 +72,7 @@ class Ground:
 
 
 def runner(ground: Ground) -> Callable[[list[int]], NoReturn]:
-    """Return what a module's process does with its descriptors."""
+    """Return the function that runs in a module's process with its descriptors."""
 
     def run(descriptors: list[int]) -> NoReturn:
         request = _arrive(descriptors)
@@ -90,7 +90,7 @@ def _payload(ground: Ground, request: Request) -> Payload:
 
 
 def _arrive(descriptors: list[int]) -> Request:
-    """Take over the streams and the folder; leave open what a program that is executed would have open."""
+    """Install the streams and the folder. Close all other descriptors, as after an exec."""
     stdin, stdout, stderr, _, folder, body = descriptors
     os.fchdir(folder)
     with os.fdopen(os.dup(body), "rb") as file:
@@ -100,16 +100,16 @@ def _arrive(descriptors: list[int]) -> Request:
         os.dup2(descriptor, number)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is wanted
         if int(name) >= _STREAMS:
-            with contextlib.suppress(OSError):  # the listing's own
+            with contextlib.suppress(OSError):  # the listing's own descriptor
                 os.close(int(name))
     return request
 
 
 class _Unpickler(pickle.Unpickler):
-    """Brings nothing of Ansible's along."""
+    """Unpickler that imports nothing of Ansible."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """Return one of our own classes."""
+        """Return a class of this package or of the standard library."""
         if worlds.is_ours(module_name):
             raise pickle.UnpicklingError(f"{module_name}.{global_name} has no place in a module's process")
         return super().find_class(module_name, global_name)
@@ -134,7 +134,7 @@ def _become(ground: Ground, request: Request) -> None:
 
 
 def _archive(request: Request) -> str:
-    """Return where a payload would stand: in a temporary folder of its own, which is not there."""
+    """Return the path that the archive of a payload would have: in its own temporary folder, which does not exist."""
     name = f"ansible_{request.module_name}_payload"
     chance = "".join(secrets.choice(_OF_NAMES) for _ in range(8))
     folder = os.path.join(tempfile.gettempdir(), f"{name}_{chance}")  # noqa: PTH118 - a string
@@ -150,7 +150,7 @@ def _limit_open_files(wanted: int) -> None:
 
 
 MENDED = frozenset({"KUBECONFIG"})
-"""Variables that preloaded libraries read when they were imported, and that are looked up again here."""
+"""Environment variables that preloaded libraries read at import, and that are read again here."""
 
 
 def _mend() -> None:
@@ -161,7 +161,7 @@ def _mend() -> None:
 
 
 def _run(request: Request, payload: Payload) -> int:
-    """Run the module as AnsiballZ does; returns the exit code that an interpreter would have."""
+    """Run the module like AnsiballZ. Return the exit code that an interpreter would have."""
     sys.argv = [request.script]
     sys.orig_argv = [sys.executable, request.script]
     main = ModuleType("__main__")
@@ -188,7 +188,7 @@ def _run(request: Request, payload: Payload) -> int:
 
 
 def _hide_frames() -> None:
-    """Let a module recurse as deeply as in an interpreter that has nothing but AnsiballZ above it."""
+    """Raise the recursion limit, so that a module can recurse as deeply as in an interpreter with only AnsiballZ."""
     depth = 0
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to know
     while frame:
@@ -237,7 +237,7 @@ def _exit_code(code: object) -> int:
 
 
 def _learn(ground: Ground, request: Request, before: frozenset[str]) -> None:
-    """Note what was imported, so that it is there the next time."""
+    """Note which modules were imported, so that they are preloaded the next time."""
     if not request.learned:
         return
     fresh = sorted(name for name in sys.modules if name not in before and _is_of(ground.world.path, name))
@@ -250,7 +250,7 @@ def _learn(ground: Ground, request: Request, before: frozenset[str]) -> None:
 
 
 def _is_of(path: tuple[str, ...], name: str) -> bool:
-    """Whether whoever imports this by its name gets what the module got, which may have looked elsewhere."""
+    """Return True if an import by this name finds the same module as here, where `sys.path` may differ."""
     top, _, rest = name.partition(".")
     if rest:
         return _is_of(path, top)
@@ -262,7 +262,7 @@ def _is_of(path: tuple[str, ...], name: str) -> bool:
 
 
 def _end(code: int) -> NoReturn:
-    """End as an interpreter does: wait for threads, run what was registered, flush."""
+    """End like an interpreter: wait for threads, run exit handlers, flush."""
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
     with contextlib.suppress(BaseException):
@@ -271,7 +271,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _flush() -> bool:
-    """Flush the streams; whether that succeeded."""
+    """Flush the streams. Return True if that succeeded."""
     flushed = True
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,8 +1,7 @@
-"""What Ansible reads out of Python files to know what a module needs, read once for many modules.
+"""Cache of the imports that Ansible finds in Python files when it resolves payloads.
 
-Payloads of modules share most of their files, and Ansible parses all of them for each: half of what a fork server's
-start would cost. Owns what is known of a file while modules are resolved, and forgets it afterwards. Must be imported
-only where Ansible is loaded.
+Payloads share most of their files, and Ansible parses all files for each payload: half of the time of a fork server's
+start. The cache exists only during the resolution. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from ansible.executor import module_common
 
 _ansible: Any = module_common
 _WHAT_IS_FOUND = ("submodules", "optional_imports", "embeds")
-"""What Ansible asks a finder for; the tree that it found this in is not kept."""
+"""Attributes of a finder that Ansible reads. The parsed tree is not kept."""
 
 
 @contextlib.contextmanager
 def parsed_once() -> Iterator[None]:
-    """Have Ansible parse no file twice within."""
+    """Return a context in which Ansible parses no file twice."""
     known = _Known(_ansible.ModuleDepFinder, {})
     known.stand_in()
     try:
@@ -35,7 +34,7 @@ def parsed_once() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Unparsed:
-    """Stands for the tree of a file that was parsed before."""
+    """Replacement for the tree of a file that was parsed before."""
 
     source: Any
     file: str
@@ -47,23 +46,23 @@ class _Unparsed:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What Ansible's own finder has found."""
+    """Results of Ansible's own finder."""
 
     finder: Any
     found: dict[bytes, dict[object, SimpleNamespace]]
-    """By the digest of a file, and what else decides about its imports: its name, and whether it is a package."""
+    """By the digest of a file and the other inputs of the search: the name, and whether it is a package."""
 
     def stand_in(self) -> None:
-        """Have Ansible ask here."""
+        """Replace Ansible's finder and parser with this cache."""
         _ansible.ModuleDepFinder, _ansible.compile = self.find, self.compile
 
     def stand_aside(self) -> None:
-        """Have it ask as ever."""
+        """Restore Ansible's finder and parser."""
         _ansible.ModuleDepFinder = self.finder
-        del _ansible.compile  # the name is Python's own again
+        del _ansible.compile  # the name is Python's own function again
 
     def compile(self, source: Any, file: str, mode: str, flags: int = 0) -> Any:
-        """Stand in for `compile` where Ansible parses."""
+        """Replace `compile` where Ansible parses."""
         if flags != ast.PyCF_ONLY_AST:
             return compile(source, file, mode, flags)
         digest = _digest(source)
@@ -74,9 +73,9 @@ class _Known:
         return tree
 
     def find(self, name: str, given: Any, *package: bool, **named: bool) -> Any:
-        """Stand in for the finder. `given` is a tree before ansible-core 2.21, since then the source.
+        """Replace the finder. `given` is a tree before ansible-core 2.21, and the source since then.
 
-        Of the modules themselves, each of which comes once, Ansible does not say whether they are packages.
+        For the modules themselves, which occur once each, Ansible does not pass whether they are packages.
         """
         if not package and not named:
             return self._look(name, given)
@@ -89,7 +88,7 @@ class _Known:
         return known[key]
 
     def _look(self, name: str, given: Any, *package: bool, **named: bool) -> Any:
-        self.stand_aside()  # it parses itself since ansible-core 2.21, and finds its base class by its own name
+        self.stand_aside()  # since ansible-core 2.21 the finder parses, and finds its base class by its own name
         try:
             return self.finder(name, given.parse() if isinstance(given, _Unparsed) else given, *package, **named)
         finally:

@@ -1,8 +1,8 @@
-"""What a module needs to run: the files that Ansible would send along with it, as Ansible itself resolves them.
+"""Payload of a module: the files that Ansible would send with it, resolved by Ansible itself.
 
-Owns `Payload`, its resolution and the question whether one that was resolved earlier still stands. The resolution is
-Ansible's own: overrides of `module_utils` in roles and beside playbooks, redirects of collections and imports that may
-be missing come out as they do cold.
+Owns `Payload`, its resolution, and the check that an earlier resolution is still valid. Because Ansible resolves it,
+the result is the same as in a new interpreter. This includes overrides of `module_utils` in roles and beside playbooks,
+redirects of collections, and optional imports.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class Entry:
     digest: bytes
     is_package: bool
     source: bytes | None
-    """Its content, where Ansible made it up."""
+    """Content, if Ansible generated it."""
     is_builtin: bool
-    """Whether it is Ansible's own, and so can be imported by whoever knows its name."""
+    """True if it is part of Ansible, so that its name is sufficient to import it."""
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Where a package's modules stand."""
+        """Folders of a package's modules."""
         return () if self.source is not None else (str(Path(self.path).parent),)
 
     def read(self) -> bytes:
-        """Return its content."""
+        """Return the content."""
         return self.source if self.source is not None else Path(self.path).read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What stands in Ansible's payload of one module."""
+    """Content of Ansible's payload of one module."""
 
     name: str
     """The module's Python name: `ansible_collections.kubernetes.core.plugins.modules.k8s`."""
@@ -59,36 +59,36 @@ class Payload:
     entries: Mapping[str, Entry]
     stamps: tuple[Stamp, ...]
     around: tuple[Stamp, ...]
-    """What stands where overrides of `module_utils` are looked for."""
+    """Files in the folders with possible overrides of `module_utils`."""
 
     starts_anew: bool
-    """Whether the module may want to start itself again from its payload, which is not there."""
+    """True if the module may start itself again from its payload, which does not exist."""
 
     def stands(self, around: tuple[Stamp, ...]) -> bool:
-        """Whether nothing that it was resolved from has changed."""
+        """Return True if no file of the resolution has changed."""
         return around == self.around and all(stamp(known[0]) == known for known in self.stamps)
 
 
 def plain(text: str) -> str:
-    """Return a string that is nothing but that: Ansible's own kinds of strings would bring Ansible along."""
+    """Return a plain `str`. Pickling Ansible's subclasses of `str` would import Ansible."""
     return bytes.decode(encoded(text), "utf-8", "surrogateescape")
 
 
 def encoded(text: str) -> bytes:
-    """Return a string's bytes, and nothing but these."""
+    """Return a string's bytes as plain `bytes`."""
     return str.encode(text, "utf-8", "surrogateescape")
 
 
 class NotPlain(Exception):  # noqa: N818 - not an error: the module is then run the cold way
-    """A module's payload is more than Python modules from files."""
+    """Module whose payload contains more than Python modules from files."""
 
 
 UNRESOLVABLE = (AnsibleError, NotPlain, OSError, SyntaxError, SystemExit, UnicodeDecodeError)
-"""Exceptions that a module's own files may cause while Ansible resolves what the module imports."""
+"""Exceptions that a module's own files may cause while Ansible resolves the module's imports."""
 
 
 def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
-    """Describe what could override Ansible's own `module_utils`: every file in these folders."""
+    """Return stamps of every file in these folders, which could override Ansible's own `module_utils`."""
     found = []
     for folder in folders:
         if os.path.realpath(folder) == builtin:
@@ -101,12 +101,12 @@ def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
 
 
 def around() -> tuple[Stamp, ...]:
-    """Describe what could override Ansible's own `module_utils` in this process."""
+    """Return stamps of the files that could override Ansible's own `module_utils` in this process."""
     return overrides(map(plain, versions.module_utils_folders()), versions.BUILTIN_MODULE_UTILS)
 
 
 class _Zip:
-    """Takes what Ansible writes into a payload."""
+    """Replacement for the archive into which Ansible writes a payload."""
 
     compression = 0
 
@@ -114,7 +114,7 @@ class _Zip:
         self.files: dict[str, bytes] = {}
 
     def writestr(self, info: Any, data: str | bytes) -> None:
-        """Take a file. Before ansible-core 2.21 the content of a synthetic package is an empty `str`."""
+        """Store a file. Before ansible-core 2.21 the content of a synthetic package is an empty `str`."""
         content = encoded(data) if isinstance(data, str) else memoryview(data).tobytes()
         self.files[plain(info.filename)] = content
 
@@ -123,7 +123,12 @@ class _Zip:
 
 
 def resolve(module_name: str, path: str, source: bytes) -> Payload:
-    """Let Ansible say what the module needs. Raises whatever Ansible raises, or `NotPlain`."""
+    """Resolve the files that a module needs, with Ansible's functions.
+
+    Raises:
+        NotPlain: the payload contains more than Python modules from files.
+        Exception: any exception of Ansible.
+    """
     module_name, path = plain(module_name), plain(path)
     name = plain(versions.python_name(module_name, path))
     archive = _Zip()
@@ -148,7 +153,7 @@ def resolve(module_name: str, path: str, source: bytes) -> Payload:
 
 
 def _entry(file: str, python_name: str, content: bytes) -> tuple[Entry, Stamp | None]:
-    """Return what stands for a file of a payload, and what the file looked like before its content was seen in it."""
+    """Return the entry for a file of a payload, and the file's stamp from before its content was read."""
     is_package = python_name.endswith(".__init__")
     for path in _places(file):
         seen = stamp(path)
@@ -164,7 +169,7 @@ def _entry(file: str, python_name: str, content: bytes) -> tuple[Entry, Stamp | 
 
 
 def _places(file: str) -> Iterable[str]:
-    """Return where a file of a payload may have been read from."""
+    """Yield the paths from which a file of a payload may have been read."""
     parts = file.split("/")
     if parts[:2] == ["ansible", "module_utils"]:
         for folder in (*map(plain, versions.module_utils_folders()), versions.BUILTIN_MODULE_UTILS):
@@ -176,12 +181,12 @@ def _places(file: str) -> Iterable[str]:
 
 
 def digest_of(content: bytes) -> bytes:
-    """Return what tells contents apart."""
+    """Return a digest of the content."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
 class Payloads:
-    """The payloads that are known: those made ahead, and those that this run resolved."""
+    """Cache of payloads: the preloaded ones, and those that this run resolved."""
 
     def __init__(self, ahead: Iterable[Payload]) -> None:
         self._known = {(payload.name, payload.path): payload for payload in ahead}
@@ -191,10 +196,10 @@ class Payloads:
         return iter(self._known.values())
 
     def find(self, module_name: str, path: str, source: bytes, cache: Path) -> Payload:
-        """Return a module's payload; `cache` is a folder of this run, for what was not made ahead.
+        """Return a module's payload; `cache` is a folder of this run for payloads that are not preloaded.
 
-        Of modules that get the same Python name, as a role's and Ansible's own of the same name before ansible-core
-        2.19, the first one that a run comes to stands for all of them, as it does in Ansible's own cache.
+        Several modules can have the same Python name: before ansible-core 2.19, a role's module and Ansible's own. Then
+        the first one that a run uses replaces all of them, as in Ansible's own cache.
         """
         name, own = plain(versions.python_name(module_name, path)), plain(path)
         first = self._first.get(name) or _first(cache, name, own)
@@ -219,7 +224,7 @@ class Payloads:
 
 
 def _first(cache: Path, name: str, path: str) -> str:
-    """Return the path of the first module of this name that any process of this run has come to: this one's if none."""
+    """Return the path of the first module of this name that any process of this run has used, else `path`."""
     file = cache / f"first-{name}"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = file.with_name(f"{file.name}-{secrets.token_hex(4)}")

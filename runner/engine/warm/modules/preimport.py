@@ -1,9 +1,9 @@
-"""What the fork server does for modules ahead: it resolves what they need, and imports it where that is harmless.
+"""Preload of modules in the fork server: it resolves their payloads, and imports what has no side effects.
 
-Owns the choice of what is imported. Not everything may be: a library that starts a thread, a process or a connection
-when it is imported, or that reads a file which may change, has to be imported by each module anew, as it is cold. So
-everything is imported once in a process of its own, under watch, and what did such a thing is left out. Variables of
-the environment that are read then become part of what a module has to share with the server.
+Owns the choice of imports. Some libraries must be imported by each module again, as in a new interpreter. These start a
+thread, a process or a connection at import, or read a file that may change. To find them, everything is first imported
+in a separate, watched process, and libraries with such side effects are skipped. Environment variables that imports
+read become part of the conditions under which a module can use the server.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ _HARMLESS = ("/dev/", "/etc/mime.types", "/etc/localtime", "/proc/self/")
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is there for modules before any of them runs."""
+    """Preloaded state for modules."""
 
     payloads: tuple[Payload, ...]
     world: World
     read: Mapping[str, str | None]
-    """Variables of the environment that were read by what was imported, and their values."""
+    """Environment variables that the imports read, and their values."""
     interpreter: Interpreter
     problems: tuple[str, ...] = ()
-    """What kept modules from being resolved or imported here; each of them resolves and imports that itself."""
+    """Why modules could not be resolved or imported here; each of them resolves and imports that itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class _Trial:
 
 
 def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Ahead:
-    """Resolve these modules and import what they need; `imports` names what else they were seen to import.
+    """Resolve these modules and import their dependencies; `imports` names further imports of earlier runs.
 
-    Needs a process with a single thread, where Ansible's plugin loader is set up.
+    Requires a process with a single thread, in which Ansible's plugin loader is set up.
     """
     problems: list[str] = []
     with parsed_once():
@@ -95,7 +95,7 @@ def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
             if path and path.endswith(".py"):
                 yield payloads.resolve(name, path, Path(path).read_bytes())
         except payloads.UNRESOLVABLE:
-            continue  # the task that uses the module reports what is wrong with it
+            continue  # the task that uses the module reports the problem
         except Exception as error:  # noqa: BLE001 - a defect, which the server reports
             problems.append(f"the module {name} cannot be resolved: {type(error).__name__}: {error}")
 
@@ -106,7 +106,7 @@ def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...]
     if pid == 0:
         try:
             os.close(reader)
-            os.setsid()  # as every process that the operator may have to bury
+            os.setsid()  # like every process that the operator may have to reap
             processes.signal_on_parent_death(signal.SIGKILL)
             watch = _Watch()
             watch.start()
@@ -122,14 +122,14 @@ def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...]
     with os.fdopen(reader, encoding="utf-8") as file:
         said = file.read()
     os.waitpid(pid, 0)
-    if not said:  # it did not survive what it imported
+    if not said:  # the process died during an import
         return _Trial(frozenset(name for each in found for name in each.entries) | set(imports), {})
     trial = json.loads(said)
     return _Trial(frozenset(trial["harmful"]), trial["read"])
 
 
 class _Watch:
-    """Watches what is imported. Cannot be ended: for a process that ends itself."""
+    """Watch of imports. It cannot be stopped: only for a process that ends itself."""
 
     def __init__(self) -> None:
         self.harmful: set[str] = set()
@@ -161,7 +161,7 @@ class _Watch:
         os.environ.__class__ = Watched
 
     def _note(self, name: object) -> None:
-        if isinstance(name, str) and any(_importing()):  # whoever asks by bytes gets a TypeError, and nothing of it
+        if isinstance(name, str) and any(_importing()):  # a lookup by bytes raises a TypeError and returns no value
             self.read[name] = os.environb.get(os.fsencode(name), b"").decode(errors="replace") or None
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -175,22 +175,22 @@ class _Watch:
             self.harmful.update(_importing())
 
     def _is_data(self, path: object) -> bool:
-        """Whether what is opened may change while the server lives: neither code nor the system's own."""
+        """Return True if an opened file can change while the server lives. Code and system files cannot."""
         if not isinstance(path, str | bytes):
             return False
         text = os.fsdecode(path)
         if text.startswith("<") and text.endswith(">"):
-            return False  # stands for no file: whoever formats a traceback has lines looked for there
+            return False  # not a file: code that formats a traceback searches for source lines there
         return not os.path.realpath(text).startswith((*self._code, *_HARMLESS))
 
 
 def _is_probe(address: object) -> bool:
-    """Whether a socket is bound to no port of its own: to see whether there is IPv6."""
+    """Return True if a socket is bound to port 0: a library checks for IPv6."""
     return isinstance(address, tuple) and len(address) > 1 and address[1] == 0
 
 
 def _importing() -> list[str]:
-    """Return the modules that are being imported, the innermost first."""
+    """Return the names of the modules that are being imported, the innermost first."""
     names = []
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way to know
     while frame:

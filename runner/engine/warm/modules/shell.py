@@ -1,9 +1,11 @@
-"""What the shells between Ansible and a local command do, done without them.
+"""Effects of the shells between Ansible and a local command, produced without a shell.
 
-Ansible runs each local command as `/bin/sh -c '/bin/sh -c "..."'`: to make a temporary folder, to remove
-it, to start a module. Owns what these shells do to a command's environment and to its exit code, and carrying out the
-few commands that Ansible's `sh` plugin itself makes up. Promises: a command is carried out here only if it is letter
-by letter one that the plugin was seen to make, and only if that succeeds; else the shell does it, as always.
+Ansible runs each local command as `/bin/sh -c '/bin/sh -c "..."'`: to create a temporary folder, to remove it, to start
+a module. Owns the effects of these shells on a command's environment and exit code. Also owns the execution of the few
+commands that Ansible's `sh` plugin itself creates.
+
+Promises: a command is executed here only if it is identical to one that the plugin created, and only if that succeeds.
+Otherwise the shell executes it.
 """
 
 from __future__ import annotations
@@ -22,25 +24,25 @@ from pathlib import Path
 from typing import Any
 
 _PLAIN = re.compile(r"/[A-Za-z0-9_./@%+=:,-]*")
-"""Paths that a shell leaves alone, also without quotes."""
+"""Paths that a shell does not change, even without quotes."""
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _OF_SHELLS = frozenset(
     {b"DIRSTACK", b"FUNCNAME", b"GROUPS", b"HISTCMD", b"IFS", b"LINENO", b"MAILCHECK", b"OPTIND"}
     | {b"PS0", b"PS1", b"PS2", b"PS3", b"PS4"}
 )
-"""Variables that a shell may reset or drop when it starts. `PPID` and those below are handled apart."""
+"""Variables that a shell may reset or drop at its start. `PPID` and those below are handled separately."""
 _CHANGES_BASH = (b"BASH_ENV", b"BASHOPTS", b"SHELLOPTS")
 """Variables that make bash execute other code, or the same code in another way."""
 _BITS = {"r": 4, "w": 2, "x": 1}
 _SHELLS = ("dash", "bash")
 
 Plan = Callable[[], str | None]
-"""Does a command's work; returns what it prints, or None when it has not been done."""
+"""Executes a command; returns its output, or None if it was not executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How a command ended: its exit code, or minus the signal's number, and what it wrote."""
+    """Result of a command: its exit code, or the negative signal number, and its output."""
 
     code: int
     stdout: bytes
@@ -48,7 +50,7 @@ class Output:
 
 
 class Unlike(Exception):  # noqa: N818 - not an error: the shell itself is asked then
-    """It is not known what a shell would do."""
+    """The effect of a shell is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,15 @@ class Shells:
     outer: str
     inner: str
     tail: str
-    """What follows the command in the inner one, `&& sleep 0`, or nothing."""
+    """Text after the command in the inner shell: `&& sleep 0`, or empty."""
 
     def line(self, command: str) -> str:
-        """Return what the outer shell is given."""
+        """Return the command line for the outer shell."""
         return f"{self.inner} -c {shlex.quote(command + self.tail)}"
 
 
 def environment(shells: Shells, program: str, folder: str, given: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the environment that a program gets through both shells, started in a folder."""
+    """Return the environment that a program receives through both shells, started in a folder."""
     through = _after(shells.outer, given, shells.inner, stays=False)
     after = _after(shells.inner, through, program, stays=bool(shells.tail))
     after[b"PWD"] = _folder(given.get(b"PWD", b""), os.fsencode(folder))
@@ -81,7 +83,7 @@ def _kind(shell: str) -> str:
 
 
 def _after(shell: str, given: Mapping[bytes, bytes], program: str, *, stays: bool) -> dict[bytes, bytes]:
-    """Return the environment that a program gets from one shell; `stays`: the shell waits for the program."""
+    """Return the environment that a program receives from one shell. `stays`: the shell waits for the program."""
     kind = _kind(shell)
     if kind == "dash":
         after = {name: value for name, value in given.items() if _NAME.fullmatch(name)}
@@ -110,7 +112,7 @@ def _is_of_shells(name: bytes) -> bool:
 
 @functools.cache
 def _passed_on(shell: str, given: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
-    """Start the shell once to see how it changes these variables, which it may reset, drop or write in its own way.
+    """Start the shell once. Return these variables as it exports them: it may reset, drop or rewrite them.
 
     An interactive shell may export some of them: `activate` of a virtual environment exports `PS1`.
     """
@@ -128,7 +130,7 @@ def _passed_on(shell: str, given: tuple[tuple[bytes, bytes], ...]) -> Mapping[by
 
 
 def _folder(claimed: bytes, folder: bytes) -> bytes:
-    """Return what a shell takes for its working folder's name: the claimed one if it is the same folder."""
+    """Return a shell's name for its working folder: the claimed one if it is the same folder."""
     try:
         if claimed.startswith(b"/") and os.path.samefile(claimed, folder):  # noqa: PTH121 - bytes
             return claimed
@@ -141,10 +143,10 @@ _DIE = "import os, signal; {0} in (9, 19) or signal.signal({0}, signal.SIG_DFL);
 
 
 def ending(shells: Shells, output: Output) -> Output:
-    """Return what is seen of a program's end through the shells: the exit code, and what they say of a signal."""
+    """Return the end of a program as visible through the shells: the exit code, and their message about a signal."""
     if output.code >= 0:
         return output
-    # Not by a shell's own `kill`: a shell never dies of a signal that was ignored when it began, as SIGINT may be.
+    # Not with a shell's own `kill`: a shell never dies of a signal that was ignored at its start, as SIGINT may be.
     dying = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(_DIE.format(-output.code))}"
     line = shells.line(dying)
     seen = subprocess.run([shells.outer, "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -153,22 +155,22 @@ def ending(shells: Shells, output: Output) -> Output:
 
 @dataclass(slots=True)
 class Commands:
-    """The commands that a shell plugin made up lately, each with a plan that does the same."""
+    """The commands that a shell plugin created last, each with a plan of the same effect."""
 
     _plans: dict[str, Plan] = field(default_factory=dict)
 
     def note(self, command: str, plan: Plan | None) -> None:
-        """Remember a command."""
+        """Store a command."""
         if plan is not None:
-            self._plans = {command: plan}  # each is run at once, so that the last one is enough
+            self._plans = {command: plan}  # each command is executed at once, so the last one is sufficient
 
     def find(self, line: str, shells: Shells) -> Plan | None:
-        """Return the plan for what the outer shell would be given."""
+        """Return the plan for a command line of the outer shell."""
         return next((plan for command, plan in self._plans.items() if shells.line(command) == line), None)
 
 
 def make_folder(base: str, name: str, mode: int) -> Plan | None:
-    """Make `base/name` and, where they are missing, its parents, all with `mode`; print `name=path`."""
+    """Return a plan that creates `base/name` and its missing parents, all with `mode`, and prints `name=path`."""
     path = os.path.join(base, name)  # noqa: PTH118 - as the plugin joins them
     if not _PLAIN.fullmatch(path):
         return None
@@ -188,12 +190,12 @@ def make_folder(base: str, name: str, mode: int) -> Plan | None:
 
 def _make_folder(path: Path, mode: int) -> None:
     path.mkdir(mode=mode)
-    if stat.S_IMODE(path.stat().st_mode) != mode:  # the umask took something away
+    if stat.S_IMODE(path.stat().st_mode) != mode:  # the umask removed permissions
         path.chmod(mode)
 
 
 def remove(path: str) -> Plan | None:
-    """Remove a folder with what it holds."""
+    """Return a plan that removes a folder with its content."""
     if not path.startswith("/"):
         return None
 
@@ -210,7 +212,7 @@ def remove(path: str) -> Plan | None:
 
 
 def change_mode(paths: Any, mode: str) -> Plan | None:
-    """Add permissions: `u+rwx`."""
+    """Return a plan that adds permissions, such as `u+rwx`."""
     match = re.fullmatch(r"u\+([rwx]+)", mode)
     if not match:
         return None
@@ -228,7 +230,7 @@ def change_mode(paths: Any, mode: str) -> Plan | None:
 
 
 def expand_user(path: str, username: str) -> Plan | None:
-    """Print a home folder: `~`, `~name`."""
+    """Return a plan that prints a home folder: `~`, `~name`."""
     if path != "~" and not re.fullmatch(r"~[a-z_][a-z0-9_-]*", path):
         return None
     asked = path + username if path == "~" else path

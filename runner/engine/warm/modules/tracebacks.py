@@ -1,7 +1,8 @@
-"""What is seen of a module that raises: the traceback of a new interpreter that ran it from its payload.
+"""Traceback of a failed module, identical to that of a new interpreter that runs the module's payload.
 
-Ansible's own wrapper is run again, with the module's exception in place of the module, so that the frames above the
-module's are the wrapper's; its files get the names that they have in a payload. Only a module that fails pays for it.
+Ansible's own wrapper is executed again, and raises the module's exception instead of running the module. So the frames
+above the module's are the wrapper's. Files get the names that they have in a payload. Only failed modules cost this
+time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _OURS = str(__package__).rpartition(".")[0].replace(".", "/") + "/"
 
 
 def hide() -> None:
-    """Leave our own frames out of every traceback that is formatted in this process from now on."""
+    """Remove this package's frames from every traceback that is formatted in this process from now on."""
     walk: Any = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]  # noqa: SLF001 - no other way in
 
     def walk_others(frames: TracebackType | None) -> Iterator[Any]:
@@ -30,7 +31,7 @@ def hide() -> None:
 
 
 def show(error: BaseException, payload: Payload, wrapper: str, script: str) -> None:
-    """Write what an interpreter writes that ends by this exception; `wrapper` stands for what `script` held."""
+    """Write the traceback that an interpreter writes on this exception. `wrapper` is the content of `script`."""
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
         return
@@ -45,7 +46,7 @@ def show(error: BaseException, payload: Payload, wrapper: str, script: str) -> N
 
 
 def _through_wrapper(error: BaseException, wrapper: str, script: str) -> str:
-    """Raise the exception within the wrapper, which adds its frames; returns where the payload would have been."""
+    """Raise the exception inside the wrapper, which adds its frames. Return the path that the payload would have."""
     below = error.__traceback__
     while below and _is_ours(below.tb_frame.f_code.co_filename):
         below = below.tb_next
@@ -80,7 +81,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _rename(said: traceback.TracebackException | None, names: Mapping[str, str]) -> None:
-    """Leave out our own frames, and show those of the payload as what is read from an archive: without a line."""
+    """Remove this package's frames, and show the payload's frames without source lines, as from an archive."""
     if said is None:
         return
     frames = []

@@ -1,9 +1,10 @@
-"""The zygote of a run: the process that modules are forked from.
+"""Zygote of a run: the process from which modules are forked.
 
-It is forked before the run loads anything of the project's, so what plugins do to their process reaches no module, as
-it does not where a module starts a new interpreter. Owns the socket over which modules are asked for, and waiting for
-them. Promises: single threaded; ends once nobody is left who could ask, and what it forked has ended or lives on as an
-orphan, as after a run with new interpreters.
+It is forked before the run loads code of the project. So changes of plugins to their process do not reach a module, as
+with new interpreters. Owns the socket for requests to run modules, and the wait for them.
+
+Promises: it has a single thread. It ends when no process that could send requests is left. A module that it forked has
+then ended or continues as an orphan, as after a run with new interpreters.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ _DESCRIPTORS = 6
 _STATUS = struct.Struct("=q")
 _CHUNK = 1 << 16
 _SURVIVED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-"""Signals to a group of processes that mean its modules."""
+"""Signals to a group of processes that the zygote ignores: they are for its modules."""
 
 Run = Callable[[list[int]], NoReturn]
 
 
 class Unavailable(Exception):  # noqa: N818 - not an error: the module is then run the cold way
-    """No module can be forked."""
+    """Error: no module can be forked."""
 
 
 @dataclass
 class Zygote:
-    """The way to the zygote, in the playbook's process and its workers."""
+    """Client of the zygote, in the playbook's process and its workers."""
 
     pid: int
     _socket: socket.socket
@@ -47,7 +48,7 @@ class Zygote:
 
     @classmethod
     def start(cls, enter: Callable[[], None], run: Run) -> Zygote:
-        """Fork it; `enter` is called in it, and `run` in each module's process, with its descriptors."""
+        """Fork the zygote. It calls `enter`, and calls `run` in each module's process with its descriptors."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
@@ -61,13 +62,16 @@ class Zygote:
 
     @property
     def running(self) -> frozenset[int]:
-        """The modules that this process waits for."""
+        """Pids of the modules that this process waits for."""
         return frozenset(self._running)
 
     def run(self, request: Request, folder: str, begun: Callable[[], None]) -> Output:
-        """Run a module in a folder to its end; whoever holds its output open is waited for too.
+        """Run a module in a folder to its end. Also wait for processes that hold its output open.
 
-        Calls `begun` once it runs; raises `Unavailable`, when nothing has run.
+        `begun` is called when it runs.
+
+        Raises:
+            Unavailable: nothing has run.
         """
         with _Pipes() as pipes:
             try:
@@ -84,7 +88,7 @@ class Zygote:
 
 
 class _Pipes:
-    """Everything that a module's process and its caller share."""
+    """Pipes and descriptors that a module's process and its caller share."""
 
     def __init__(self) -> None:
         self._ours: dict[str, int] = {}
@@ -99,7 +103,7 @@ class _Pipes:
 
     def ask(self, to: socket.socket, request: Request, folder: str) -> None:
         stdin, nobody = os.pipe()
-        os.close(nobody)  # an empty pipe: what a module reads there ends at once
+        os.close(nobody)  # an empty pipe: a module that reads it gets the end of file at once
         self._theirs.append(stdin)
         for name in ("stdout", "stderr", "status"):
             self._ours[name], other = os.pipe()
@@ -114,7 +118,7 @@ class _Pipes:
             os.close(self._theirs.pop())
 
     def started(self) -> int:
-        """Return the module's process."""
+        """Return the pid of the module's process."""
         data = os.read(self._ours["status"], _STATUS.size)
         if not data:
             raise BrokenPipeError("the process that modules are forked from has ended")
@@ -125,7 +129,7 @@ class _Pipes:
 
     def finish(self) -> Output:
         parts: dict[str, list[bytes]] = {name: [] for name in self._ours}
-        with selectors.PollSelector() as selector:  # as subprocess has it: a task's timeout tells where it struck
+        with selectors.PollSelector() as selector:  # as in subprocess: a task's timeout reports this place
             for name, descriptor in self._ours.items():
                 selector.register(descriptor, selectors.EVENT_READ, name)
             while selector.get_map():
@@ -136,7 +140,7 @@ class _Pipes:
                     else:
                         selector.unregister(key.fd)
         status = b"".join(parts["status"])
-        # A zygote that was killed said nothing; the module has gone on, and what it wrote is all there is to know.
+        # A killed zygote writes no status. The module continued, and only its output is available.
         ended = _STATUS.unpack(status)[0] if status else -signal.SIGKILL
         return Output(int(ended), b"".join(parts["stdout"]), b"".join(parts["stderr"]))
 
@@ -162,7 +166,7 @@ def _serve(requests: socket.socket, run: Run) -> None:
 
 
 def _answer(requests: socket.socket, selector: selectors.BaseSelector, run: Run) -> bool:
-    """Fork a module that was asked for; whether more may be asked for."""
+    """Fork a requested module. Return True if more requests can follow."""
     message, descriptors, _, _ = socket.recv_fds(requests, len(_ASK), _DESCRIPTORS)
     if message != _ASK:
         return False
@@ -198,5 +202,5 @@ def _reap(process: int, pid: int, status: int) -> None:
 
 
 def _tell(status: int, value: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # who asked has gone, as after a timeout of its task
+    with contextlib.suppress(BrokenPipeError):  # the client has ended, as after a timeout of its task
         os.write(status, _STATUS.pack(value))
