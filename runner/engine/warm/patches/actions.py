@@ -1,7 +1,7 @@
-"""Which actions are known, and what they may do in the playbook's own process.
+"""Known actions, and whether they may run in the playbook's own process.
 
-An action is known by where its code stands: in ansible-core or in `kubernetes.core`; one of the same name in a project
-is not. Must be imported only where Ansible is loaded.
+The path of an action's code identifies it: in ansible-core or in `kubernetes.core`. An action of the same name in a
+project is unknown. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ON_CONTROLLER = frozenset(
     }
 )
 _ON_CONTROLLER_BEFORE_2_21 = frozenset({"add_host", "group_by"})
-"""They report to the playbook's process since, and wait for it."""
+"""Since ansible-core 2.21 they report to the playbook's process and wait for it."""
 _OF_MODULES = frozenset({"command", "copy", "gather_facts", "normal", "package", "service", "shell", "template", "uri"})
-"""Actions of ansible-core that run modules, and template nothing after that."""
+"""Actions of ansible-core that run modules, and evaluate no templates afterwards."""
 _KUBERNETES = f"{os.sep}ansible_collections{os.sep}kubernetes{os.sep}core{os.sep}plugins{os.sep}action{os.sep}"
 
 
 class Kind(Enum):
-    """What an action does."""
+    """Kind of an action."""
 
     ON_CONTROLLER = "on the controller"
     OF_MODULES = "of modules"
@@ -73,7 +73,7 @@ def _kind(action: str, collections: tuple[str, ...]) -> Kind:
 
 
 def _path(action: str, collections: list[str] | None) -> str:
-    """Return the file of the action plugin that Ansible would take, or nothing where that is not simple."""
+    """Return the file of the action plugin that Ansible would use; empty if that is not easy to determine."""
     module = module_loader.find_plugin_with_context(action, collection_list=collections)
     if module.resolved and module.action_plugin:
         return str(action_loader.find_plugin(module.action_plugin, collection_list=collections) or "")

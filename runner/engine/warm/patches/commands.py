@@ -1,7 +1,7 @@
-"""The `sh` plugin's own commands, executed without a shell: temporary folders are made and removed in this process.
+"""Commands of the `sh` plugin, executed without a shell: this process creates and removes temporary folders.
 
-Hooks into the shell plugin, which notes what each command does, and into the local connection, which would execute it.
-Must be imported only where Ansible is loaded.
+Hooks into the shell plugin, which notes the effect of each command, and into the local connection, which would execute
+it. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from runner.engine.warm.modules import shell
 from runner.engine.warm.patches import guard
 
 SHOWN_FROM = 3
-"""The verbosity from which Ansible prints each command that it executes; so there it executes them."""
+"""Verbosity from which Ansible prints each command that it executes. Then Ansible executes them."""
 
 
 def shells() -> shell.Shells:
-    """Return the shells that a command goes through."""
+    """Return the shells that execute a command."""
     return shell.Shells(constants.DEFAULT_EXECUTABLE.split()[0], constants.DEFAULT_EXECUTABLE, versions.SHELL_TAIL)
 
 
 def install() -> None:
-    """Have the `sh` plugin's own commands carried out without a shell."""
+    """Install the execution of the `sh` plugin's own commands without a shell."""
     _hook_shell()
     execute = local.Connection.exec_command
 
@@ -53,7 +53,7 @@ def install() -> None:
 
 
 def _hook_shell() -> None:
-    """Have the plugin note what it makes up."""
+    """Install methods that note the commands which the plugin creates."""
     plugin = sh.ShellModule
 
     def noting(name: str, plan_of: Callable[..., shell.Plan | None]) -> None:

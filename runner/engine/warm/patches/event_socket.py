@@ -1,10 +1,15 @@
-"""What events hold goes to the supervisor through a socket, not through a file for each.
+"""Transport of event data to the supervisor through a socket instead of one file for each event.
 
-ansible-runner's callback writes the data of each event to a file, and says on the terminal only which; who reads the
-terminal reads the file and removes it. Here the data goes ahead through a socket of whole messages. What is too large
-for it, does not fit while the supervisor is slow, or comes from a worker's process goes through a file as ever, so that
-nobody waits for anybody. And what an event says on the terminal goes there in one write at its end, not line by line.
-`install` must be called only where Ansible is loaded; the rest is for the supervisor.
+ansible-runner's callback writes the data of each event to a file, and only the event's name to the terminal. The reader
+of the terminal reads the file and removes it. Here the callback first sends the data through a socket that preserves
+messages. Three kinds of data still go through a file, so that no process waits for another:
+
+- data that is too large for a message;
+- data that does not fit while the supervisor is slow;
+- data from a worker's process.
+
+The terminal output of an event is written at once at its end, not line by line. `install` must be called only where
+Ansible is loaded; the rest is for the supervisor.
 """
 
 from __future__ import annotations
@@ -23,26 +28,26 @@ from typing import Any, TextIO
 
 _LARGEST = 64 * 1024
 _UUID = 36
-"""Characters of a UUID, which a message begins with."""
+"""Characters of the UUID with which a message begins."""
 _KEY = ":1:ev-"
-"""What the callback puts before it."""
+"""Prefix that the callback adds to the UUID."""
 _MOST = 4096
 _FIRST_NUMBER = 64
-"""Of an open file that a run's own are not to be counted behind."""
+"""Lowest number of the descriptor, above the run's own."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """The supervisor's end and the callback's."""
+    """Return the supervisor's end and the callback's end."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def keep(sender: socket.socket) -> int:
-    """Return the callback's end under a number that roles see no difference by; closed where a program is executed."""
+    """Return a descriptor of the callback's end with a number that roles do not notice. An exec closes it."""
     return fcntl.fcntl(sender.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_NUMBER)
 
 
 class Heard:
-    """What has come, until it is asked for."""
+    """Received data until it is read."""
 
     def __init__(self, receiver: socket.socket) -> None:
         receiver.settimeout(0)
@@ -50,7 +55,7 @@ class Heard:
         self._waiting: OrderedDict[str, deque[bytes]] = OrderedDict()
 
     def take(self, uuid: str) -> dict[str, Any] | None:
-        """Return the data of an event, which was sent before the terminal said that there is one; None: in a file."""
+        """Return the data of an event, which was sent before its mark on the terminal; None if it is in a file."""
         self._receive()
         waiting = self._waiting.get(uuid)
         if not waiting:
@@ -75,7 +80,7 @@ class Heard:
 
 
 def install(number: int) -> None:
-    """Have the callback of ansible-runner tell through the socket of this number."""
+    """Install the transport of ansible-runner's callback through the socket with this descriptor."""
     from ansible.executor.task_queue_manager import TaskQueueManager  # noqa: PLC0415 - see above
 
     sender = socket.socket(fileno=number)
@@ -93,7 +98,7 @@ def install(number: int) -> None:
 
 
 def _redirect(module: Any, sender: socket.socket) -> None:
-    """Have a callback's module tell through a socket, if it is ansible-runner's."""
+    """Replace the transport of a callback's module with the socket, if it is ansible-runner's."""
     context = getattr(module, "event_context", None)
     if isinstance(getattr(context, "cache", None), getattr(module, "IsolatedFileWrite", ())):
         context.cache = _Told(context.cache, sender, module.AnsibleJSONEncoderLocal)  # type: ignore[union-attr]
@@ -103,7 +108,7 @@ def _redirect(module: Any, sender: socket.socket) -> None:
 
 
 def _mark(context: Any, held: _Held, stream: Any, data: Any, width: int = 78, *, flush: bool = False) -> None:
-    """Say on the terminal which event begins, or ends, where `flush` says so."""
+    """Write on the terminal which event begins, or ends if `flush` is set."""
     text = base64.b64encode(json.dumps(data).encode()).decode()
     parts = (text[start : start + width] for start in range(0, len(text), width))
     marks = "".join(f"{part}\x1b[{len(part)}D" for part in parts)
@@ -116,9 +121,10 @@ def _mark(context: Any, held: _Held, stream: Any, data: Any, width: int = 78, *,
 
 
 class _Held:
-    """Streams that lead to one terminal, and what one of them was given since an event began, until it is flushed.
+    """Streams to one terminal, and the output of one of them since an event began, until it is flushed.
 
-    Who holds the display's lock writes an event; others may write meanwhile, where Ansible does not hold them off.
+    The holder of the display's lock writes an event. Other threads may write meanwhile if they do
+    not use Ansible's lock.
     """
 
     def __init__(self, streams: list[TextIO]) -> None:
@@ -127,17 +133,17 @@ class _Held:
         self._lock = threading.Lock()
         self._writes = {id(stream): stream.write for stream in streams}
         for stream in streams:
-            # Streams are known by what they are, also where Ansible or a callback wrapped these methods before.
+            # Bound methods identify streams, also if Ansible or a callback wrapped these methods before.
             stream.write = functools.partial(self._write, stream.write)  # type: ignore[method-assign]
             stream.flush = functools.partial(self._flush, stream.flush)  # type: ignore[method-assign]
 
     def begin(self, stream: TextIO) -> None:
-        """Hold what this stream is given; one that is not known is left alone."""
+        """Hold the output of this stream; ignore an unknown stream."""
         self._release()
         self._by = self._writes.get(id(stream))
 
     def forget(self) -> None:
-        """Hold nothing, in a new process: what was held is the old one's."""
+        """Drop the held output in a new process, because it is the parent's."""
         self._lock = threading.Lock()
         self._parts, self._by = [], None
 
@@ -162,25 +168,25 @@ class _Held:
 
 
 class _Told:
-    """Takes the place of what writes files."""
+    """Replacement for ansible-runner's writer of files."""
 
     def __init__(self, files: Any, sender: socket.socket, encoder: type[json.JSONEncoder]) -> None:
         self._files = files
         self._sender = sender
         self._encoder = encoder
         self._pid = os.getpid()
-        # The folder is made with the first file.
+        # The first file creates the folder.
         self._has_folder = False
 
     def set(self, key: str, value: Any) -> None:
-        """Tell an event's data."""
+        """Send an event's data."""
         uuid = key[len(_KEY) :]
         if self._has_folder and os.getpid() == self._pid and len(uuid) == _UUID:
             data = json.dumps(value, cls=self._encoder).encode()
             if len(data) <= _LARGEST:
                 try:
                     self._sender.send(uuid.encode() + data)
-                except OSError:  # it is full, or nobody listens
+                except OSError:  # it is full, or the other end is closed
                     pass
                 else:
                     return

@@ -1,8 +1,8 @@
-"""A file of cached facts that holds already what it is to hold is not written again.
+"""Cached facts that have not changed are not written again.
 
-Since ansible-core 2.19 each `set_fact` saves a host's cached facts anew, also where it adds none: a new file, renamed
-and given its mode, for what is there. Here such a file only gets the time that the new one would have. Must be imported
-only where Ansible is loaded.
+Since ansible-core 2.19 each `set_fact` saves a host's cached facts, even if it adds none. It creates, renames and
+chmods a new file with the same content. Here such a file only gets a new modification time. Must be imported only where
+Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from runner.engine.warm.stamps import Stamp, stamp
 
 
 def install() -> None:
-    """Write only what is new."""
+    """Install a cache that writes only changed facts."""
     save: Callable[..., Any] = BaseFileCacheModule.set
     saved: dict[tuple[int, str], tuple[str, Stamp | None]] = {}
 
     @functools.wraps(save)
     def set_facts(self: Any, key: str, value: Any) -> None:
-        # As text, which is compared with what was saved; a dictionary may have been changed where it stands.
+        # Compare the text with the saved text; a dictionary can be changed in place.
         text = value.get("__payload__") if isinstance(value, dict) and len(value) == 1 else None
         if not isinstance(text, str):
             save(self, key, value)

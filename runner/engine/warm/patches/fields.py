@@ -1,8 +1,8 @@
-"""Attributes of plays, blocks and tasks, copied and validated without asking what is the same for all of them.
+"""Fast copy and validation of attributes of plays, blocks and tasks.
 
-Ansible copies each task several times and validates it once, attribute by attribute, each through its descriptor; most
-attributes of most tasks hold nothing, or their default. What a class's attributes are is looked up once here, and what
-validation would return as it is is not validated. Must be imported only where Ansible is loaded.
+Ansible copies each task several times and validates it once, attribute by attribute, each through its descriptor. Most
+attributes of most tasks are empty or have their default. Here the attributes of a class are determined once. A value
+that validation would return unchanged is not validated. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ansible.utils.sentinel import Sentinel
 from runner.engine.warm import versions
 
 _BESIDE = ("_loader", "_variable_manager", "_origin", "_validated", "_finalized", "_uuid", "_ds")
-"""What a copy has beside attributes; `_origin` since ansible-core 2.19."""
+"""Members of a copy in addition to attributes; `_origin` since ansible-core 2.19."""
 _ATOMS = frozenset({bool, float, int, NoneType, str, type})
-"""Types whose values are their own copies."""
+"""Types whose values need no copy."""
 _PLAIN = {bool: "bool", int: "int", list: "list", dict: "dict"}
-"""Types, and what attributes that want them are called."""
+"""Types, and their names in the definition of attributes."""
 
 _CONTAINERS = (list, dict)
 
 _Plan = tuple[tuple[str, tuple[str, ...]], ...]
-"""Names under which an object holds its attributes, each with those that its copy gets it under."""
+"""Names under which an object stores its attributes, each with the names in its copy."""
 
 
 def install() -> None:
-    """Copy quickly; validate quickly where validation is known, which it is since ansible-core 2.19."""
+    """Install the fast copy, and the fast validation, which requires ansible-core 2.19 or later."""
     _hook_copy()
     if versions.TAGGED:
         _hook_validation()
@@ -52,7 +52,7 @@ def _hook_copy() -> None:
         try:
             fresh = kind()
         except RecursionError:
-            return slow(self)  # which says that it is one
+            return slow(self)  # which raises the error again
         old, new = self.__dict__, fresh.__dict__
         for name, targets in plan:
             value = old.get(name, Sentinel)
@@ -70,7 +70,7 @@ def _hook_copy() -> None:
 
 @functools.cache
 def _plan(kind: Any) -> _Plan | None:
-    """Return how objects of a class are copied; None where the class has ways of its own."""
+    """Return how objects of a class are copied; None if the class overrides the access to attributes."""
     if kind.__setattr__ is not object.__setattr__ or kind.__getattribute__ is not object.__getattribute__:
         return None
     plan = []
@@ -102,7 +102,7 @@ def _hook_validation() -> None:
 
 
 def _value(thing: Any, kind: Any, name: str) -> Any:
-    """Read an attribute: where it lies if that is what its descriptor would find, which asks others before."""
+    """Return an attribute's value: from the object's dictionary if its descriptor would do the same."""
     held = thing.__dict__
     if _is_read(kind, name, settled=held.get("_squashed", False) or held.get("_finalized", False)):
         value = held.get(f"_{name}", Sentinel)
@@ -113,7 +113,7 @@ def _value(thing: Any, kind: Any, name: str) -> Any:
 
 @functools.cache
 def _is_read(kind: Any, name: str, *, settled: bool) -> bool:
-    """Whether Ansible's own descriptor returns what an object holds, if it holds anything."""
+    """Return True if Ansible's own descriptor returns the value in the object's dictionary, if there is one."""
     attribute = inspect.getattr_static(kind, name, None)
     if hasattr(kind, f"_get_attr_{name}"):
         return False
@@ -124,7 +124,7 @@ def _is_read(kind: Any, name: str, *, settled: bool) -> bool:
 
 @functools.cache
 def _is_plain(kind: Any, name: str, of: Any) -> bool:
-    """Whether validation returns a value of this type as it is, if it is empty where it can be."""
+    """Return True if validation returns a value of this type unchanged. Containers must be empty."""
     attribute = kind.fattributes[name]
     return (
         _PLAIN.get(of) == attribute.isa

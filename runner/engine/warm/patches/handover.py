@@ -1,7 +1,7 @@
-"""A task that began in the playbook's process goes on in a worker's.
+"""Handover of a task from the playbook's process to a worker in the middle of the task.
 
-`multiprocessing` forks and calls a function; here the forked process goes on where it is. Owns making it a worker by
-then, and its end. Must be imported only where Ansible is loaded.
+`multiprocessing` forks and calls a function; here the forked process continues in place. Owns the steps that turn it
+into a worker, and its end. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansible.utils.display import Display
 
 
 class _Here(popen_fork.Popen):
-    """A forked process that goes on where it was forked."""
+    """A forked process that continues in place."""
 
     pid: int
     sentinel: int
@@ -44,7 +44,7 @@ class _Here(popen_fork.Popen):
 
 
 def fork(worker: Any, start: Callable[[Any], Any]) -> bool:
-    """Start a worker that goes on from here; whether this process is the worker."""
+    """Start a worker that continues in place. Return True in the worker."""
     worker._Popen = _Here
     start(worker)
     if worker._popen.pid:
@@ -54,7 +54,7 @@ def fork(worker: Any, start: Callable[[Any], Any]) -> bool:
 
 
 def _become(worker: Any) -> None:
-    """Do what `multiprocessing` and Ansible do in a worker that begins."""
+    """Repeat the steps of `multiprocessing` and Ansible at the start of a worker."""
     current: Any = process
     atexit._clear()
     atexit.register(util._exit_function)  # type: ignore[attr-defined]  # not in its stub
@@ -73,7 +73,7 @@ def _become(worker: Any) -> None:
 
 
 def end() -> NoReturn:
-    """End as a worker does, with what went wrong, if anything is being handled."""
+    """End like a worker. If an exception is being handled, report it."""
     code = 0
     if sys.exc_info()[0] is not None:
         display: Any = Display()

@@ -1,7 +1,7 @@
-"""Folders of collections are listed once, as long as nothing is added to them.
+"""Cache of the listings of collections' folders, valid until a folder changes.
 
-Ansible looks through the folder of a collection's plugins for each task, to find the file of an action, of a module and
-of what else the task names. Owns what was listed. Must be imported only where Ansible is loaded.
+Ansible searches the folder of a collection's plugins several times for each task: for the file of an action, a module
+and each other plugin. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ansible.plugins import loader
 from runner.engine.warm.stamps import Stamp, stamp
 
 _SETTLED = 2_000_000_000
-"""Nanoseconds: some file systems do not tell times that are closer."""
+"""Nanoseconds: the resolution of some file systems is that coarse."""
 
 
 def install() -> None:
-    """Have the loader of plugins look here."""
+    """Replace `glob` in the loader of plugins with this cache."""
     loader.glob = _Glob()
 
 
 class _Glob:
-    """What the loader uses of `glob`."""
+    """The functions of `glob` that the loader uses."""
 
     def __init__(self) -> None:
         self._listed: dict[str, tuple[Stamp, list[str]]] = {}
@@ -35,7 +35,7 @@ class _Glob:
         return getattr(glob, name)
 
     def iglob(self, pattern: str) -> Iterator[str]:
-        """Find files by a name of which only the extension is open, in any order; other patterns as ever."""
+        """Yield files with any extension and the given name, in any order. Pass other patterns to `glob`."""
         folder, name = os.path.split(pattern)
         begin = name.removesuffix("*")
         plain = begin != name and begin.endswith(".") and not begin.startswith(".") and folder

@@ -1,9 +1,14 @@
 """Modules without a new interpreter: they run in forks of the run's zygote.
 
-Hooks into Ansible where it has resolved a module and would pack it up, and where the local connection would execute a
-command. Promises: whatever is not plain (another connection, `become`, `async`, another interpreter, modules that are
-not Python's, kept remote files, a debugger, -vvv, variables that an interpreter reads when it starts) goes Ansible's
-own way, which is left as it is. Must be imported only where Ansible is loaded.
+Hooks into Ansible at the point where it has resolved a module and would pack it, and where the local connection would
+execute a command. Promises: Ansible itself executes a module in these cases:
+
+- another connection, `become`, `async` or another interpreter;
+- modules that are not written in Python;
+- kept remote files, a debugger or -vvv;
+- variables that an interpreter reads when it starts.
+
+Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ _OWN_WAYS = frozenset({"ansible.modules.async_wrapper", "ansible.modules.async_s
 
 
 class _Prepared(bytes):
-    """Stand-in for a packed module on its way through Ansible to the connection."""
+    """Replacement for a packed module on its way through Ansible to the connection."""
 
     request: Request
     folder: str
@@ -54,7 +59,7 @@ class _Prepared(bytes):
 
 
 class _OwnWay(Exception):  # noqa: N818 - not an error
-    """This module goes Ansible's own way: it starts a new interpreter."""
+    """Signal that Ansible itself executes this module, in a new interpreter."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.value)
@@ -63,18 +68,22 @@ class _OwnWay(Exception):  # noqa: N818 - not an error
 
 @dataclass
 class Modules:
-    """Starts the modules of this run."""
+    """Starter of this run's modules."""
 
     zygote: Zygote
     session: Session
     payloads: Payloads
     ahead: frozenset[tuple[str, str]]
     sensitive: Mapping[str, str | None]
-    """Variables that were read while the world was made, and what they were then."""
+    """Variables that were read during the preload, and their values then."""
     learned: str
 
     def prepare(self, action: Any, source: bytes, arguments: Mapping[str, Any]) -> Any:
-        """Return what `modify_module` would return of a module that can be forked, else raise `_OwnWay`."""
+        """Return the result of `modify_module` for a module that can be forked.
+
+        Raises:
+            _OwnWay: Ansible must execute the module itself.
+        """
         task_vars, templar = arguments["task_vars"], arguments["templar"]
         for applies, reason in (
             (not _is_python(source), Reason.NOT_PYTHON),
@@ -88,7 +97,7 @@ class Modules:
         try:
             shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
         except InterpreterDiscoveryRequiredError as error:
-            raise _OwnWay(Reason.INTERPRETER) from error  # Ansible will run the discovery
+            raise _OwnWay(Reason.INTERPRETER) from error  # Ansible runs the discovery
         if shebang != f"#!{sys.executable}":
             raise _OwnWay(Reason.INTERPRETER)
         environment = arguments["environment"]
@@ -98,7 +107,7 @@ class Modules:
         try:
             payload = self.payloads.find(arguments["module_name"], arguments["module_path"], source, cache)
         except UNRESOLVABLE as error:
-            raise _OwnWay(Reason.PAYLOAD) from error  # Ansible reports what is wrong with the module
+            raise _OwnWay(Reason.PAYLOAD) from error  # Ansible reports the module's problem
         if payload.name in _OWN_WAYS:
             raise _OwnWay(Reason.ASYNC)
         if payload.starts_anew:
@@ -119,7 +128,7 @@ class Modules:
         return versions.built(prepared, shebang)
 
     def _may_change(self, environment: Mapping[str, Any]) -> bool:
-        """Return True if a running interpreter can take on these variables."""
+        """Return True if these variables can be set in a running interpreter."""
         for name, value in environment.items():
             if not str(name).isidentifier():
                 return False
@@ -145,7 +154,7 @@ class Modules:
         try:
             output = self.zygote.run(prepared.request, prepared.folder, guard.a_module_runs)
         except (KeyboardInterrupt, SystemExit):
-            if guard.watching():  # there is no worker that Ansible could end, and what it started along with it
+            if guard.watching():  # there is no worker which Ansible could end together with its modules
                 self.end_running(signal.SIGTERM)
             raise
         return shell.ending(prepared.shells, output)
@@ -157,7 +166,7 @@ class Modules:
 
 
 def _script(action: Any, payload: Payload) -> str:
-    """Return where Ansible would put the module."""
+    """Return the path to which Ansible would copy the module."""
     folder = plain(str(action._connection._shell.tmpdir or ""))
     return os.path.join(folder, f"AnsiballZ_{Path(payload.path).name}")  # noqa: PTH118 - as Ansible joins them
 
@@ -195,7 +204,7 @@ def _umask() -> int:
 
 
 def install(modules: Modules) -> None:
-    """Have modules that are plain forked."""
+    """Install the execution of modules in forks."""
     current: list[Any] = []
     _hook_execute(current)
     _hook_modify(modules, current)
@@ -211,7 +220,7 @@ def _hook_execute(current: list[Any]) -> None:
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
         self._warm = None
         self._obstacle = Reason.ASYNC if wrap_async else _obstacle(self)
-        with contextlib.suppress(Unavailable):  # which comes before anything has run
+        with contextlib.suppress(Unavailable):  # it is raised before anything has run
             try:
                 return execute(self, *args, wrap_async=wrap_async, **kwargs)
             finally:
@@ -231,7 +240,7 @@ def _hook_execute(current: list[Any]) -> None:
 
 
 def _obstacle(action: Any) -> Reason:
-    """Return why an action's modules cannot be forked, whatever they are; `NONE` if they can."""
+    """Return why an action's modules cannot be forked, regardless of the module; `NONE` if they can."""
     connection = action._connection
     if type(connection) is not local.Connection or type(connection._shell) is not sh.ShellModule:
         return Reason.CONNECTION
@@ -270,7 +279,7 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
         action: Any = current[-1] if current else None
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         name = str(arguments["module_name"])
-        # An action that hides `_execute_module` has no obstacle noted.
+        # An action that overrides `_execute_module` has no obstacle noted.
         reason = getattr(action, "_obstacle", Reason.ACTION)
         if reason is Reason.NONE:
             try:
@@ -278,7 +287,7 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
             except _OwnWay as own:
                 reason = own.reason
             except EXPECTED:
-                reason = Reason.PAYLOAD  # Ansible reports what is wrong with the task
+                reason = Reason.PAYLOAD  # Ansible reports the task's problem
             except Exception:  # noqa: BLE001 - reported as a defect; the task takes Ansible's own way
                 task_record.defect("modules")
                 reason = Reason.DEFECT
@@ -286,7 +295,7 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
                 action._warm = True
                 task_record.add(Way.MODULE, module=name)
                 return built
-        # Not in a handler: Python would report an exception that Ansible raises now as raised while handling another.
+        # Outside a handler: otherwise Python would report an exception of Ansible as raised while handling another.
         guard.need_fork(reason)
         task_record.add(Way.INTERPRETER, reason, name)
         return modify(*args, **kwargs)
@@ -295,7 +304,7 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
 
 
 def _hook_pipelining() -> None:
-    """Have a forked module go to the connection as one that is piped would: nothing is written to a file."""
+    """Make a forked module use pipelining, so that nothing is written to a file."""
     enabled = ActionBase._is_pipelining_enabled
 
     @functools.wraps(enabled)
@@ -322,7 +331,7 @@ def _hook_connection(modules: Modules) -> None:
 
 
 def _hook_end_of_worker(modules: Modules) -> None:
-    """Have a worker that is ended take its module along, as it does where that is in its group of processes."""
+    """Make a worker end its module when it is ended, as if the module were in its group of processes."""
     end: Callable[..., Any] | None = getattr(WorkerProcess, "_term", None)
     if end is None:  # before ansible-core 2.19 a worker has no group of its own
         return

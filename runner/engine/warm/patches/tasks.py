@@ -1,11 +1,17 @@
-"""Tasks without a worker's fork.
+"""Tasks without the fork of a worker.
 
-These are tasks that never leave the controller, those that are skipped, and, where a play has one host only, those
-whose modules are forked anyway. Hooks into Ansible where a worker would be started. The worker's own code then runs
-here, on copies of what a fork would have copied, and what it reports goes through the queue's own serialization and
-into the strategy's own handling, when a worker's results would be looked at. `guard` sees to it that nothing but known
-code runs; where it does not pass, the worker is started after all: before anything happened it begins from the
-beginning, after that it goes on from here. Must be imported only where Ansible is loaded.
+These tasks run in the playbook's process:
+
+- tasks that are executed on the controller only;
+- skipped tasks;
+- in a play with one host, tasks whose modules are forked.
+
+Hooks into Ansible where it would start a worker. The worker's own code then runs in this process, on copies of the data
+that a fork would have copied. Its reports pass through the serialization of the queue into the strategy's own handling,
+at the time at which a worker's results would be read.
+
+`guard` ensures that only known code runs. If it stops a task, a worker is started: before any effect from the start,
+later from the current point. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ _STRATEGY_FOLDER = Path(ansible.__file__).parent / "plugins" / "strategy"
 
 
 class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
-    """Takes what a worker would send, as it would arrive."""
+    """Queue that receives a worker's reports, in the form in which they would arrive."""
 
     def __init__(self) -> None:
         self._items: list[Any] = []
@@ -50,7 +56,7 @@ class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
         self._real: Any = None
 
     def __bool__(self) -> bool:
-        # Ansible's display asks whether it has a queue; only this task's thread has one.
+        # Ansible's display checks whether it has a queue; only this task's thread has one.
         return threading.get_ident() == self._thread
 
     def put(self, obj: Any) -> None:
@@ -63,17 +69,17 @@ class _Reports(FinalQueue):  # type: ignore[misc]  # Ansible has no types
         return self._items.pop(0) if self._items else strategies.StrategySentinel()
 
     def pass_on(self, to: Any) -> None:
-        """Send what there is, and from now on whatever comes."""
+        """Send the stored reports, and from now on each new one."""
         self._real = to
         while self._items:
             to.put(self._items.pop(0))
 
 
 def _sent(thing: Any) -> Any:
-    """Return what arrives of this at the other end of a queue.
+    """Return the object as it would arrive at the other end of a queue.
 
-    How to take a thing apart is looked up in a plain dictionary; the queue's own pickler has a chain of them, which is
-    gone through in Python for each tagged value.
+    The reducer of a type is looked up in a plain dictionary. The queue's own pickler has a chain of dictionaries, which
+    Python code searches for each tagged value.
     """
     taken_apart = io.BytesIO()
     pickler = pickle.Pickler(taken_apart)
@@ -83,14 +89,14 @@ def _sent(thing: Any) -> Any:
 
 
 class _Nobody:
-    """Hears nothing: the task goes on elsewhere, and reports from there."""
+    """Queue that drops reports: the task continues in a worker, which sends them."""
 
     def put(self, _: Any) -> None:
         """Do nothing."""
 
 
 class _Reader:
-    """A strategy that reads its results from elsewhere."""
+    """A strategy that reads its results from another queue."""
 
     def __init__(self, strategy: Any, reports: _Reports) -> None:
         self._strategy = strategy
@@ -101,7 +107,7 @@ class _Reader:
 
 
 class _Stream:
-    """A standard stream that also has what Ansible asks of a worker's: what was printed past its display."""
+    """A standard stream with the method of a worker's that returns output past the display."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -110,12 +116,12 @@ class _Stream:
         return getattr(self._stream, name)
 
     def getvalue(self) -> str:
-        """Return nothing: whoever prints is not known, and not run here."""
+        """Return an empty string: code that prints past the display does not run here."""
         return ""
 
 
 def install(*, with_modules: bool) -> None:
-    """Run tasks here where that is possible; those with modules need both shortcuts for these."""
+    """Install the execution of tasks in this process. Tasks with modules need both shortcuts for modules."""
     if not guard.is_possible():
         return
     guard.install()
@@ -127,7 +133,7 @@ def install(*, with_modules: bool) -> None:
 
 
 class _LateQueue:
-    """Stands for a worker's queue until the worker is started: most are not, and a queue is five system calls."""
+    """Replacement for a worker's queue until the worker starts. Most never start; a queue costs five system calls."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make
@@ -139,7 +145,7 @@ def _queue_late() -> None:
 
     @functools.wraps(initialise)
     def initialised(self: Any, *args: Any, **options: Any) -> None:
-        # Only meanwhile: the class itself goes by this name where it is made.
+        # Only temporarily: the class itself is referenced by this name during its creation.
         workers.WorkerQueue = lambda **how: _LateQueue(functools.partial(real, **how))
         try:
             initialise(self, *args, **options)
@@ -189,7 +195,7 @@ def _hook_start(current: list[Any], *, with_modules: bool) -> None:
 
 
 class _Here:
-    """One task that runs here."""
+    """One task that runs in this process."""
 
     def __init__(self, worker: Any, start: Callable[[Any], Any], *, with_modules: bool) -> None:
         self._worker = worker
@@ -198,7 +204,7 @@ class _Here:
         self._inside = Inside(self._hand_over, self._commit, with_modules)
 
     def run(self) -> _Reports | None:
-        """Run it; returns what it reported, or nothing where that arrives like a worker's."""
+        """Run the task. Return its reports, or None if they arrive like a worker's."""
         process = os.getpid()
         try:
             with guard.watched(self._inside), _as_worker(self._reports):
@@ -213,7 +219,7 @@ class _Here:
             return None
         else:
             return None if self._inside.committed else self._reports
-        # Not while that is being handled: whatever goes wrong in the worker would be said to have happened meanwhile.
+        # Outside the handler: otherwise an exception of the worker would be reported as raised while handling another.
         self._start(self._worker)
         return None
 
@@ -230,7 +236,7 @@ class _Here:
 
 
 def _is_known(strategy: Any) -> bool:
-    """Whether a strategy is Ansible's own."""
+    """Return True if a strategy is Ansible's own."""
     return _is_of_ansible(sys.modules[type(strategy).__module__])
 
 
@@ -241,7 +247,7 @@ def _is_of_ansible(module: Any) -> bool:
 
 
 def _obstacle(task: Any, *, with_modules: bool) -> Reason:
-    """Return why a task should begin in a worker; `NONE` if it may begin here."""
+    """Return why a task should start in a worker; `NONE` if it may start here."""
     if task.timeout or task.async_val:
         return Reason.TIMEOUT if task.timeout else Reason.ASYNC
     if task.loop_control and task.loop_control.pause and not with_modules:
@@ -255,7 +261,7 @@ def _obstacle(task: Any, *, with_modules: bool) -> Reason:
 
 
 def _stand_in(worker: Any, reports: _Reports) -> Any:
-    """Return a worker whose process is this one: it may change whatever it has."""
+    """Return a worker whose process is this one, with copies of all data that it may change."""
     own = _copy(worker)
     own._final_q = reports
     own._task = worker._task.copy(exclude_parent=True, exclude_tasks=True)
@@ -271,7 +277,7 @@ def _stand_in(worker: Any, reports: _Reports) -> Any:
 
 
 def _copy(thing: Any) -> Any:
-    """Copy an object as it is; some have ways of being copied that are meant for other processes."""
+    """Return a shallow copy of an object, without its own copy methods, which are for transfers between processes."""
     fresh = object.__new__(type(thing))
     fresh.__dict__.update(thing.__dict__)
     return fresh
@@ -279,7 +285,7 @@ def _copy(thing: Any) -> Any:
 
 @contextlib.contextmanager
 def _as_worker(reports: _Reports) -> Iterator[None]:
-    """Let what Ansible keeps once for a process be that of a worker."""
+    """Set Ansible's state of the process to that of a worker."""
     display: Any = Display()
     streams = sys.stdout, sys.stderr
     display._final_q = reports
@@ -304,7 +310,7 @@ def _hook_results() -> None:
         one_pass: bool = False,  # noqa: FBT001,FBT002 - as Ansible has it
         max_passes: int | None = None,
     ) -> Any:
-        # With `max_passes` a strategy only glances at what is there, between two hosts: workers would hardly be done.
+        # With `max_passes` a strategy only checks for results between two hosts, when workers would hardly be ready.
         waiting = self.__dict__.get("_warm_reports")
         while waiting and max_passes is None:
             strategies.results_thread_main(_Reader(self, waiting.pop(0)))

@@ -1,10 +1,10 @@
-"""What Jinja makes of templates, made once in the server for all runs: each would parse and compile them anew.
+"""Cache of compiled Jinja templates in the server, so that runs do not parse and compile the same templates.
 
-A run notes which templates it had to compile, with all that decides about the code that comes of them; the next server
-compiles them ahead. Since ansible-core 2.19 that is the text, the settings of the environment, and how filters and
-tests want to be called: nothing is computed while a template is compiled. Whether that is still so is looked at before
-code is used, and filters and tests are looked up at the same moment as if they were compiled. Before 2.19 templates are
-compiled as ever. `install` and `compile_ahead` must be called only where Ansible is loaded.
+A run notes the templates that it compiled, with everything that determines the code; the next server precompiles them.
+Since ansible-core 2.19 the code depends on three things: the text, the settings of the environment, and the arguments
+that filters and tests require. Nothing is computed during compilation. The run compares these before it uses code, and
+looks up filters and tests at the same moment as a compilation. Before 2.19 Ansible compiles all templates. `install`
+and `compile_ahead` must be called only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from jinja2.exceptions import TemplateSyntaxError
 from jinja2.utils import _PassArg
 
 _LONGEST = 4096
-"""Characters of a template that is worth being remembered."""
+"""Maximum characters of a template in the cache."""
 _MOST = 1000
-"""Templates that a run notes."""
+"""Maximum number of templates that a run notes."""
 
 _DEEP = 600
-"""Calls within each other; Python's limit is 1000."""
+"""Depth of nested calls; Python's limit is 1000."""
 
 _Key: TypeAlias = tuple[str, bool, bool | None]
-"""The text; whether it is an expression; whether backslashes in it are escaped, if that was said."""
+"""The text; True for an expression; whether backslashes in it are escaped, None if unset."""
 _Uses: TypeAlias = tuple[tuple[str, str, str], ...]
-"""Filters and tests of a template: which of both, the name, and what it wants to be passed."""
+"""Filters and tests of a template: the kind, the name, and the argument that it requires first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class _Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What was compiled ahead."""
+    """Precompiled templates."""
 
     state: tuple[object, ...] = ()
-    """The settings with which it was."""
+    """Settings of the environment in which they were compiled."""
     known: Mapping[_Key, _Compiled] = field(default_factory=dict)
 
 
 def compile_ahead(noted: Iterable[str]) -> Ahead:
-    """Compile what runs have noted; what is not understood, or cannot be compiled, is left to them."""
+    """Compile the templates of runs' notes. Skip invalid notes and failures: the run compiles those."""
     noted = sorted(noted)
     if not noted:
         return Ahead()
@@ -96,7 +96,7 @@ def _stand_ins(uses: Iterable[tuple[str, str, str]], kind: str) -> dict[str, Any
 
 def _stand_in(passes: str) -> Callable[..., Any]:
     def plugin(*_: Any, **__: Any) -> Any:
-        raise nodes.Impossible  # nothing is computed ahead
+        raise nodes.Impossible  # nothing is computed during precompilation
 
     if passes:
         plugin.jinja_pass_arg = _PassArg[passes]  # type: ignore[attr-defined]
@@ -104,13 +104,13 @@ def _stand_in(passes: str) -> Callable[..., Any]:
 
 
 def _passes(plugin: Any) -> str:
-    """Return what Jinja's code passes to a filter or test first: nothing, or the name of a `_PassArg`."""
+    """Return what Jinja's code passes to a filter or test first: empty, or the name of a `_PassArg`."""
     found = _PassArg.from_obj(plugin)
     return found.name if found else ""
 
 
 def _state(bits: Any, environment: Any) -> tuple[object, ...]:
-    """Return what decides about code but for the template."""
+    """Return the settings that determine the code in addition to the template."""
     return (
         type(environment),
         environment.finalize,
@@ -127,14 +127,14 @@ def _state(bits: Any, environment: Any) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class Templates:
-    """The templates of one run, in the playbook's process and its workers."""
+    """Templates of one run, in the playbook's process and its workers."""
 
     ahead: Ahead
     noted: dict[_Key, str] = field(default_factory=dict)
-    """What this process has compiled itself."""
+    """Templates that this process has compiled."""
 
     def install(self) -> None:
-        """Have Ansible take from here what is there."""
+        """Install the cache into Ansible."""
         from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19
 
         bits: Any = _jinja_bits
@@ -143,7 +143,7 @@ class Templates:
         compile_any, compile_expression = made.compile, made.compile_expression
 
         def key_of(environment: Any, source: Any, *, is_expression: bool = False) -> _Key | None:
-            """Return the key; None for what is not looked up: where settings differ from those of most templates."""
+            """Return the key; None for unusual settings, which are not cached."""
             if (
                 not isinstance(source, str)
                 or len(source) > _LONGEST
@@ -191,14 +191,14 @@ class Templates:
     def _note(self, environment: Any, key: _Key, template: str) -> None:
         if len(self.noted) >= _MOST or not _is_told(key[0]):
             return
-        with contextlib.suppress(TemplateSyntaxError):  # an expression need not be one between braces
+        with contextlib.suppress(TemplateSyntaxError):  # an expression can be invalid between braces
             uses = _uses(environment, template)
             if uses is not None:
                 self.noted[key] = json.dumps([*key, uses])
 
 
 def _is_deep() -> bool:
-    """Whether this is so deep that it may never end: where that breaks off is told, and is to be where it ever was."""
+    """Return True for deeply nested calls. An endless recursion must end at the same depth as without the cache."""
     try:
         sys._getframe(_DEEP)
     except ValueError:
@@ -207,7 +207,7 @@ def _is_deep() -> bool:
 
 
 def _is_told(text: str) -> bool:
-    """Whether a text may be kept beyond the run: what was decrypted, for one, is nobody's business but the run's."""
+    """Return True if a text may be stored beyond the run: decrypted values must not be."""
     from ansible._internal._datatag import _tags  # noqa: PLC0415 - since 2.19
     from ansible.module_utils._internal._datatag import AnsibleTagHelper  # noqa: PLC0415 - since 2.19
 
@@ -215,10 +215,10 @@ def _is_told(text: str) -> bool:
 
 
 def _uses(environment: Any, source: str) -> _Uses | None:
-    """Return the filters and tests of a template that was compiled; None if it is not to be compiled ahead."""
+    """Return the filters and tests of a compiled template; None if it must not be precompiled."""
     tree = environment._parse(source, None, None)
     if any(True for _ in tree.find_all((nodes.EvalContextModifier, nodes.ScopedEvalContextModifier))):
-        return None  # what it says about its own compilation may be computed
+        return None  # the settings of its own compilation can be computed
     found: dict[tuple[str, str], str] = {}
     for each in tree.find_all((nodes.Filter, nodes.Test)):
         kind, table = ("filter", environment.filters) if isinstance(each, nodes.Filter) else ("test", environment.tests)

@@ -1,8 +1,8 @@
-"""Waiting for workers without asking again and again.
+"""Wait for workers without polling.
 
-Ansible looks every millisecond whether a worker has reported, and each tenth of a second, at a play's end, whether
-the last one is gone. Here the report itself wakes the one who waits; it still looks up now and then, for workers that
-died. Must be imported only where Ansible is loaded.
+Ansible polls every millisecond whether a worker has reported, and every 0.1 seconds at a play's end whether the last
+one has ended. Here the report itself ends the wait. A slow poll remains, to detect dead workers. Must be imported only
+where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ansible.plugins import strategy as strategies
 from ansible.plugins.strategy import StrategyBase, free
 
 _LOOK_UP = 0.05
-"""Seconds after which a dead worker is noticed."""
+"""Seconds after which a dead worker is detected."""
 _SHORT = 0.001
-"""Sleeps that are shorter wait for something else."""
+"""Shorter sleeps are for other purposes."""
 
 
 class _Clock:
-    """The module `time` of a strategy, whose sleep ends when there is something to do."""
+    """The module `time` of a strategy, whose `sleep` ends when there is a result."""
 
     def __init__(self) -> None:
         self.news = threading.Event()
@@ -36,7 +36,7 @@ class _Clock:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until a worker reports, if that is what there is to wait for."""
+        """Sleep until a worker reports, if the strategy waits for one."""
         if seconds < _SHORT:
             time.sleep(seconds)
         elif self.strategy._pending_results and not self.strategy._results:
@@ -45,7 +45,7 @@ class _Clock:
 
 
 class _Results(deque[Any]):
-    """Tells when a result has come."""
+    """Results that set an event when one is added."""
 
     def __init__(self, results: deque[Any], news: threading.Event) -> None:
         super().__init__(results)
@@ -57,7 +57,7 @@ class _Results(deque[Any]):
 
 
 def install() -> None:
-    """Have strategies wait for news."""
+    """Install waiting for events in strategies."""
     clock = _Clock()
     for module in (strategies, free):
         module.time = clock
@@ -77,7 +77,7 @@ def install() -> None:
 
 
 def _tell_of_requests(requests: Any, news: threading.Event) -> None:
-    """Wake up for what a worker asks for, too."""
+    """Also end the wait for requests of a worker."""
     put: Callable[..., None] = requests.put
 
     def put_request(*args: Any, **kwargs: Any) -> None:
