@@ -1,1 +1,1 @@
-"""The warm engine: runs are forked from a process that has Ansible loaded, and need no new interpreter."""
+"""The warm engine: it forks runs from a process that has loaded Ansible, without a new interpreter."""

@@ -1,7 +1,7 @@
-"""Which of Ansible's modules a role or playbook names, so that what they need is loaded before its first run.
+"""Modules in the tasks of a role or playbook, to preload them before the first run.
 
-A guess, and cheap: it looks for full names of collections' modules where tasks have them. What it misses is learned
-from runs; what it finds too much does no harm.
+This is a cheap guess: it searches for full names of modules in collections. The engine adds the modules that it misses
+after a run has used them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the operator and a fork server say to each other. Imports nothing heavy: both ends need it.
+"""Messages between the operator and a fork server. Imports nothing heavy, because both sides need it.
 
-Over a socket that keeps messages apart, each a JSON object. To the server: `Load` first; then `RUN` for each run, with
-three descriptors (control, events, complaints). From it, one answer for each.
+Each message is a JSON object in a packet of a socket. The operator first sends `Load`, then `RUN` for each run, with
+three descriptors (control, events, complaints). The server sends one answer for each.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from runner.engine.wire import LEARNED
 
 RUN = b"{}"
 LONGEST = 1 << 20
-"""Bytes of a message."""
+"""Maximum bytes of a message."""
 STREAMS = 3
 _MOST_TEMPLATES = 96 * 1024
-"""Characters; the kernel takes messages of about twice as many bytes."""
+"""Maximum characters of templates in a message. The kernel accepts messages of about twice as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Asks to load ahead, beyond what every run needs."""
+    """Request to preload modules that not every run needs."""
 
     plugins: frozenset[str] = frozenset()
     """Python modules that Ansible itself loaded."""
     modules: frozenset[str] = frozenset()
-    """Ansible's modules, by their full names."""
+    """Ansible modules, by their full names."""
     imports: frozenset[str] = frozenset()
-    """Python modules that those imported."""
+    """Python modules that these imported."""
     templates: frozenset[str] = frozenset()
-    """Templates that were compiled, as `templates` notes them; not more of them than fit into a message."""
+    """Compiled templates in the format of `templates`; at most as many as fit into a message."""
     off: frozenset[str] = frozenset()
-    """Shortcuts that are not wanted."""
+    """Shortcuts that are switched off."""
 
     def __or__(self, other: Load) -> Load:
         return Load(
@@ -49,7 +49,7 @@ class Load:
 
     @classmethod
     def of_lines(cls, text: str) -> Load:
-        """Read what runs noted, a JSON object a line; lines that are none are skipped."""
+        """Return the request for the modules in a run's notes, one JSON object a line. Invalid lines are skipped."""
         found = cls()
         for value in _noted(text):
             with contextlib.suppress(AttributeError, TypeError):
@@ -74,19 +74,19 @@ def _as_many_as_fit(known: frozenset[str], more: frozenset[str]) -> frozenset[st
 
 
 def unlike(text: str) -> str:
-    """Return why a run that was forked started a new interpreter after all, from what it noted; empty if it did not."""
+    """Return why a forked run started a new interpreter, from its notes; empty if it did not."""
     reasons = (value.get("unlike") for value in _noted(text) if isinstance(value, dict))
     return next((reason for reason in reasons if isinstance(reason, str)), "")
 
 
 def note(environment: Mapping[str, str], value: Mapping[str, Any]) -> None:
-    """Note something for the operator, in a run with this environment."""
+    """Append a note for the operator, in a run with this environment."""
     with contextlib.suppress(OSError), open(noted_in(environment), "a", encoding="utf-8") as file:  # noqa: PTH123 - a string
         file.write(json.dumps(value) + "\n")
 
 
 def noted_in(environment: Mapping[str, str]) -> str:
-    """Return the file that a run with this environment notes things in."""
+    """Return the path of the notes of a run with this environment."""
     return os.path.join(environment["ANSIBLE_LOCAL_TEMP"], LEARNED)  # noqa: PTH118 - a string is wanted
 
 
@@ -98,31 +98,31 @@ def _noted(text: str) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of it."""
+    """Answer to a message."""
 
     pid: int = 0
-    """Of a run's supervisor."""
+    """Pid of a run's supervisor."""
     problem: str = ""
-    """Why nothing became of it."""
+    """Reason of a failure."""
     watched: tuple[str, ...] = ()
-    """Files and folders; when one changes, what was loaded is out of date."""
+    """Files and folders; if one changes, the loaded modules are out of date."""
     disabled: Mapping[str, str] = field(default_factory=dict)
     """Why shortcuts failed the self-test, by name."""
     problems: tuple[str, ...] = ()
-    """What else the self-test found."""
+    """Other findings of the self-test."""
 
 
 def pack(value: Load | Answer) -> bytes:
-    """Write a message."""
+    """Return a message as bytes."""
     return json.dumps(asdict(value), default=sorted).encode()
 
 
 def unpack_load(data: bytes) -> Load:
-    """Read a message to the server."""
+    """Return a message to the server."""
     return Load(**{name: frozenset(names) for name, names in json.loads(data).items()})
 
 
 def unpack_answer(data: bytes) -> Answer:
-    """Read a message from the server."""
+    """Return a message from the server."""
     value: dict[str, Any] = json.loads(data)
     return Answer(**{**value, "watched": tuple(value["watched"]), "problems": tuple(value["problems"])})

@@ -1,7 +1,7 @@
-"""How a run's modules stand apart from its playbook.
+"""Isolation of a run's modules from its playbook in sessions and groups of processes.
 
-A worker has, since ansible-core 2.19, a session of its own, without a terminal, which its modules share; so has the
-process that modules are forked from. Whoever ends a worker ends its modules by their group.
+Since ansible-core 2.19 a worker and its modules have their own session without a terminal. The process from which
+modules are forked has one too. A worker's end also ends its modules, through their group.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from enum import Enum
 
 
 class Session(Enum):
-    """What of their own modules have."""
+    """The isolation of modules."""
 
     SHARED = "shared"
     OWN_GROUP = "own group"
     OWN = "own"
 
     def begin(self) -> None:
-        """Make this process the one that modules share it with."""
+        """Isolate this process; modules inherit the session or group."""
         if self is Session.OWN:
             os.setsid()
         elif self is Session.OWN_GROUP:
             os.setpgid(0, 0)
 
     def end(self, leader: int, modules: Iterable[int], number: int) -> None:
-        """Send a signal to modules, and to what they started; `leader` is the process that began this."""
+        """Send a signal to modules and the processes that they started. `leader` is the process that called `begin`."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self is not Session.SHARED:
                 os.killpg(leader, number)

@@ -1,6 +1,6 @@
-"""Whether a file is still what it was, without reading it.
+"""Detection of changed files without reading them.
 
-Imports nothing heavy: both ends of a fork server need it.
+Imports nothing heavy, because both sides of a fork server need it.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 
 Stamp = tuple[str, int, int, int]
-"""A path, and its time of writing in nanoseconds, size and inode."""
+"""Path, modification time in nanoseconds, size and inode."""
 
 
 def stamp(path: str) -> Stamp | None:
-    """Return it; None if nothing is there."""
+    """Return the stamp of a path; None if it does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116 - there are hundreds of them for each task
     except OSError:

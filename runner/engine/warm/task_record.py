@@ -35,7 +35,7 @@ class _Process:
 
     path: str = ""
     playbook: int = 0
-    """The playbook's process."""
+    """Pid of the playbook's process."""
     reason: Reason = Reason.SWITCHED_OFF
     """Why the next worker is forked."""
     task: _Task | None = None
@@ -45,7 +45,7 @@ _process = _Process()
 
 
 def start(folder: str) -> None:
-    """Begin to record in this run; `folder` is the run's temporary folder."""
+    """Start recording in this run; `folder` is the run's temporary folder."""
     _process.path = str(Path(folder, executions.EXECUTIONS))
     _process.playbook = os.getpid()
 
@@ -57,7 +57,7 @@ def expect(reason: Reason) -> None:
 
 @contextlib.contextmanager
 def recorded(name: str) -> Iterator[None]:
-    """Record the task that is executed within, unless an exception leaves it: then it is executed elsewhere."""
+    """Record the task that is executed in this context. If it raises, another process executes and records it."""
     here = os.getpid() == _process.playbook
     _process.task = task = _Task(name, *((Way.PLAYBOOK, Reason.NONE) if here else (Way.WORKER, _process.reason)))
     try:
@@ -83,7 +83,7 @@ def defect(shortcut: str) -> None:
 
 
 def hook() -> None:
-    """Have Ansible's workers record their tasks."""
+    """Install recording in Ansible's workers."""
     from ansible.executor.process.worker import WorkerProcess  # noqa: PLC0415 - only where Ansible is loaded
 
     run: Callable[..., Any] = WorkerProcess._run  # noqa: SLF001 - there is no public name

@@ -1,4 +1,4 @@
-"""Where the warm engine may be used: what it leans on was tested with these versions, and needs Linux."""
+"""Platforms of the warm engine: Linux, and the versions of ansible-core with which it was tested."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 OLDEST, NEWEST = (2, 18), (2, 21)
-"""Of ansible-core, both tested."""
+"""Versions of ansible-core, both tested."""
 
 
 def problem() -> str | None:
-    """Return why the warm engine cannot be used here; None when it can."""
+    """Return why the warm engine cannot be used here; None if it can."""
     if sys.platform != "linux":
         return f"it needs Linux, and this is {sys.platform}"
     try:

@@ -1,7 +1,7 @@
-"""Where ansible-core's versions differ. Everything of the warm engine that has to know the version asks here.
+"""Differences between ansible-core's versions. All version-dependent code of the warm engine is here.
 
-Tested with 2.18 to 2.21. 2.19 brought tagged values and serialization profiles, worker processes of their own session,
-and new classes of results. Must be imported only where Ansible is loaded.
+Tested with 2.18 to 2.21. 2.19 introduced tagged values, serialization profiles, worker processes with their own
+session, and new classes of results. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from runner.engine.warm.session import Session
 
 CORE: tuple[int, int] = tuple(int(part) for part in __version__.split(".")[:2])  # type: ignore[assignment]
 TAGGED = CORE >= (2, 19)
-"""Values carry tags, and results are made with a serialization profile."""
+"""Values have tags, and results have a serialization profile."""
 BUILTIN_MODULE_UTILS = os.path.realpath(Path(module_common.__file__).parent.parent / "module_utils")
 SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
-"""What Ansible puts behind each command that it gives to a shell."""
+"""Text that Ansible adds after each command for a shell."""
 _PROFILE = "legacy"
 _EMPTY_ARCHIVE = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
 _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
 
 
 def look_up_result_fields() -> None:
-    """Have Ansible look up what fields a task's result has, which it does once in a process."""
-    with contextlib.suppress(ImportError, AttributeError):  # before 2.21 it does not
+    """Make Ansible look up the fields of a task's result, which it does once in a process."""
+    with contextlib.suppress(ImportError, AttributeError):  # before 2.21 it has none
         from ansible._internal._task import UnifiedTaskResult  # noqa: PLC0415 - see above
 
         for of_module in (False, True):
@@ -47,12 +47,12 @@ def look_up_result_fields() -> None:
 
 
 def module_utils_folders() -> list[str]:
-    """Return the folders where Ansible looks for `ansible.module_utils`, its own not among them."""
+    """Return the folders in which Ansible searches for `ansible.module_utils`, without its own."""
     return [path for path in module_utils_loader._get_paths(subdirs=False) if Path(path).is_dir()]
 
 
 def collection_folder(name: str) -> str | None:
-    """Return the folder of a collection's Python package, `ansible_collections.kubernetes.core`."""
+    """Return the folder of a collection's Python package, such as `ansible_collections.kubernetes.core`."""
     try:
         file = importlib.import_module(name).__file__
     except ImportError:
@@ -62,7 +62,7 @@ def collection_folder(name: str) -> str | None:
 
 @functools.cache
 def python_name(module_name: str, path: str) -> str:
-    """Return the Python name that a module gets in its payload."""
+    """Return the Python name of a module in its payload."""
     try:
         name: str = module_common._get_ansible_module_fqn(path)
     except ValueError:
@@ -71,7 +71,7 @@ def python_name(module_name: str, path: str) -> str:
 
 
 def collect(archive: Any, module_name: str, name: str, path: str, source: bytes) -> None:
-    """Let Ansible write a module's payload into `archive`, which has the methods of a `ZipFile` that it uses."""
+    """Make Ansible write a module's payload into `archive`, which has the methods of a `ZipFile` that Ansible calls."""
     if not TAGGED:
         when: Any = time.gmtime()[:6]
         module_common.recursive_finder(module_name, name, source, archive, when)
@@ -88,16 +88,16 @@ def collect(archive: Any, module_name: str, name: str, path: str, source: bytes)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A module's arguments as they go over the wire, and how their answer is read."""
+    """Serialized arguments of a module, and the profile of its result."""
 
     parameters: bytes
     profile: str
     open_files: int
-    """The limit to set, or 0."""
+    """Limit of open files to set, or 0."""
 
 
 def is_instrumented(task_vars: Mapping[str, Any]) -> bool:
-    """Whether a debugger or coverage shall run with modules, or modules may say how they are spoken to."""
+    """Return True if a debugger or coverage runs with modules, or modules can define their serialization."""
     if not TAGGED:
         return bool(os.environ.get("_ANSIBLE_COVERAGE_CONFIG"))
     from ansible._internal._ansiballz import _builder  # noqa: PLC0415 - since 2.19
@@ -109,7 +109,7 @@ def is_instrumented(task_vars: Mapping[str, Any]) -> bool:
 
 
 def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call:
-    """Serialize a module's arguments as Ansible would."""
+    """Serialize a module's arguments in Ansible's format."""
     parameters = {"ANSIBLE_MODULE_ARGS": module_args}
     limit = constants.config.get_config_value("PYTHON_MODULE_RLIMIT_NOFILE", variables=task_vars)
     if not TAGGED:
@@ -124,12 +124,12 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
         text = json.dumps(parameters, cls=get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE))
         if not isinstance(limit, int):
             limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
-    # Sums and bytes carry no tags: a tag would bring Ansible along to where the module runs.
+    # The results have no tags: a tag would require Ansible in the module's process.
     return Call(str.encode(text, "utf-8", "surrogateescape"), _PROFILE if TAGGED else "", int.__add__(limit, 0))
 
 
 def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
-    """Return the text that Ansible would execute to run a module, without the module."""
+    """Return the script with which Ansible would run a module, without the module."""
     if not TAGGED:
         text: str = module_common.ACTIVE_ANSIBALLZ_TEMPLATE % {
             "zipdata": _EMPTY_ARCHIVE,
@@ -159,7 +159,7 @@ def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
 
 
 def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
-    """Return the shebang line that Ansible would start the module with; asks for discovery as Ansible does."""
+    """Return the shebang line with which Ansible would start the module. Requests discovery like Ansible."""
     found, arguments = module_common._extract_interpreter(source)
     shebang, _ = module_common._get_shebang(
         found or "/usr/bin/python", task_vars, templar, arguments, remote_is_local=remote_is_local
@@ -168,7 +168,7 @@ def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, re
 
 
 def built(data: bytes, shebang: str) -> Any:
-    """Return what `modify_module` returns."""
+    """Return the result of `modify_module`."""
     if not TAGGED:
         return data, "new", shebang
     return module_common._BuiltModule(
@@ -177,7 +177,7 @@ def built(data: bytes, shebang: str) -> Any:
 
 
 def worker_session(task_vars: Mapping[str, Any]) -> Session:
-    """Return how a worker's processes, its modules among them, stand apart."""
+    """Return how the processes of a worker, including its modules, are isolated."""
     if not TAGGED:
         return Session.SHARED
     if CORE < (2, 21) or constants.config.get_config_value("WORKER_SESSION_ISOLATION", variables=task_vars):
@@ -186,7 +186,7 @@ def worker_session(task_vars: Mapping[str, Any]) -> Session:
 
 
 def plugin_intercept() -> Any:
-    """Return the class that gives templates their filters and tests."""
+    """Return the class that provides filters and tests to templates."""
     if not TAGGED:
         from ansible.template import JinjaPluginIntercept  # noqa: PLC0415 - moved since
 
@@ -197,7 +197,7 @@ def plugin_intercept() -> Any:
 
 
 def intercepted_loader(intercept: Any) -> Any:
-    """Return the loader behind one of these."""
+    """Return the loader of an instance of that class."""
     return intercept._plugin_loader if TAGGED else intercept._pluginloader
 
 
@@ -213,7 +213,7 @@ def template_environments() -> tuple[Any, ...]:
 
 
 def run_worker(worker: Any) -> None:
-    """Run what a worker's process would run, here."""
+    """Run the code of a worker's process in this process."""
     if not TAGGED:
         worker._run()
         return
