@@ -1,1 +1,1 @@
-"""Turns a job (object, role or playbook, vars, verbosity, deadline) into a result, through ansible-runner."""
+"""Runner of jobs (object, role or playbook, vars, verbosity, deadline) through ansible-runner."""

@@ -1,8 +1,7 @@
-"""What to do about failures that come from ansible-core itself rather than from what a role does.
+"""Advice for failures that ansible-core causes, not the role.
 
-Since ansible-core 2.19 a conditional that gives no boolean is a failure where earlier ones took it for true or false.
-Roles that worked for years meet it with an upgrade, and Ansible's own message does not name the setting that helps.
-Decisions only, no I/O.
+Since ansible-core 2.19 a conditional without a boolean result fails. Earlier versions converted it to true or false.
+Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps. Without I/O.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ _BROKEN = re.compile(
     r"|\bConditional expressions must be strings\.",
     re.DOTALL,
 )
-"""How ansible-core 2.19 to 2.22 say that a conditional is broken."""
+"""Messages of ansible-core 2.19 to 2.22 about a broken conditional."""
 _FIRST, _GONE = (2, 19), (2, 23)
-"""Versions of ansible-core that have the setting, from and before: as its own description says."""
+"""First version of ansible-core with the setting, and first version without it, from the setting's documentation."""
 ADVICE = (
     "ansible-core is stricter with conditionals since 2.19: have the condition give true or false (`x | length > 0`, "
     "`x is defined`, `x | bool`), or let it pass as before 2.19 by `allow_broken_conditionals = true` in the section "
@@ -29,7 +28,7 @@ ADVICE = (
 
 
 def add(result: RunResult, core: str) -> RunResult:
-    """Say in each failure that comes from stricter templating what helps; `core` is ansible-core's version."""
+    """Add advice to each failure that stricter templating causes. `core` is ansible-core's version."""
     if not _has_setting(core):
         return result
     failures = tuple(replace(failure, message=_with_advice(failure.message)) for failure in result.failures)

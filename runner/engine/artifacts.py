@@ -1,4 +1,4 @@
-"""What runs leave behind: one folder per run below `artifacts/`, and `artifacts/latest`.
+"""Artifacts of runs: one folder per run below `artifacts/`, and the link `artifacts/latest`.
 
 Owns naming, rotation and removal. Blocking I/O: call it in a thread.
 """
@@ -18,19 +18,19 @@ KEEP_NONE = -1
 
 
 def new_ident(now: datetime) -> str:
-    """Name a run: sorts by time (UTC, microseconds), unique among runs of the same moment."""
+    """Return a new name of a run. Names sort by time (UTC, microseconds) and are unique within a microsecond."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}"
 
 
 def point_latest(artifacts: Path, ident: str) -> None:
-    """Make `latest` a link to a run's folder, with no moment without one."""
+    """Replace the link `latest` atomically with a link to a run's folder."""
     fresh = artifacts / f".{LATEST}-{secrets.token_hex(4)}"
     fresh.symlink_to(ident)
     fresh.replace(artifacts / LATEST)
 
 
 def rotate(artifacts: Path, keep: int) -> None:
-    """Keep the newest `keep` folders; `KEEP_ALL` and `KEEP_NONE` are what they say. `latest` never dangles."""
+    """Keep the newest `keep` folders, `KEEP_ALL` or `KEEP_NONE`. Remove `latest` if its target is removed."""
     if keep == KEEP_ALL:
         return
     with contextlib.suppress(FileNotFoundError):
@@ -44,7 +44,7 @@ def rotate(artifacts: Path, keep: int) -> None:
 
 
 def discard(artifacts: Path, ident: str) -> None:
-    """Remove what one run left."""
+    """Remove the artifacts of one run."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(artifacts / ident)
     _mend_latest(artifacts)
@@ -57,8 +57,8 @@ def _mend_latest(artifacts: Path) -> None:
 
 
 def remove(run_dir: Path) -> None:
-    """Remove everything of an object that is gone, and its namespace's folder when that was the last."""
+    """Remove the run folder of a deleted object. Also remove its namespace's folder if that is empty."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(run_dir)
-    with contextlib.suppress(OSError):  # others are still there, or were faster
+    with contextlib.suppress(OSError):  # other objects still have folders, or another removal was faster
         run_dir.parent.rmdir()

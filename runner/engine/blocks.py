@@ -1,6 +1,6 @@
-"""The task output that `kubectl logs` users of an Ansible operator know, as blocks of text.
+"""Task output in the log as blocks of text, in the format of other Ansible operators.
 
-`block` and `recap_block` are pure; `BlockWriter` puts each block out whole, so that blocks of two runs never mix.
+`block` and `recap_block` are pure. `BlockWriter` writes each block whole, so blocks of two runs never mix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"}
 
 
 def block(event: Event, level: Level) -> str | None:
-    """Return the block that an event puts into the log, None for most."""
+    """Return the block of an event in the log, None for most events."""
     if level == "nothing":
         return None
     data = event.get("event_data")
@@ -65,9 +65,9 @@ def recap_block(event: Event, gvk: GVK, key: ObjectKey) -> str | None:
 
 
 class BlockWriter:
-    """Writes blocks to a stream from a thread of its own: a reader that is slow must not hold up the operator.
+    """Writer of blocks to a stream, with its own thread: a slow reader must not delay the operator.
 
-    What waits is bounded; a block that finds no room is dropped, and a line says how many were.
+    The queue is bounded. A block that exceeds the bound is dropped, and a line contains the number of dropped blocks.
     """
 
     def __init__(self, stream: TextIO, room: int = 64 << 20) -> None:
@@ -81,7 +81,7 @@ class BlockWriter:
         self._thread.start()
 
     def write(self, text: str, through: Through | None = None) -> None:
-        """Put a block out after those before it; never blocks. `through`, perhaps slow, says what of it is shown."""
+        """Queue a block; never blocks. The writer's thread calls `through`, which may be slow, to mask the text."""
         with self._lock:
             if self._size and self._size + len(text) > self._room:
                 self._dropped += 1
@@ -90,7 +90,7 @@ class BlockWriter:
         self._waiting.put((text, through))
 
     def close(self) -> None:
-        """Return once all is written."""
+        """Return after all blocks are written."""
         self._waiting.put(None)
         self._thread.join()
 

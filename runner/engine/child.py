@@ -1,8 +1,8 @@
-"""The supervisor: one run in a process of its own, `python -m runner.engine.child`.
+"""Supervisor process of one run: `python -m runner.engine.child`.
 
-Speaks `wire` over its standard streams. When stdin closes, the operator is gone: the run ends, and its kubeconfig is
-removed. Writing blocks while the operator does not read, and so does Ansible. Must not import anything of this package
-that is not needed to run, as each run pays for it.
+It uses the protocol of `wire` on its standard streams. When stdin closes, the operator has ended: the supervisor ends
+the run and removes its kubeconfig. If the operator does not read, writing blocks, and Ansible waits. Must not import
+parts of this package that a run does not need, because each run pays for the import.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
 _ENDING = 0.02
-"""Seconds in which what served Ansible alone ends by itself: to look for what is left costs more than to wait."""
+"""Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for processes."""
 
 
 class Supervisor:
-    """Runs one order to its end."""
+    """Runner of one order."""
 
     def __init__(self, order: Order, control: BinaryIO, events: BinaryIO, spawn: type[Spawn]) -> None:
         self._order = order
@@ -46,7 +46,7 @@ class Supervisor:
         self._memory = 0
 
     def run(self) -> None:
-        """Run Ansible; send every event, then the ending."""
+        """Run Ansible. Send every event, then the ending."""
         try:
             ending = self._ansible()
         except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must be told
@@ -92,16 +92,16 @@ class Supervisor:
             with Path(self._order.temporary, executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as file:
                 return executions.add_up(file)
         except OSError:
-            return {}  # none were noted: only forked runs do
+            return {}  # there is no file: only forked runs write it
 
     def _learned(self) -> str:
         try:
             return Path(self._order.temporary, LEARNED).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            return ""  # nothing was, or it was cut short
+            return ""  # there is no file, or it is incomplete
 
     def _started(self, process: Spawn) -> None:
-        """Listen to the operator from now on: before the fork, a second thread could make it hang."""
+        """Listen to the operator from now on. A second thread before the fork could make the child hang."""
         self._process = process
         threading.Thread(target=self._listen, daemon=True).start()
         MemoryWatch(self._order.memory, self._over_memory).start()
@@ -135,7 +135,7 @@ class Supervisor:
         processes.end_descendants(GRACE)
 
     def _abandon(self) -> None:
-        """End without an operator: what it would have removed is removed here."""
+        """End without an operator: remove the files that the operator would have removed."""
         Path(self._order.kubeconfig).unlink(missing_ok=True)
         shutil.rmtree(self._order.temporary, ignore_errors=True)
         processes.reap_children()
@@ -147,12 +147,12 @@ def _nothing(_: str) -> dict[str, Any] | None:
 
 
 class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
-    """Takes what an event holds from where it was said, if that is no file."""
+    """Runner that reads the content of an event from the socket if it is not in a file."""
 
     said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
 
     def event_callback(self, event_data: dict[str, Any]) -> None:
-        """Complete an event, pass it on, and write it down, with fewer system calls where there is no file to read."""
+        """Complete an event, forward and store it. Without a file to read, this uses fewer system calls."""
         said = self.said(event_data.get("uuid", ""))
         if not said or "created" not in said:
             super().event_callback(event_data)
@@ -164,15 +164,15 @@ class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
             plugin.event_handler(self.config, event_data)
         if is_kept:
             name = f"{event_data['counter']}-{event_data['uuid']}.json"
-            with contextlib.suppress(OSError):  # as ansible-runner: it goes on without
+            with contextlib.suppress(OSError):  # like ansible-runner: continue without the file
                 _write(f"{self.config.artifact_dir}/job_events/{name}", json.dumps(event_data).encode())
 
 
 def _write(path: str, data: bytes) -> None:
-    """Write a file that is there whole or not at all once this returns or fails.
+    """Write a file so that it is complete or missing when this function returns.
 
-    Under its own name from the beginning: to rename it would cost as much as to make it, and who reads events while a
-    run goes on takes them from the operator.
+    The file has its final name from the start, because renaming costs as much as creating it. During a run, readers get
+    events from the operator.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -185,15 +185,15 @@ def _write(path: str, data: bytes) -> None:
 
 
 class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
-    """ansible-playbook's process, of which ansible-runner tells too little.
+    """Process of ansible-playbook, with more information than ansible-runner provides.
 
-    Dies with its supervisor. Once it has ended, so has what a role left in the background: it would hold the terminal
-    that ansible-runner reads to its end, and go on with a kubeconfig that is no more.
+    It dies with its supervisor. When it ends, background processes of the role are ended too. They would keep open the
+    terminal that ansible-runner reads to its end, and run with a kubeconfig that is removed.
     """
 
     started: Callable[[Spawn], None]
     said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
-    """What an event holds, where its data goes another way than through a file."""
+    """Content of an event that was not sent through a file."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preexec_fn=_die_with_supervisor, **kwargs)
@@ -201,7 +201,7 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
         type(self).started(self)
 
     def isalive(self) -> bool:
-        """Whether the process lives; sweeps up behind it when it does no more."""
+        """Return True if the process is alive. When it has ended, end and reap the processes that it left."""
         alive: bool = super().isalive()
         if not alive and not self._swept:
             self._swept = True
@@ -217,13 +217,13 @@ def _die_with_supervisor() -> None:
 
 
 def ansible_playbook() -> str:
-    """Return the ansible-playbook beside our own Python, else the one on the path."""
+    """Return the ansible-playbook beside the current Python, else the one in `PATH`."""
     beside = Path(sys.executable).with_name("ansible-playbook")
     return str(beside) if beside.exists() else shutil.which("ansible-playbook") or "ansible-playbook"
 
 
 def utf8_locale() -> dict[str, str]:
-    """Return what the environment lacks for a locale that exists and is UTF-8: Ansible starts in no other."""
+    """Return the missing environment variables of an existing UTF-8 locale. Ansible starts with no other."""
     with contextlib.suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "")
         if locale.nl_langinfo(locale.CODESET).upper() == "UTF-8":
@@ -232,17 +232,17 @@ def utf8_locale() -> dict[str, str]:
 
 
 def main() -> None:
-    """Read the order, carry it out."""
+    """Read the order and run it."""
     control = os.fdopen(os.dup(0), "rb")
     events = os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # whatever a library prints must not end up between frames
+    os.dup2(2, 1)  # output of a library must not get between frames
     processes.adopt_orphans()
     processes.signal_on_parent_death(signal.SIGTERM)
     order = Order(**json.loads(control.readline()))
     Supervisor(order, control, events, Spawn).run()
-    os._exit(0)  # the listening thread holds the stream that a normal exit would wait for
+    os._exit(0)  # a normal exit would wait for the stream that the listening thread holds
 
 
 if __name__ == "__main__":

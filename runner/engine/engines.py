@@ -1,7 +1,7 @@
-"""Which engine there is: by name, by what is installed, and what each name means here.
+"""Choice of the engine: by name and by the installed versions.
 
-Owns the choice between starting runs warm and cold; everything else about runs is `run_engine`'s. `auto` is warm where
-that was tested, else cold, and the log says so once.
+Owns the choice between warm and cold starts; `run_engine` owns everything else about runs. `auto` is warm on tested
+versions and cold on other versions, which it logs once.
 """
 
 from __future__ import annotations
@@ -22,27 +22,31 @@ from runner.errors import ConfigError
 from runner.watches.watch import Content
 
 _GRACE = 10.0
-"""Seconds that there may be no fork server before it counts: one may be starting, or about to be replaced."""
+"""Seconds without a fork server before it counts as a problem: one may be starting or about to be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How runs are run, unless their watch says otherwise."""
+    """Settings of runs; a watch can override the engine."""
 
     engine: EngineName
     without: frozenset[str]
-    """Names of the warm engine's shortcuts that are not taken."""
+    """Names of the warm engine's shortcuts that are switched off."""
     memory_limit: int
-    """Bytes that all processes of a run may use together; 0: as many as they like."""
+    """Bytes that all processes of a run may use together; 0 is unlimited."""
     disk_limit: int = 0
-    """Bytes that the run folders of all objects may hold together; 0: as many as they like."""
+    """Bytes that the run folders of all objects may use together; 0 is unlimited."""
 
 
 class Starters:
-    """What starts supervisors, by the engine's name. A ConfigError says that an engine is asked for that cannot be."""
+    """Starters of supervisors by the engine's name.
+
+    Raises:
+        ConfigError: the configured engine is not available.
+    """
 
     def __init__(self, root: Path, settings: EngineSettings, bereaved: Callable[[], None]) -> None:
-        """`bereaved` is called when a fork server has ended, and may have left what it was just forking."""
+        """Create the starters. `bereaved` is called when a fork server has ended: a half-started run may be left."""
         self._log = log.get(__name__)
         self._problem = tested.problem()
         self._logged = log.Once()
@@ -53,13 +57,17 @@ class Starters:
         self.check(settings.engine, "--engine")
 
     def check(self, name: EngineName | None, source: str) -> None:
-        """Refuse an engine that cannot be used here; `source` says who asked."""
+        """Check that an engine is available; `source` names the setting that requires it.
+
+        Raises:
+            ConfigError: the engine is not available.
+        """
         if name == "warm" and self._problem:
             raise ConfigError(f"{source}: the warm engine cannot be used: {self._problem}; write auto or exec")
         self._demanded |= name == "warm"
 
     def of(self, name: EngineName | None) -> Starter:
-        """Return what starts runs for an engine; None means the default."""
+        """Return the starter of an engine; None is the default engine."""
         name = name or self._default
         if name == "exec":
             return self._cold
@@ -70,42 +78,42 @@ class Starters:
         return self._cold
 
     def is_warm(self, name: EngineName | None) -> bool:
-        """Whether runs are forked that name this engine; None means the default."""
+        """Return True if runs with this engine are forked; None is the default engine."""
         return self.of(name) is self._warm
 
     async def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
-        """Make ready what warm runs of these with this environment will need."""
+        """Preload modules for warm runs of these contents with this environment."""
         names = await asyncio.to_thread(lambda: frozenset().union(*map(content.modules, contents)))
         self._warm.load_ahead(environment, Load(modules=names))
         await self._warm.warm_up(environment)
 
     async def settle(self) -> None:
-        """Wait until what runs have shown so far is made ready for the next."""
+        """Wait until the modules that earlier runs used are preloaded for the next run."""
         await self._warm.settle()
 
     @property
     def begun(self) -> dict[str, int]:
-        """How many runs were forked (`warm`), and how many started a new interpreter (`exec`)."""
+        """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
         return {"warm": self._warm.begun, "exec": self._cold.begun}
 
     @property
     def problem(self) -> str | None:
-        """Why runs that should be warm are not; None when they are."""
+        """The reason why runs are not warm although they should be; None if they are."""
         return self._warm.problem
 
     def unmet(self) -> str | None:
-        """Why the engine that somebody asked for, not as `auto`, is not the one that runs get; None when it is."""
+        """Return why runs do not get the engine that a user required (`auto` requires none); None if they get it."""
         return self._warm.lasting_problem(_GRACE) if self._demanded else None
 
     def shortfalls(self) -> dict[str, str]:
-        """Return what the self-tests of the fork servers found, by the shortcut's name."""
+        """Return the findings of the fork servers' self-tests, by the shortcut's name."""
         return self._warm.shortfalls()
 
     @property
     def servers(self) -> list[int]:
-        """The fork servers that are ready."""
+        """Pids of the fork servers that are ready."""
         return self._warm.servers()
 
     async def close(self) -> None:
-        """End what is kept to start runs from."""
+        """End the fork servers."""
         await self._warm.close()

@@ -1,7 +1,7 @@
-"""Folds the events of a run into its result. Pure.
+"""Fold of a run's events into its result. Pure.
 
-Promises: only failures that nobody rescued or ignored are failures; whatever ended the run, the result says so in a
-sentence. Reads what ansible-runner reports for ansible-core 2.18 to 2.21
+Promises: a rescued or ignored failure is not a failure of the run. The result describes in a sentence how the run
+ended, regardless of the cause. Reads the events that ansible-runner reports for ansible-core 2.18 to 2.21
 (https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy).
 """
 
@@ -33,7 +33,7 @@ _MAX_ERROR_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A failed task that may still turn out to be rescued. `task` counts the tasks that had started."""
+    """A failed task that may be rescued later. `task` is the number of tasks that had started."""
 
     host: str
     unreachable: bool
@@ -43,7 +43,7 @@ class _Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the events so far say."""
+    """State of the fold after some events."""
 
     events: int = 0
     tasks: int = 0
@@ -53,19 +53,19 @@ class Progress:
     """Messages of the current task's failed items."""
     suspects: tuple[_Suspect, ...] = ()
     errors: tuple[str, ...] = ()
-    """What Ansible itself said, outside of any task, from its first `ERROR!` on."""
+    """Ansible's output outside of any task, from its first `ERROR!` on."""
     last_line: str = ""
-    """The last it said so."""
+    """Last line of this output."""
     stats: Event | None = None
     requeue_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run came to its end, as its processes show it.
+    """How a run ended, according to its processes.
 
-    `stopped` is why we ended it, if we did; `code` and `signal` are ansible-playbook's; `fault` is what kept it from
-    starting or cut it short, as the end of a sentence.
+    `stopped` is the reason if the operator ended it. `code` and `signal` are ansible-playbook's. `fault` is the problem
+    that prevented or interrupted the run, as the end of a sentence.
     """
 
     stopped: Outcome | None
@@ -77,7 +77,7 @@ class End:
 
 
 def fold(progress: Progress, event: Event) -> Progress:
-    """Add an event."""
+    """Return the progress after one more event."""
     add = _FOLDS.get(event.get("event", ""))
     progress = replace(progress, events=progress.events + 1)
     return add(progress, event) if add else progress
@@ -109,7 +109,7 @@ def _ok(progress: Progress, event: Event) -> Progress:
         return progress
     result = data.get("res")
     period = result.get("period") if isinstance(result, dict) else None
-    with contextlib.suppress(ValueError):  # the module itself refuses what is no duration
+    with contextlib.suppress(ValueError):  # the module itself rejects an invalid duration
         if isinstance(period, str):
             return replace(progress, requeue_after=duration.parse(period))
     return progress
@@ -120,7 +120,7 @@ def _stats(progress: Progress, event: Event) -> Progress:
 
 
 def _raw(progress: Progress, event: Event) -> Progress:
-    """Keep what Ansible says outside of any task, from its first error on."""
+    """Keep Ansible's output outside of any task, from its first error on."""
     begun = bool(progress.errors)
     kept = []
     lines = _COLOUR.sub("", str(event.get("stdout", ""))).splitlines()
@@ -167,7 +167,7 @@ def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
 
 
 def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
-    """Return a failed task's own message; for includes `reason` stands in its place, for `no_log` where it failed."""
+    """Return a failed task's message: for includes the `reason`, for `no_log` the place of the failure."""
     result = data.get("res")
     result = result if isinstance(result, dict) else {}
     found = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
@@ -182,7 +182,7 @@ def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
 
 
 def _hidden(data: Mapping[str, Any]) -> str:
-    """Say which task it was whose result `no_log` keeps to itself."""
+    """Return the name and path of a failed task whose result `no_log` hides."""
     path = f" ({data['task_path']})" if data.get("task_path") else ""
     return f"task {str(data.get('task') or '')!r}{path} failed; no_log hides its result"
 
@@ -192,7 +192,7 @@ def _cut(text: str) -> str:
 
 
 def recap(event: Event) -> Recap:
-    """Read the play recap for localhost out of `playbook_on_stats`."""
+    """Return the play recap of localhost from `playbook_on_stats`."""
     data = _data(event)
 
     def count(name: str) -> int:
@@ -209,14 +209,14 @@ def recap(event: Event) -> Recap:
 
 
 def _completion(created: str) -> str:
-    """Write the time with microseconds even when there are none."""
+    """Return the time with microseconds, also if they are zero."""
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(created).isoformat(timespec="microseconds")
     return created
 
 
 def conclude(progress: Progress, end: End) -> RunResult:
-    """Say what the run came to."""
+    """Return the result of the run."""
     outcome, message = _verdict(progress, end)
     return RunResult(
         outcome=outcome,
@@ -230,7 +230,7 @@ def conclude(progress: Progress, end: End) -> RunResult:
 
 def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
     if end.code == 0:
-        return Outcome.SUCCEEDED, ""  # also when it was about to be ended
+        return Outcome.SUCCEEDED, ""  # also if the operator was about to end it
     if end.stopped is not None:
         return end.stopped, f"{_why_stopped(end)} {_where(progress)}"
     if end.signal or end.fault:
@@ -267,9 +267,9 @@ def _where(progress: Progress) -> str:
 def _failures(progress: Progress) -> tuple[TaskFailure, ...]:
     """Drop the failures that were rescued.
 
-    Ansible does not mark them in the event, but counts both kinds per host in the recap. What ends a host's play comes
-    last, so the last `failures` of a host are those nobody rescued. Without a recap, only what failed in the last task
-    can have ended the run.
+    Ansible does not mark them in the event, but counts both kinds per host in the recap. The failure that ends a host's
+    play is the last, so the last `failures` of a host are those without a rescue. Without a recap, only a failure of
+    the last task can have ended the run.
     """
     if progress.stats is None:
         return tuple(suspect.failure for suspect in progress.suspects if suspect.task == progress.tasks)

@@ -9,14 +9,14 @@ DEFECT = "A shortcut of the warm engine failed and the task took a slower way; r
 
 
 class ExecutionLog:
-    """Logs the first task of each way and reason, and each defect once."""
+    """Logger of the first task of each way and reason, and of each defect once."""
 
     def __init__(self) -> None:
         self._log = log.get(__name__)
         self._logged = log.Once()
 
     def add(self, job: str, executions: Executions) -> None:
-        """Log what is new about how a run's tasks were executed."""
+        """Log ways, reasons and defects of a run that were not logged before."""
         for each in executions.each:
             if each.reason is not Reason.NONE and self._logged.is_new((each.way, each.reason)):
                 self._log.info(

@@ -15,13 +15,13 @@ from enum import Enum
 from typing import Any
 
 EXECUTIONS = "executions"
-"""File among a run's temporary ones."""
+"""Name of the file in a run's temporary folder."""
 _MOST_DEFECTS = 20
-"""Defects that one run reports."""
+"""Number of defects that one run reports at most."""
 
 
 class Way(Enum):
-    """How a task was executed. Of a task that needed several ways, the last one in this order counts."""
+    """Way in which a task was executed. If a task needed several ways, the last one in this order counts."""
 
     PLAYBOOK = "playbook_process"
     MODULE = "forked_module"
@@ -30,7 +30,7 @@ class Way(Enum):
 
 
 class Reason(Enum):
-    """Why a task was executed in a forked worker or in a new interpreter."""
+    """Reason why a task was executed in a forked worker or in a new interpreter."""
 
     NONE = "none"
     ACTION = "action"
@@ -80,7 +80,7 @@ class Execution:
     reason: Reason
     count: int
     name: str
-    """The module or action of the first of them."""
+    """Module or action of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Executions:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Return the tasks by way, and those of a slower way by way and reason: `new_interpreter: become`."""
+        """Return the number of tasks by way, and for slower ways by way and reason: `new_interpreter: become`."""
         found: dict[str, int] = {}
         for each in self.each:
             suffix = "" if each.reason is Reason.NONE else f": {each.reason.value}"
@@ -102,7 +102,7 @@ class Executions:
 
 
 def note(path: str, value: Mapping[str, Any]) -> None:
-    """Append a line; one call, so that lines of two processes do not mix."""
+    """Append a line with one system call, so that lines of two processes do not mix."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -112,7 +112,7 @@ def note(path: str, value: Mapping[str, Any]) -> None:
 
 
 def add_up(lines: Iterable[str]) -> dict[str, Any]:
-    """Return the sum of the lines that a run noted, as JSON values; lines that were cut short are skipped."""
+    """Return the sum of the lines of a run as JSON values. Incomplete lines are skipped."""
     tasks: dict[tuple[str, str], list[Any]] = {}
     defects: list[str] = []
     for line in lines:
@@ -128,6 +128,6 @@ def add_up(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def parse(value: Mapping[str, Any]) -> Executions:
-    """Read the result of `add_up`."""
+    """Return the result of `add_up` as objects."""
     each = (Execution(Way(way), Reason(reason), count, name) for way, reason, count, name in value.get("tasks", ()))
     return Executions(tuple(each), tuple(value.get("defects", ())))

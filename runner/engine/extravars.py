@@ -1,8 +1,12 @@
-"""The extra vars as a YAML file that every supported ansible-core reads alike.
+"""Extra vars as a YAML file that every supported ansible-core reads in the same way.
 
-Pure: values in, text out. Promises: no string (keys too) below an unsafe top-level key is ever templated, wherever a
-run sees it; all other strings stay as trusted as in a vars file written by hand; a string stays a string, `"yes"` and
-`"12"` too. Why YAML and not JSON, and why each scalar has its own tag: `docs/decisions/0003-unsafe-strings.md`.
+Pure. Promises:
+
+- No string or key below an unsafe top-level key is ever templated, in any part of a run.
+- All other strings are as trusted as in a vars file that a user wrote.
+- A string stays a string, also `"yes"` and `"12"`.
+
+`docs/decisions/0003-unsafe-strings.md` explains why it is YAML and not JSON, and why each scalar has its own tag.
 """
 
 from __future__ import annotations
@@ -19,16 +23,20 @@ import yaml
 from runner.errors import EngineError
 
 _Anchors: TypeAlias = dict[tuple[int, bool], str]
-"""Anchor by identity and trust of a value that lives as long as the extra vars do."""
+"""Anchor by identity and trust of a value. The values live as long as the extra vars."""
 
 _WORTH_AN_ALIAS = 16
 _RESOLVER: Any = yaml.resolver.Resolver()
-# JSON leaves these bare; YAML forbids them or reads them as line breaks (https://yaml.org/spec/1.1/#id868524).
+# JSON does not escape these; YAML forbids them or reads them as line breaks (https://yaml.org/spec/1.1/#id868524).
 _NOT_BARE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def dump(extra_vars: Mapping[str, Any], unsafe_keys: frozenset[str]) -> str:
-    """Write the extra vars. An `EngineError` says which value cannot be written."""
+    """Return the extra vars as YAML.
+
+    Raises:
+        EngineError: a value cannot be written; the message names it.
+    """
     lines = ["---\n"]
     anchors: _Anchors = {}
     for key, value in extra_vars.items():
@@ -44,10 +52,10 @@ def dump(extra_vars: Mapping[str, Any], unsafe_keys: frozenset[str]) -> str:
 
 
 def _flow(value: Any, anchors: _Anchors, *, unsafe: bool) -> Iterator[str]:
-    """Write a value in flow style; what was written before becomes an alias.
+    """Yield a value in flow style. A value that was written before becomes an alias.
 
-    The object, its spec as written and its spec in snake_case hold the same values: with aliases Ansible builds
-    them once. Keys are explicit (`? `): implicit ones may not be longer than 1024 characters.
+    The object, its spec as written and its spec in snake_case hold the same values: with aliases Ansible builds them
+    once. Keys are explicit (`? `), because implicit keys have at most 1024 characters.
     """
     if isinstance(value, Mapping | list | tuple) or (isinstance(value, str) and len(value) >= _WORTH_AN_ALIAS):
         identity = (id(value), unsafe)
@@ -83,16 +91,16 @@ def _scalar(value: Any, *, unsafe: bool) -> str:
     if isinstance(value, float):
         return _float(value)
     if isinstance(value, dt.date):
-        return _quoted(value.isoformat())  # in the vars of a watch: YAML reads an unquoted date as such
+        return _quoted(value.isoformat())  # in the vars of a watch: YAML reads an unquoted date as a date
     if not isinstance(value, str):
         raise EngineError(f"a {type(value).__name__} cannot be an extra var; write a string, number, list or map")
     return f"!unsafe {_quoted(value)}" if unsafe and not _looks_like_another_type(value) else _quoted(value)
 
 
 def _looks_like_another_type(text: str) -> bool:
-    """Whether YAML would read the bare text as a boolean, number, date or null.
+    """Return True if YAML would read the text without quotes as a boolean, number, date or null.
 
-    ansible-core 2.19 and later resolve what `!unsafe` tags as if it were bare, quotes or not. Such a text holds no
+    ansible-core 2.19 and later resolve a scalar with the tag `!unsafe` as if it had no quotes. Such a text contains no
     brace, so it needs no tag to stay untemplated.
     """
     tag: str = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
@@ -100,12 +108,12 @@ def _looks_like_another_type(text: str) -> bool:
 
 
 def _float(value: float) -> str:
-    """Tag the number: YAML 1.1 reads `1e+22` as a string."""
+    """Return the number with a tag: YAML 1.1 reads `1e+22` as a string."""
     if math.isfinite(value):
         return f'!!float "{value!r}"'
     return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
 
 
 def _quoted(text: str) -> str:
-    """Quote as JSON does; its escapes are also YAML's."""
+    """Return the text with JSON quotes and escapes, which YAML also reads."""
     return _NOT_BARE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -1,8 +1,11 @@
-"""What an engine is given and what it gives back: plain values, no I/O.
+"""Input and output of an engine: plain values, no I/O.
 
-An engine promises: events reach the sink in order; `run` returns after every process of the run has ended;
-a run that dies, times out or cannot start returns a RunResult that says so rather than raising. Events, result and
-files hold none of the job's secrets.
+An engine promises:
+
+- Events reach the sink in order.
+- `run` returns after every process of the run has ended.
+- A run that dies, times out or cannot start returns a RunResult with that outcome and does not raise.
+- Events, result and files contain none of the job's secrets.
 """
 
 from __future__ import annotations
@@ -27,39 +30,39 @@ EventSink: TypeAlias = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run, wholly described."""
+    """One run with all its inputs."""
 
     ident: str
-    """Unique among the object's runs; names the folder below `artifacts/`."""
+    """Unique among the object's runs; name of the folder below `artifacts/`."""
     gvk: GVK
     key: ObjectKey
     content: Content
     run_dir: Path
     """ansible-runner's private data directory of the object."""
     extra_vars: Mapping[str, Any]
-    """What the run receives, as plain JSON values; see `unsafe_keys`."""
+    """Variables of the run, as plain JSON values; see `unsafe_keys`."""
     unsafe_keys: frozenset[str]
-    """Top-level extra vars that came from the object: their strings are never templated."""
+    """Top-level extra vars from the object: their strings are never templated."""
     ignored_variables: tuple[str, ...]
-    """Variables of the spec that the run does not receive, since Ansible itself interprets them."""
+    """Variables of the spec that the run does not receive, because Ansible itself interprets them."""
     verbosity: int
     ansible_args: str
     max_artifacts: int
-    """Run folders kept: 0 keeps all, -1 keeps none."""
+    """Number of run folders to keep: 0 keeps all, -1 keeps none."""
     environment: Mapping[str, str]
-    """Added to (and winning over) the operator's own environment."""
+    """Added to the operator's environment; overrides its variables."""
     kubeconfig: str
-    """Text of the kubeconfig of this run alone; written 0600, removed after the run has ended."""
+    """Text of the kubeconfig for this run only. It is written with mode 0600 and removed after the run has ended."""
     deadline: float | None
-    """Seconds that the run may take; None: as long as it likes."""
+    """Seconds that the run may take; None is unlimited."""
     engine: EngineName | None = None
-    """None: the operator's own."""
+    """None is the operator's engine."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
-    """What is masked in whatever the run shows and leaves; grows while it goes on."""
+    """Values to mask in the run's output and files; grows during the run."""
 
 
 class Outcome(Enum):
-    """How a run ended."""
+    """Outcome of a run."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -71,7 +74,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recap:
-    """The play recap for localhost. `completion` is ISO 8601 with microseconds, as the recap's event has it."""
+    """Play recap of localhost. `completion` is ISO 8601 with microseconds, from the recap's event."""
 
     ok: int
     changed: int
@@ -82,54 +85,54 @@ class Recap:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """A failed or unreachable task that nobody rescued or ignored. `path` is `file:line`, empty if unknown."""
+    """A failed or unreachable task that was not rescued or ignored. `path` is `file:line`, empty if unknown."""
 
     task: str
     message: str
     path: str
     terminal: bool = False
-    """Whether the role said by this task that trying again is of no use."""
+    """True if the role declared with this task that a retry cannot succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run came to."""
+    """Result of a run."""
 
     outcome: Outcome
     recap: Recap | None
     failures: tuple[TaskFailure, ...]
     message: str
-    """A sentence for the Failure condition when there is no failed task to name; empty on success."""
+    """Sentence for the Failure condition if there is no failed task; empty on success."""
     requeue_after: float | None
-    """Seconds, as the `requeue_after` module asked; None when it did not."""
+    """Seconds from the `requeue_after` module; None if the role did not use it."""
     duration: float
     executions: Executions = field(default_factory=Executions)
-    """How its tasks were executed; empty for a run that was not forked."""
+    """How the run's tasks were executed; empty for a run that was not forked."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether trying again is of no use, as the role said."""
+        """True if the role declared that a retry cannot succeed."""
         return any(failure.terminal for failure in self.failures)
 
 
 def canceled(why: str, duration: float) -> RunResult:
-    """The result of a run that was ended because nobody wants it any more."""
+    """Return the result of a run that was ended because it was not needed any more."""
     return RunResult(
         outcome=Outcome.CANCELED, recap=None, failures=(), message=why, requeue_after=None, duration=duration
     )
 
 
 class Engine(Protocol):
-    """Runs jobs."""
+    """Runner of jobs."""
 
     async def run(self, job: Job, sink: EventSink) -> RunResult:
-        """Run a job to its end. Canceling the awaiting task ends every process of the run first."""
+        """Run a job to its end. If the awaiting task is canceled, every process of the run ends first."""
         ...
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove what is kept of an object that is gone."""
+        """Remove the files of a deleted object."""
         ...
 
     async def close(self, grace: float) -> None:
-        """Let runs end within `grace` seconds, then end them. No run starts afterwards."""
+        """Wait up to `grace` seconds for runs to end, then end them. No run starts afterwards."""
         ...

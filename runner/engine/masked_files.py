@@ -1,8 +1,13 @@
-"""Masks the files that a run leaves, once all its processes have ended.
+"""Masking of a run's files after all its processes have ended.
 
-ansible-runner writes them as they come, so that they hold secrets while the run goes on. Promises: a file that holds
-none is not written to; one that does is replaced whole, by a file 0600; links are not followed; what cannot be vouched
-for is removed. Blocking I/O: call it in a thread. Must not import: anything that knows how runs are started.
+ansible-runner writes events immediately, so its files contain secrets during the run. Promises:
+
+- A file without secrets is not written.
+- A file with secrets is replaced atomically by a file with mode 0600.
+- Links are not followed.
+- A file that may contain unknown secrets is removed.
+
+Blocking I/O: call it in a thread. Must not import modules that start runs.
 """
 
 from __future__ import annotations
@@ -18,15 +23,15 @@ from runner.engine import redaction
 from runner.engine.run_secrets import RunSecrets
 
 _PIECE = 4 << 20
-"""Bytes of a text that are masked at a time; a piece ends with a line."""
+"""Bytes of a text that are masked at a time. A piece ends at the end of a line."""
 _LARGEST_JSON = 64 << 20
 _COMMAND = "command"
-"""ansible-runner's file of what was run in which environment: the only one that is not made of events."""
+"""ansible-runner's file with the command and its environment: the only file that does not consist of events."""
 _HARMLESS = frozenset({"rc", "status"})
 
 
 def mask(artifacts: Path, settings: Path, secrets: RunSecrets) -> None:
-    """Mask what a run left in its folder of artifacts, and what its settings (`env/`) say."""
+    """Mask the files of a run in its artifacts folder and in its settings (`env/`)."""
     if not secrets.may_be_in_files:
         _mask_file(artifacts / _COMMAND, secrets)
         return
@@ -43,7 +48,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _must_be_there(error: OSError) -> None:
-    """Nobody may take a folder that cannot be read for one without secrets."""
+    """Raise errors except for a missing folder: a folder that cannot be read may contain secrets."""
     if not isinstance(error, FileNotFoundError):
         raise error
 

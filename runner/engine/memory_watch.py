@@ -1,8 +1,7 @@
-"""Ends a run that uses too much memory. For the supervisor: it looks at what is below its own process.
+"""Limit of a run's memory. Runs in the supervisor and measures the processes below it.
 
-What processes share is shared out between them (PSS), so that forks are not counted twice. That is slow to ask for, so
-it is asked only of runs that could be over their limit at all. Reads proc_pid_smaps(5); where there is none, no run is
-over its limit.
+Memory that processes share is divided among them (PSS), so that forks are not counted twice. Reading it is slow, so it
+is read only if the run could exceed its limit. Reads proc_pid_smaps(5); without it no run exceeds its limit.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _PROC = Path("/proc")
 
 
 class MemoryWatch:
-    """Calls `end` once, with the bytes in use, when everything below this process uses more than `limit`."""
+    """Watch that calls `end` once, with the bytes in use, if the processes below this one use more than `limit`."""
 
     def __init__(self, limit: int, end: Callable[[int], None]) -> None:
         self._limit = limit
         self._end = end
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the watch."""
         if self._limit:
             threading.Thread(target=self._watch, name="memory", daemon=True).start()
 
@@ -41,7 +40,7 @@ class MemoryWatch:
 
 
 def in_use(pids: Iterable[int], worth_asking: int) -> int:
-    """Return the bytes that these processes use together; no less than that, where it is not worth asking exactly."""
+    """Return the bytes that these processes use together; an upper bound if it is at most `worth_asking`."""
     known = {pid: _resident(pid) for pid in pids}
     if sum(known.values()) <= worth_asking:
         return sum(known.values())
@@ -52,14 +51,14 @@ def _resident(pid: int) -> int:
     try:
         return int((_PROC / str(pid) / "statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError):
-        return 0  # it has ended
+        return 0  # the process has ended
 
 
 def _proportional(pid: int, resident: int) -> int:
     try:
         lines = (_PROC / str(pid) / "smaps_rollup").read_bytes().splitlines()
     except PermissionError:
-        return resident  # of another user
+        return resident  # a process of another user
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:")), resident)

@@ -1,6 +1,7 @@
-"""Where what a run said is kept, and how people are told of it. Pure.
+"""Location of a run's output, and the hint that names it. Pure.
 
-Source of the layout: https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy
+Source of the layout:
+https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from runner.engine.job import Job
 from runner.objects import GVK
 
 STDOUT = "stdout"
-"""The file of a run's folder that holds all it said."""
+"""File in a run's folder with all its output."""
 
 
 def named(gvk: GVK) -> str:
-    """Name a kind as `kubectl` takes it: `Kind.group`, or `Kind` alone for the core group."""
+    """Return the name of a kind for `kubectl`: `Kind.group`, or `Kind` alone for the core group."""
     return f"{gvk.kind}.{gvk.group}" if gvk.group else gvk.kind
 
 
 def pointer(job: Job) -> str:
-    """Say where all that a run said is found; empty where nothing of it is kept."""
+    """Return a sentence with the location of a run's output; empty if the output is not kept."""
     if job.max_artifacts == KEEP_NONE:
         return ""
     command = f"ansible-operator logs {named(job.gvk)}/{job.key.name}"

@@ -1,8 +1,13 @@
 """Extra vars of a run, built from an object and its watch.
 
-Later sources win: spec, `ansible_operator_meta`, `_<group>_<kind>`, `_<group>_<kind>_spec`, the watch's vars, the
-finalizer's vars. The result names the top-level keys that came from the object, whose strings are never templated,
-the keys of the spec that collide, and the variables that a spec must not set. Pure; must not import any I/O.
+Later sources override earlier ones: spec, `ansible_operator_meta`, `_<group>_<kind>`, `_<group>_<kind>_spec`, the
+watch's vars, the finalizer's vars. The result lists:
+
+- the top-level keys from the object, whose strings are never templated;
+- the keys of the spec that collide;
+- the variables that a spec must not set.
+
+Pure; must not import any I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from runner.watches.watch import Watch
 
 CAUSE = "ansible_operator_run"
 _CACHED_KEY = 256
-"""Characters of the longest key whose conversion is cached: a cache must not retain what a tenant makes large."""
+"""Characters of the longest key whose conversion is cached. A tenant must not fill the cache with large keys."""
 _KNOWN_WORDS = ("HTTP", "URL", "IP")
 _KNOWN_WORD = {word: re.compile(f"{word}s?") for word in _KNOWN_WORDS}
 _KNOWN_FIRST_WORD = tuple(word.lower() for word in _KNOWN_WORDS)
@@ -32,7 +37,7 @@ _TEMPLATE_MARKS = ("{{", "{%", "{#")
 _Ways: TypeAlias = tuple[tuple[Step, ...], ...]
 
 _RESERVED_PREFIXES = ("ansible_", "_ansible_", "discovered_interpreter_")
-"""Connection, become, interpreter and executable variables, and Ansible's own state, all begin so."""
+"""Prefixes of connection, become, interpreter and executable variables, and of Ansible's own state."""
 _RESERVED = frozenset(
     {
         # Magic variables: Ansible sets most of them itself, so a value from the object has never reached a role.
@@ -48,9 +53,9 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Two keys of one map that end up the same; the value of `winner`, which stands later, is used.
+    """Two keys of one map that convert to the same key. The value of `winner`, the later one, is used.
 
-    `path` is where the map stands, as `spec.a[0]`.
+    `path` is the path of the map, such as `spec.a[0]`.
     """
 
     path: str
@@ -64,21 +69,21 @@ class Collision:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The extra vars of a run. `unsafe_keys` are the top-level keys whose values came from the object."""
+    """Extra vars of a run. `unsafe_keys` are the top-level keys whose values came from the object."""
 
     extra_vars: Mapping[str, Any]
     unsafe_keys: frozenset[str]
     collisions: tuple[Collision, ...]
     reserved: tuple[str, ...]
-    """Variables from the spec that are not passed to the role, sorted: Ansible itself interprets them."""
+    """Sorted variables of the spec that are not passed to the role, because Ansible itself interprets them."""
 
 
 def snake_case(key: str) -> str:
-    """Turn a key of a spec into the name that roles know it by; never raises.
+    """Return the variable name of a key of a spec; never raises.
 
-    A known word (HTTP, URL, IP and their plurals; the first of each) stands alone. A change of letter case starts
-    a word, though never after a word's first letter. A key that begins in upper case gets a leading underscore,
-    unless a known word in singular stands first and others follow it.
+    An underscore separates a known word (HTTP, URL, IP and their plurals; the first of each) from its neighbours. A
+    change of letter case starts a word, but never after a word's first letter. A key that begins in upper case gets a
+    leading underscore, unless it begins with a known word in singular and continues.
     """
     return _cached_snake_case(key) if len(key) <= _CACHED_KEY else _snake_case(key)
 
@@ -98,7 +103,7 @@ _cached_snake_case = lru_cache(maxsize=4096)(_snake_case)
 
 
 def _set_apart(text: str, word: str) -> str:
-    """Put underscores around the first `word`; its plural `s` is raised so that no word begins there."""
+    """Return `text` with underscores around the first `word`. A plural `s` becomes upper case: no word begins there."""
     found = _KNOWN_WORD[word].search(text)
     if not found:
         return text
@@ -109,16 +114,17 @@ def _set_apart(text: str, word: str) -> str:
 
 
 def object_key(gvk: GVK) -> str:
-    """Name the extra var that holds the whole object: `_cache_example_com_memcached`; `__secret` in the core group."""
+    """Return the extra var with the whole object: `_cache_example_com_memcached`; `__secret` in the core group."""
     return re.sub(r"[.-]", "_", f"_{gvk.group}_{gvk.kind.lower()}")
 
 
 def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], finalizing: bool) -> Parameters:
-    """Make the extra vars of a run for `obj`; a spec that is missing or no map counts as empty.
+    """Return the extra vars of a run for `obj`. A missing spec, or one that is not a map, counts as empty.
 
-    `cause`: why the run takes place.
+    `cause` is the reason for the run.
 
-    A `TerminalError` says that the spec nests deeper than can be converted.
+    Raises:
+        TerminalError: the spec is nested too deeply for the conversion.
     """
     spec = obj.get("spec")
     spec = spec if isinstance(spec, dict) else {}
@@ -148,18 +154,18 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
 
 
 def is_reserved(name: str, allowed: frozenset[str]) -> bool:
-    """True if Ansible itself interprets the variable `name` and the watch does not allow it.
+    """Return True if Ansible itself interprets the variable `name` and the watch does not allow it.
 
-    Such a variable selects a connection, an interpreter or a command: a user who may only write a custom resource
-    could execute code as the operator.
+    Such a variable selects a connection, an interpreter or a command. With it, a user with permission to write a custom
+    resource could execute code as the operator.
     """
     return (name in _RESERVED or name.startswith(_RESERVED_PREFIXES)) and name not in allowed
 
 
 def _convert(value: Any, path: str, data: _Ways, collisions: list[Collision]) -> Any:
-    """Convert the keys of all maps below `value`. What needs no change is returned as it is, to be written once.
+    """Return `value` with the keys of all its maps converted. Unchanged parts are the same objects, to be written once.
 
-    `data`: the ways from here to maps whose keys are data, and stay as they are.
+    `data` contains the paths from here to maps whose keys are data and are not converted.
     """
     if () in data:
         return value
@@ -187,7 +193,7 @@ def _convert_map(value: dict[str, Any], path: str, data: _Ways, collisions: list
 
 
 def has_template(value: Any, path: str = "spec") -> str | None:
-    """Return where the first string (or key) that Ansible would template stands, as `spec.a[0]`; None if nowhere."""
+    """Return the path of the first string or key that Ansible would template, such as `spec.a[0]`, else None."""
     waiting = [(path, value)]
     while waiting:
         where, current = waiting.pop()

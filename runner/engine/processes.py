@@ -1,9 +1,9 @@
-"""Finding, ending and reaping every process of a run, whatever it did to hide.
+"""Search, end and reap of every process of a run, including processes that hide.
 
-A run's processes are found in three ways, because each alone can be escaped: the marker that they inherit in their
-environment, descent from its supervisor, and descent from a marked process. Reads `/proc` (proc(5)); where there is
-none, only what was started directly is known. Where it cannot be read for want of descriptors, an `OSError` says so:
-nobody may take that for "nothing is there". Must not know what a run executes.
+Three properties identify a run's processes, because a process can escape each of them. They are the marker in the
+inherited environment, descent from the supervisor, and descent from a marked process. Reads `/proc` (proc(5)). Without
+`/proc`, only directly started processes are found. If it cannot be read because file descriptors ran out, functions
+raise `OSError`: an empty result would mean that no process is left. Must not depend on the program that a run executes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOMENT = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process as one look at `/proc` showed it. `start` (clock ticks since boot) tells it from a later namesake."""
+    """State of a process in `/proc`. `start` (clock ticks since boot) distinguishes processes with the same pid."""
 
     pid: int
     parent: int
@@ -44,14 +44,14 @@ class Process:
 
 
 def run_id(root: Path, ident: str) -> str:
-    """Name a run of this operator process."""
+    """Return the marker of a run of this operator process."""
     pid = os.getpid()
     return f"{_digest(root)}:{pid}:{start_of(pid)}:{ident}"
 
 
 @functools.lru_cache(maxsize=1)
 def start_of(pid: int) -> int:
-    """Return when this process, `pid`, was started; 0 where there is no `/proc`."""
+    """Return the start time of this process, `pid`; 0 without `/proc`."""
     own = read(pid)
     return own.start if own else 0
 
@@ -61,12 +61,12 @@ def _digest(root: Path) -> str:
 
 
 def adopt_orphans(*, adopt: bool = True) -> None:
-    """Make orphans among our descendants our children, so that they can be found and reaped, or stop (Linux only)."""
+    """Make this process the parent of orphans among its descendants, or stop doing so (Linux only)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def signal_on_parent_death(number: signal.Signals) -> None:
-    """Have the kernel send us `number` when the thread that started us ends (Linux only)."""
+    """Make the kernel send this process `number` when the thread that started it ends (Linux only)."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -77,13 +77,13 @@ def _prctl(option: int, value: int) -> None:
 
 
 def read(pid: int) -> Process | None:
-    """Look at one process; None when it is gone."""
+    """Return the state of one process; None if it has ended."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes()
     except OSError as error:
         _raise_if_short(error)
         return None
-    # The command may hold spaces and brackets; what follows its last bracket is fixed (proc_pid_stat(5)).
+    # The command can contain spaces and brackets; the fields after its last bracket are fixed (proc_pid_stat(5)).
     fields = text[text.rindex(b")") + 2 :].split()
     return Process(
         pid=pid,
@@ -95,7 +95,7 @@ def read(pid: int) -> Process | None:
 
 
 def table() -> dict[int, Process]:
-    """Look at all processes."""
+    """Return the states of all processes by pid."""
     try:
         names = [entry.name for entry in _PROC.iterdir()]
     except OSError as error:
@@ -106,7 +106,7 @@ def table() -> dict[int, Process]:
 
 
 def marker(pid: int) -> str | None:
-    """Return the run that a process belongs to by its environment; None when it has no marker or may not be read."""
+    """Return the marker in a process's environment; None if it has none or is not readable."""
     try:
         environment = (_PROC / str(pid) / "environ").read_bytes()
     except OSError as error:
@@ -125,7 +125,7 @@ def _raise_if_short(error: OSError) -> None:
 
 
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
-    """Return the pids below `roots`, without them."""
+    """Return the pids below `roots`, without `roots`."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -140,15 +140,15 @@ def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[i
 
 
 def below(pid: int) -> set[int]:
-    """Return the pids below one process, zombies too; none where the kernel does not list children.
+    """Return the pids below one process, including zombies; none if the kernel does not list children.
 
-    Cheaper than looking at all processes. One that begins or ends meanwhile may be missing.
+    It is cheaper than `table`. A process that starts or ends meanwhile can be missing.
     """
     found: set[int] = set()
     waiting = [pid]
     while waiting:
         for path in (_PROC / str(waiting.pop()) / "task").glob("*/children"):
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 fresh = {int(each) for each in path.read_text(encoding="ascii").split()} - found
                 found |= fresh
                 waiting.extend(fresh)
@@ -156,7 +156,7 @@ def below(pid: int) -> set[int]:
 
 
 def of_run(identity: str, supervisor: int) -> list[Process]:
-    """Return all processes of a run: its supervisor, what descends from it, what is marked, what descends from that."""
+    """Return all processes of a run: its supervisor and all marked processes, with their descendants."""
     processes = table()
     marked = {pid for pid in processes if marker(pid) == identity}
     roots = marked | {supervisor}
@@ -165,7 +165,7 @@ def of_run(identity: str, supervisor: int) -> list[Process]:
 
 
 def send(processes: Iterable[Process], number: signal.Signals) -> None:
-    """Signal those that are still what they were. What may not be signalled (another user's) is left."""
+    """Send a signal to processes whose pid was not reused. Skip those without permission (of another user)."""
     for process in processes:
         now = read(process.pid)
         if now and now.start == process.start and not now.zombie:
@@ -174,12 +174,12 @@ def send(processes: Iterable[Process], number: signal.Signals) -> None:
 
 
 def living(processes: Iterable[Process]) -> list[Process]:
-    """Drop the zombies."""
+    """Return the processes that are not zombies."""
     return [process for process in processes if not process.zombie]
 
 
 def has_children() -> bool:
-    """Whether this process has any, zombies too."""
+    """Return True if this process has children, including zombies."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -188,7 +188,7 @@ def has_children() -> bool:
 
 
 def has_dead_children() -> bool:
-    """Whether there are zombies among the children of this process. Cheap."""
+    """Return True if a child of this process is a zombie. It is cheap."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -196,12 +196,12 @@ def has_dead_children() -> bool:
 
 
 def end_descendants(grace: float, kill_within: float = 5.0) -> None:
-    """Ask everything below this process to end, and after `grace` seconds kill it. For a process of its own."""
+    """Send SIGTERM to all processes below this one, and SIGKILL after `grace` seconds. Only for a dedicated process."""
     own = os.getpid()
 
     def below() -> list[Process]:
         if not has_children():
-            return []  # looking at all processes is slow
+            return []  # reading all processes is slow
         processes = table()
         return living(processes[pid] for pid in descendants(processes, [own]))
 
@@ -216,7 +216,7 @@ def end_descendants(grace: float, kill_within: float = 5.0) -> None:
 
 
 def kill(identity: str, supervisor: int, within: float) -> bool:
-    """Kill what is left of a run, again and again while it forks; whether nothing lives after `within` seconds."""
+    """Kill the processes of a run, repeatedly while it forks. Return True if none lives after `within` seconds."""
     deadline = time.monotonic() + within
     while left := living(of_run(identity, supervisor)):
         send(left, signal.SIGKILL)
@@ -227,10 +227,10 @@ def kill(identity: str, supervisor: int, within: float) -> bool:
 
 
 def stray_zombies(known: Collection[int]) -> set[int]:
-    """Return the zombies that became our children when a supervisor died.
+    """Return the zombies that became children of this process when a supervisor died.
 
-    A stray is told from a child of somebody else in this process by its session: runs live in sessions of their own,
-    other children in ours. `known` are pids that somebody waits for: supervisors.
+    The session distinguishes such a zombie from children of other parts of this process: runs have their own sessions.
+    `known` are the pids of supervisors, which other code reaps.
     """
     own, session = os.getpid(), os.getsid(0)
     return {
@@ -241,21 +241,21 @@ def stray_zombies(known: Collection[int]) -> set[int]:
 
 
 def reap(pids: Iterable[int]) -> None:
-    """Take the exit status of zombies that nobody waits for."""
+    """Reap zombies that no other code waits for."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
 
 def reap_children() -> None:
-    """Take the exit status of every zombie below this process. For a process that waits for no child elsewhere."""
+    """Reap every zombie below this process. Only for a process that waits for no child elsewhere."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def await_children(within: float) -> None:
-    """Reap children as `reap_children` does until there are none, or for so many seconds."""
+    """Reap children as `reap_children` does until there are none, or for `within` seconds."""
     deadline = time.monotonic() + within
     reap_children()
     while has_children() and time.monotonic() < deadline:
@@ -277,7 +277,7 @@ def leftovers(root: Path) -> list[Process]:
 
 
 def operator_lives(identity: str, processes: Mapping[int, Process]) -> bool:
-    """Whether the operator that gave this name to a run is still there."""
+    """Return True if the operator with this marker of a run is still alive."""
     _, _, rest = identity.partition(":")
     pid, _, rest = rest.partition(":")
     start, _, _ = rest.partition(":")

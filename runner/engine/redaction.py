@@ -1,9 +1,14 @@
-"""Keeps secret values out of what a run shows: its events, its result, and the files that are made of them.
+"""Masking of secret values in a run's events, result and files.
 
-Promises: names that a result is folded by (hosts, actions, counters) stay as they are; what shows nothing secret comes
-back as it was given; a task with `no_log` still says where it failed. Its message, which ansible-core 2.19 and later
-show all the same, is passed on when the task's arguments are known and masked in it, and is itself masked otherwise.
-When a run read more than can be known, its output is withheld. Must not import: anything that runs something.
+Promises:
+
+- Names that the fold reads (hosts, actions, counters) are never masked.
+- An event or file without a secret is returned as the same object.
+- A task with `no_log` still reports where it failed.
+
+ansible-core 2.19 and later show the message of such a task in spite of `no_log`. The message is passed on if the task's
+arguments are known and masked in it; otherwise the whole message is masked. If a run read more secrets than can be
+masked, its output is withheld. Must not import modules that start processes.
 """
 
 from __future__ import annotations
@@ -20,35 +25,36 @@ from runner.engine.job import Event, RunResult
 from runner.engine.run_secrets import WITHHELD, RunSecrets
 
 _LARGE = 1 << 16
-"""Bytes of an event from which on it is searched in a thread."""
+"""Size of an event in bytes above which it is searched in a thread."""
 _FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
 _RESULTS = _FAILURES | {"runner_on_ok", "runner_item_on_ok", "runner_retry"}
 _ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
 _TELLING = (b"pass", b"pwd", b"secret", b"token", b"credential", b"_key", b"apikey")
 _TOLD_WITHIN = 1.0
-"""Seconds that a result waits at most, so that long loops are seen to go on."""
+"""Seconds that a result waits at most, so that long loops still show progress."""
 _ERROR = re.compile(
     r"^\[ERROR\]: (?P<whole>(?:Task failed: )?(?P<message>.+?)(?=\nOrigin: |\n\n|\n<<< |\nfatal: |\nfailed: |\Z)"
     r".*?)(?=^fatal: |^failed: |\Z)",
     re.DOTALL | re.MULTILINE,
 )
-"""What ansible-core 2.19 and later show beside the result of a task that failed, whatever its `no_log`."""
+"""Text of ansible-core 2.19 and later beside the result of a failed task, regardless of `no_log`."""
 _COUNTERS = frozenset({"changed", "dark", "failures", "ignored", "ok", "processed", "rescued", "skipped"})
 _NAMES = _COUNTERS | {
     *("host", "remote_addr", "task_action", "resolved_action", "ignore_errors"),
     *("uuid", "playbook_uuid", "play_uuid", "task_uuid", "start", "end", "duration"),
 }
-"""Members of `event_data` that are never masked: results are folded by them."""
+"""Members of `event_data` that are never masked, because the fold reads them."""
 _PLACES = frozenset({"playbook", "play", "task", "task_path", "role"})
-"""Those that remain beside them of an event that is withheld."""
+"""Further members that a withheld event keeps."""
 _LONGEST_PERIOD = 32
-"""Characters of a `requeue_after` that is passed on even then."""
+"""Characters of a `requeue_after` that is passed on even if the event is withheld."""
 
 
 async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGenerator[Event]:
-    """Pass events on without secrets.
+    """Yield the events without secrets.
 
-    The result of a task that may show secret arguments waits for the next event: they are told right behind it.
+    A result that may show secret arguments waits for the next event, because the callback sends the arguments just
+    after it.
     """
     upcoming: asyncio.Future[Event | None] | None = None
     try:
@@ -84,7 +90,7 @@ def result(found: RunResult, secrets: RunSecrets) -> RunResult:
 
 
 def event_file(data: bytes, secrets: RunSecrets) -> bytes:
-    """Return the file of an event without secrets; the very same bytes when it holds none."""
+    """Return the file of an event without secrets; the same object if it contains none."""
     if not secrets.masker.finds(data):
         return data
     try:
@@ -95,7 +101,7 @@ def event_file(data: bytes, secrets: RunSecrets) -> bytes:
 
 
 def json_file(data: bytes, secrets: RunSecrets) -> bytes:
-    """Return a file of JSON without secrets; the very same bytes when it holds none."""
+    """Return a file of JSON without secrets; the same object if it contains none."""
     if not secrets.masker.finds(data):
         return data
     try:
@@ -105,7 +111,7 @@ def json_file(data: bytes, secrets: RunSecrets) -> bytes:
 
 
 def _may_show_arguments(event: Event, dumped: bytes) -> bool:
-    """Whether a result was censored, or shows an item or something whose name tells that it is secret."""
+    """Return True if a result is censored, has an item, or contains a name that indicates a secret."""
     name = event.get("event")
     if name not in _RESULTS:
         return False
@@ -122,7 +128,7 @@ def _is_censored(event: Event) -> bool:
 
 
 def _opened(event: Event, secrets: RunSecrets) -> Event:
-    """Give a censored failure the message that Ansible shows beside it, or keep that from being shown."""
+    """Add the message that Ansible shows beside a censored failure to its result, or mask that message."""
     if event["event"] not in _FAILURES or not _is_censored(event):
         return event
     found = _ERROR.search(str(event.get("stdout", "")))
@@ -132,7 +138,7 @@ def _opened(event: Event, secrets: RunSecrets) -> Event:
     if not secrets.is_cleared(data.get("task_uuid")):
         secrets.learn([found["message"], found["whole"]])
         return event
-    # The message is part of what is shown, so that whoever searches that has searched it.
+    # The message is part of the event that was serialized, so the search of that covers it.
     return {**event, "event_data": {**data, "res": {**data["res"], "msg": found["message"]}}}
 
 
@@ -168,7 +174,7 @@ def _masked(event: Event, secrets: RunSecrets) -> Event:
 
 
 def _withheld(event: Event, secrets: RunSecrets) -> Event:
-    """What is left of an event whose content cannot be vouched for: where it happened, not what."""
+    """Return an event whose content may contain unknown secrets with only its place."""
     data = event.get("event_data")
     data = data if isinstance(data, dict) else {}
     kept = {name: value for name, value in data.items() if name in _NAMES}
@@ -188,5 +194,5 @@ def _withheld(event: Event, secrets: RunSecrets) -> Event:
 def _dump(event: Event) -> bytes:
     try:
         return orjson.dumps(event)
-    except (TypeError, ValueError):  # numbers beyond 64 bits, characters that are none
+    except (TypeError, ValueError):  # numbers beyond 64 bits, invalid characters
         return json.dumps(event).encode()

@@ -1,9 +1,9 @@
-"""How much the run folders of all objects hold, and how much of it may stay.
+"""Limit of the disk space of all run folders.
 
-Flow: `begin` and `end` bracket each run; `end` measures the folder and makes room where the limit is passed: objects
-that have not run for the longest time are the first to keep only their newest run, and after that nothing. Promises:
-a folder in use is never touched; one that is removed goes whole; what an earlier operator left counts once it was
-looked at. Blocking I/O, from any thread. An entry per object is all that is remembered.
+Flow: `begin` and `end` bracket each run. `end` measures the folder. If the total exceeds the limit, the least recently
+used objects lose all runs except their newest one, and after that everything. Promises: a folder in use is never
+changed; a removal removes the whole folder; folders of an earlier operator count after `survey` measured them. Blocking
+I/O, from any thread. The memory use is an entry per object.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from runner import log
 from runner.engine import artifacts
 
 _BLOCK = 512
-"""Bytes in which st_blocks counts, whatever the file system's own blocks are (stat(2))."""
+"""Unit of st_blocks in bytes, regardless of the file system's block size (stat(2))."""
 _MARK = Path("env", "envvars")
-"""What every run folder has."""
+"""File that every run folder contains."""
 
 
 class KeptRuns:
-    """The run folders below one root."""
+    """Run folders below one root."""
 
     def __init__(self, root: Path, limit: int) -> None:
-        """`limit`: bytes that all of them may hold; 0: as many as they like."""
+        """Create the record of the folders. `limit` is their maximum total in bytes; 0 is unlimited."""
         self.size = 0
-        """Bytes that they hold, as far as they were looked at."""
+        """Total bytes of the measured folders."""
         self._root = root
         self._limit = limit
         self._lock = threading.RLock()
         self._busy: Counter[Path] = Counter()
         self._whole: OrderedDict[str, int] = OrderedDict()
-        """Bytes of each folder, the longest unused first."""
+        """Bytes of each folder, least recently used first."""
         self._trimmed: OrderedDict[str, int] = OrderedDict()
-        """The same of folders that keep only their newest run."""
+        """The same for folders that keep only their newest run."""
         self._is_closed = False
         self._log = log.get(__name__)
 
     def begin(self, run_dir: Path) -> None:
-        """A run is going to use a folder."""
+        """Register a run that starts to use a folder."""
         with self._lock:
             self._busy[run_dir] += 1
 
     def end(self, run_dir: Path, keep: int) -> None:
-        """It has ended, and its folder was cleared; `keep` is how many runs of the object are kept."""
+        """Register the end of a run whose folder was cleared. `keep` is the number of runs that the object keeps."""
         with self._lock:
             self._busy[run_dir] -= 1
             if self._busy[run_dir] <= 0:
@@ -59,13 +59,13 @@ class KeptRuns:
             self._make_room()
 
     def remove(self, run_dir: Path) -> None:
-        """Remove the folder of an object that is gone, unless a run uses it."""
+        """Remove the folder of a deleted object, unless a run uses it."""
         with self._lock:
             if not self._busy[run_dir]:
                 self._remove(run_dir)
 
     def clear_out(self, base: Path, in_use: Collection[Path]) -> int:
-        """Remove the run folders below `base`, but those `in_use`; return how many that were."""
+        """Remove the run folders below `base`, except those `in_use`. Return the number of folders to remove."""
         found = [run_dir for run_dir in run_folders(base) if run_dir not in in_use]
         for run_dir in found:
             if self._is_closed:
@@ -74,10 +74,10 @@ class KeptRuns:
         return len(found)
 
     def survey(self) -> None:
-        """Look at what an earlier operator left, so that it counts too."""
+        """Measure the folders that an earlier operator left, so that they count too."""
         if not self._limit:
             return
-        # The latest first: each goes to the front of what is known so far.
+        # The latest first, because each is inserted before the folders measured so far.
         found = sorted(((_modified(run_dir), run_dir) for run_dir in run_folders(self._root)), reverse=True)
         for _, run_dir in found:
             if self._is_closed:
@@ -89,7 +89,7 @@ class KeptRuns:
         self._make_room()
 
     def close(self) -> None:
-        """End what goes through many folders."""
+        """Stop loops over many folders."""
         self._is_closed = True
 
     def _measure(self, run_dir: Path, *, newest: bool) -> None:
@@ -116,7 +116,7 @@ class KeptRuns:
                     self._remove(Path(name))
 
     def _trim(self, run_dir: Path) -> None:
-        """Keep the newest run alone."""
+        """Remove all runs of a folder except the newest."""
         artifacts.rotate(run_dir / "artifacts", 1)
         held = used(run_dir)
         self._forget(run_dir)
@@ -134,7 +134,7 @@ class KeptRuns:
 
 
 def run_folders(root: Path) -> Iterator[Path]:
-    """Yield each run folder below `root`. Looks into none: there may be thousands, each with thousands of files."""
+    """Yield each run folder below `root`. Does not list their content: there can be thousands with many files each."""
     waiting = [root]
     while waiting:
         folder = waiting.pop()
@@ -145,11 +145,11 @@ def run_folders(root: Path) -> Iterator[Path]:
             with os.scandir(folder) as entries:
                 waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError:
-            continue  # removed meanwhile, or not ours to read
+            continue  # removed meanwhile, or not readable
 
 
 def used(folder: Path) -> int:
-    """Return the bytes that a folder and all below it take on the disk; 0 when it is not there."""
+    """Return the disk usage in bytes of a folder and everything below it; 0 if it does not exist."""
     size, waiting = 0, [folder]
     while waiting:
         place = waiting.pop()
@@ -162,7 +162,7 @@ def used(folder: Path) -> int:
                     else:
                         size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
         except OSError:
-            continue  # removed meanwhile, or not ours to read: what a role made as another user, say
+            continue  # removed meanwhile, or not readable: created by a role as another user, for example
     return size
 
 

@@ -1,8 +1,12 @@
-"""The run folder: ansible-runner's private data directory of one object, made anew for each run.
+"""Run folder: ansible-runner's private data directory of one object, recreated for each run.
 
-Owns what stands in `env/`, `inventory/`, `project/` and `tmp/`; `artifacts/` stays. Promises: folders 0700, files 0600,
-whatever the umask; a file is there whole or not at all; nothing of an earlier run is left outside `artifacts/`.
-Blocking I/O: call it in a thread. Must not start anything.
+Owns `env/`, `inventory/`, `project/` and `tmp/`; `artifacts/` is kept. Promises:
+
+- Folders have mode 0700 and files 0600, regardless of the umask.
+- A file is complete or missing.
+- Nothing of an earlier run remains outside `artifacts/`.
+
+Blocking I/O: call it in a thread. Must not start processes.
 """
 
 from __future__ import annotations
@@ -34,18 +38,18 @@ MAX_VERBOSITY = 7
 
 _ENVVARS = Path("env", "envvars")
 _UNMASKED = Path("env", "unmasked")
-"""Names the run whose artifacts may hold secrets: from its begin until they are masked."""
+"""Contains the name of the run whose artifacts may hold secrets, from the run's start until they are masked."""
 _KUBE_CACHE = TEMPORARY / "kube"
 _COLLECTIONS = Path(runner.__file__).parent / "collections"
 _CALLBACKS = Path(__file__).parent / "callbacks"
-"""Callbacks that Ansible loads because they lie there."""
+"""Folder of callbacks that Ansible loads."""
 _FOLDERS = ("env", "inventory", "project", "tmp")
 _STRAY_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A folder made ready. `environment` is the whole environment of the run's processes."""
+    """A prepared folder. `environment` is the whole environment of the run's processes."""
 
     path: Path
     ident: str
@@ -57,19 +61,20 @@ class RunFolder:
 
     @property
     def kubeconfig(self) -> Path:
-        """The kubeconfig of this run alone."""
+        """Path of this run's own kubeconfig."""
         return self.path / KUBECONFIG
 
     @property
     def artifacts(self) -> Path:
-        """Where runs leave what they leave."""
+        """Path of the artifacts of all kept runs."""
         return self.path / "artifacts"
 
 
 def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
-    """Make the folder ready for a run; `environ` is the operator's own environment.
+    """Prepare the folder for a run; `environ` is the operator's own environment.
 
-    An `EngineError` says what could not be written, or that `--ansible-args` cannot be split.
+    Raises:
+        EngineError: a file cannot be written, or `--ansible-args` cannot be split.
     """
     _check(job)
     environment = {**environ, **job.environment}
@@ -101,9 +106,10 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
 
 
 def clear(folder: RunFolder, max_artifacts: int, known: RunSecrets) -> None:
-    """Remove the kubeconfig and temporary files, mask and rotate, once every process of the run has ended.
+    """Remove the kubeconfig and temporary files, mask and rotate, after every process of the run has ended.
 
-    Whatever of this fails, the rest is done, and an `OSError` raised: call it again where it is a shortage that passes.
+    Raises:
+        OSError: a step failed; the other steps are done. After a temporary shortage, call it again.
     """
     with contextlib.ExitStack() as all_of_it:
         all_of_it.callback(artifacts.rotate, folder.artifacts, max_artifacts)
@@ -128,7 +134,7 @@ def _mask(folder: RunFolder, known: RunSecrets) -> None:
 
 
 def _check(job: Job) -> None:
-    """Refuse what could lead out of the folder (Kubernetes allows no such names) or cannot be started."""
+    """Reject paths that could leave the folder (Kubernetes allows no such names) and arguments that cannot be split."""
     if ".." in job.run_dir.parts or not job.run_dir.is_absolute():
         raise EngineError(f"{job.run_dir} cannot be the run folder of {job.gvk} {job.key}: it must be absolute")
     if job.ident in {"", ".", "..", artifacts.LATEST} or "/" in job.ident:
@@ -140,7 +146,7 @@ def _check(job: Job) -> None:
 
 
 def _forget_kubeconfig(path: Path) -> None:
-    with contextlib.suppress(OSError):  # the folder that could not be written may not be there at all
+    with contextlib.suppress(OSError):  # if the folder could not be written, it may not exist
         (path / KUBECONFIG).unlink(missing_ok=True)
         (path / _UNMASKED).unlink(missing_ok=True)
 
@@ -158,10 +164,10 @@ def _make_folders(path: Path) -> None:
 
 
 def _private_folder(path: Path) -> None:
-    """Make a folder and its missing parents, each 0700. The folder itself, if it is there, must be ours."""
+    """Create a folder and its missing parents, each 0700. An existing folder must be owned by the operator's user."""
     try:
         made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
-    except FileNotFoundError:  # the removal of another object took the empty namespace along meanwhile
+    except FileNotFoundError:  # the removal of another object removed the empty namespace meanwhile
         made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
     if not made[-1]:
         status = path.lstat()
@@ -171,7 +177,7 @@ def _private_folder(path: Path) -> None:
 
 
 def _make_folder(path: Path) -> bool:
-    """Make one folder 0700, whatever the umask; whether it was missing."""
+    """Create one folder with mode 0700, regardless of the umask. Return True if it was missing."""
     if path.exists():
         return False
     try:
@@ -183,7 +189,7 @@ def _make_folder(path: Path) -> bool:
 
 
 def _make_artifacts(folder: Path, ident: str) -> None:
-    """Make what Ansible and ansible-runner would make for everybody to read."""
+    """Create the files and folders that Ansible and ansible-runner would create with read permission for all users."""
     for path in (folder / ident, folder / ident / "fact_cache"):
         _private_folder(path)
     atomic_file.write(folder / ident / "stderr", "")
@@ -194,7 +200,7 @@ def _remove(path: Path) -> None:
     """Remove a file, link or folder."""
     try:
         path.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError):  # Linux says the first, POSIX the second
+    except (IsADirectoryError, PermissionError):  # Linux raises the first, POSIX the second
         shutil.rmtree(path)
 
 
@@ -203,46 +209,46 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def shared_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of runs with these variables of their own, with made-up values for `wire.PER_RUN`."""
+    """Return the environment of runs with these variables of their own, with placeholders for `wire.PER_RUN`."""
     environment = {**environ, **own}
     return environment | _added(Path(os.devnull), "", environment)
 
 
 def _added(run_dir: Path, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What a run's environment has beyond the operator's and the job's."""
+    """Return the variables of a run in addition to the operator's and the job's."""
     kubeconfig = str(run_dir / KUBECONFIG)
     added = {
         MARKER: identity,
         "KUBECONFIG": kubeconfig,
         "K8S_AUTH_KUBECONFIG": kubeconfig,
-        # Below the run folder, so that what a killed run leaves behind goes with the next one.
+        # Below the run folder, so that the next run removes the files of a killed run.
         "ANSIBLE_LOCAL_TEMP": str(run_dir / TEMPORARY),
-        # Clients keep what they discover in files, for good: the next run would find kinds that there are no more.
+        # Clients cache discovery in files without expiry: the next run would find kinds that are deleted.
         "TMPDIR": environment.get("TMPDIR") or str(_short_temporary(run_dir)),
         "KUBECACHEDIR": environment.get("KUBECACHEDIR") or str(run_dir / _KUBE_CACHE),
-        # Ansible also looks for collections on Python's path, last: one that the user installed wins over ours,
-        # and `collections_path` of an ansible.cfg stays in force, which ANSIBLE_COLLECTIONS_PATH would hide.
+        # Ansible also searches for collections on Python's path, last. A collection that the user installed has
+        # precedence, and `collections_path` of an ansible.cfg stays in force; ANSIBLE_COLLECTIONS_PATH would hide it.
         "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),
         "ANSIBLE_CALLBACK_PLUGINS": os.pathsep.join(
             filter(None, (environment.get("ANSIBLE_CALLBACK_PLUGINS"), str(_CALLBACKS)))
         ),
     }
-    # Beyond this ansible-runner drops a task's whole result, its message included; its own default is 700,000.
+    # ansible-runner drops a task's whole result above this size, including its message; its default is 700,000.
     added["MAX_EVENT_RES"] = environment.get("MAX_EVENT_RES", str(16 << 20))
     if not {"ANSIBLE_NOCOLOR", "NO_COLOR", "ANSIBLE_FORCE_COLOR"} & environment.keys():
-        added["ANSIBLE_NOCOLOR"] = "1"  # ansible-runner gives Ansible a terminal; logs and status are none
+        added["ANSIBLE_NOCOLOR"] = "1"  # ansible-runner gives Ansible a terminal; logs and status show no colours
     return added
 
 
 def _short_temporary(run_dir: Path) -> Path:
-    """The run's own folder for temporary files of programs: short, since the path of a socket has at most 107 bytes."""
+    """Return the run's own folder for temporary files of programs. It is short, as a socket's path has 107 bytes."""
     name = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:12]
     return Path(tempfile.gettempdir(), f"ansible-operator-{os.geteuid()}", name)
 
 
 def _write_env(job: Job, environment: Mapping[str, str]) -> None:
     env = job.run_dir / "env"
-    _write_json(job.run_dir / _ENVVARS, dict(environment))  # first: it says whose run the kubeconfig is for
+    _write_json(job.run_dir / _ENVVARS, dict(environment))  # first, because it names the run that uses the kubeconfig
     atomic_file.write(job.run_dir / _UNMASKED, job.ident)
     atomic_file.write(job.run_dir / KUBECONFIG, job.kubeconfig)
     atomic_file.write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
@@ -252,11 +258,11 @@ def _write_env(job: Job, environment: Mapping[str, str]) -> None:
 
 
 def _write_inventory(path: Path, own: str) -> Path:
-    """Write the inventory, or return the user's own, which is used in its place."""
+    """Write the inventory, or return the user's own, which replaces it."""
     if own:
         return Path(own).absolute()
     hosts = path / "inventory" / "hosts"
-    # Ansible's files for modules stand below the run folder: HOME may be read-only, and a killed run cleans up nothing.
+    # Ansible's files for modules are below the run folder: HOME can be read-only, and a killed run cleans up nothing.
     temporary = shlex.quote(f"ansible_remote_tmp={path / TEMPORARY}")
     interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
     atomic_file.write(hosts, f"localhost ansible_connection=local {interpreter} {temporary}\n")
@@ -264,7 +270,7 @@ def _write_inventory(path: Path, own: str) -> Path:
 
 
 def _write_project(job: Job, *, explicit: bool) -> Path:
-    """Return the playbook to run; a role gets one of its own in `project/`."""
+    """Return the playbook to run; for a role, write one in `project/`."""
     if isinstance(job.content, Playbook):
         return job.content.path
     project = job.run_dir / "project"
@@ -279,7 +285,7 @@ def _write_project(job: Job, *, explicit: bool) -> Path:
 
 
 def _collection_role(role: Role) -> str | None:
-    """Return `namespace.collection.role` for a role that stands in a collection."""
+    """Return `namespace.collection.role` for a role of a collection."""
     match role.path.parts:
         case (*_, "ansible_collections", namespace, collection, "roles", name):
             return f"{namespace}.{collection}.{name}"
@@ -287,7 +293,7 @@ def _collection_role(role: Role) -> str | None:
 
 
 def unfinished(root: Path) -> list[tuple[Path, str]]:
-    """Return each run folder below `root` whose last run has not ended orderly, with the name of that run."""
+    """Return each run folder below `root` whose last run did not end cleanly, with the marker of that run."""
     return [
         (folder, _identity(folder / _ENVVARS))
         for folder in retention.run_folders(root)
@@ -297,27 +303,27 @@ def unfinished(root: Path) -> list[tuple[Path, str]]:
 
 @dataclass(frozen=True, slots=True)
 class GoingOn:
-    """A run that has not ended orderly: its name, and the marker of its processes."""
+    """A run that did not end cleanly: its name, and the marker of its processes."""
 
     ident: str
     marker: str
 
 
 def going_on(path: Path) -> GoingOn | None:
-    """Return the run of a folder that has not ended orderly; its operator may be dead."""
+    """Return the run of a folder that did not end cleanly; its operator may be dead."""
     with contextlib.suppress(OSError):
         return GoingOn((path / _UNMASKED).read_text(encoding="utf-8").strip(), _identity(path / _ENVVARS))
     return None
 
 
 def in_use(base: Path) -> set[Path]:
-    """Return the run folders below `base` that an operator uses which lives, this one or another."""
+    """Return the run folders below `base` that a living operator uses, this one or another."""
     running = processes.table()
     return {folder for folder, identity in unfinished(base) if processes.operator_lives(identity, running)}
 
 
 def abandon(path: Path) -> None:
-    """Remove what must not stay of a run that nobody has ended: what was secret in it, nobody knows any more."""
+    """Remove the secrets of an interrupted run, and its artifacts, because the values to mask in them are lost."""
     (path / KUBECONFIG).unlink(missing_ok=True)
     _remove(path / TEMPORARY)
     _remove(_short_temporary(path))

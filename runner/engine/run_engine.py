@@ -1,7 +1,7 @@
-"""Runs jobs, each in processes of its own: the same way for every engine, which differ in how a run is started.
+"""Engine that runs jobs, each in its own processes. Warm and cold runs differ only in how their process starts.
 
-Promises what `job.Engine` promises. Each run has a supervisor (`child.py`) that leads a session of its own; see
-`docs/decisions/0004-run-processes.md` for what ends when, and who cleans up.
+Promises what `job.Engine` promises. Each run has a supervisor (`child.py`) that leads its own session; see
+`docs/decisions/0004-run-processes.md` for the order in which processes end, and for the cleanup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEFTOVER_KILL = 10.0
 
 
 class _Stop:
-    """The wish to end a run, with its reason; the first one counts."""
+    """A request to end a run, with its reason; the first request counts."""
 
     def __init__(self) -> None:
         self.wish: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -58,7 +58,7 @@ class _Run:
 
 
 class RunEngine:
-    """Runs jobs below one root, each in processes of its own. Make it in the main thread."""
+    """Engine for the run folders below one root. Create it in the main thread."""
 
     def __init__(self, root: Path, settings: EngineSettings) -> None:
         self._root = root
@@ -76,11 +76,11 @@ class RunEngine:
         processes.adopt_orphans()
 
     def is_warm(self, engine: EngineName | None) -> bool:
-        """Whether runs are forked that name this engine; None means the default."""
+        """Return True if runs with this engine are forked; None is the default engine."""
         return self._starters.is_warm(engine)
 
     def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
-        """Make ready what warm runs of these roles and playbooks will need; they need not wait for it."""
+        """Start to preload modules for warm runs of these roles and playbooks. Runs do not wait for it."""
         self._expect_end(self._expect(tuple(contents), environment))
 
     def _expect_end(self, work: Coroutine[Any, Any, None]) -> None:
@@ -89,15 +89,15 @@ class RunEngine:
         task.add_done_callback(self._expecting.discard)
 
     def _bury(self) -> None:
-        """Reap, for some time, what a fork server may have left."""
+        """Reap the processes that an ended fork server may have left, for some time."""
         if self._closed:
             return
         if self._burying:
-            self._burying.cancel()  # the time begins anew
+            self._burying.cancel()  # the time starts again
         self._burying = asyncio.create_task(bury(self._supervisors))
 
     async def settle(self) -> None:
-        """Wait until all is made ready that was asked for, and what runs have shown that the next ones will need."""
+        """Wait until the requested modules and those that earlier runs used are preloaded."""
         if self._expecting:
             await asyncio.wait(self._expecting)
         await self._starters.settle()
@@ -107,9 +107,9 @@ class RunEngine:
         await self._starters.expect(contents, shared)
 
     async def run(self, job: Job, sink: EventSink) -> RunResult:
-        """Run a job to its end. Canceling the awaiting task ends every process of the run first.
+        """Run a job to its end. If the awaiting task is canceled, every process of the run ends first.
 
-        What `sink` raises ends the run and is raised here.
+        An exception of `sink` ends the run and is raised here.
         """
         if self._closed:
             return _not_started("the operator is shutting down; the run was not started")
@@ -126,7 +126,7 @@ class RunEngine:
             self._runs.discard(run)
 
     async def close(self, grace: float) -> None:
-        """Let runs end within `grace` seconds, then end them. No run starts afterwards."""
+        """Wait up to `grace` seconds for runs to end, then end them. No run starts afterwards."""
         self._closed = True
         tasks = {run.task for run in self._runs}
         if tasks:
@@ -143,36 +143,40 @@ class RunEngine:
         await self._starters.close()
 
     def check(self, engine: EngineName | None, source: str) -> None:
-        """Refuse an engine that cannot be used here; `source` says who asked. A ConfigError says why not."""
+        """Check that an engine is available; `source` names the setting that requires it.
+
+        Raises:
+            ConfigError: the engine is not available.
+        """
         self._starters.check(engine, source)
 
     @property
     def begun(self) -> dict[str, int]:
-        """How many runs were forked (`warm`), and how many started a new interpreter (`exec`)."""
+        """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
         return self._starters.begun
 
     @property
     def problem(self) -> str | None:
-        """Why runs that should be warm are not; None when they are."""
+        """The reason why runs are not warm although they should be; None if they are."""
         return self._starters.problem
 
     def unmet(self) -> str | None:
-        """Why the engine that was asked for, not as `auto`, is not the one that runs get; None when it is."""
+        """Return why runs do not get the engine that a user required (`auto` requires none); None if they get it."""
         return self._starters.unmet()
 
     def shortfalls(self) -> dict[str, str]:
-        """Return what the self-tests of the fork servers found, by the shortcut's name."""
+        """Return the findings of the fork servers' self-tests, by the shortcut's name."""
         return self._starters.shortfalls()
 
     @property
     def servers(self) -> list[int]:
-        """The fork servers that are ready."""
+        """Pids of the fork servers that are ready."""
         return self._starters.servers
 
     async def reap_leftovers(self) -> int:
-        """End what runs of a dead earlier operator on the same root left; returns how many processes that were.
+        """End the processes that a dead operator's runs on the same root left. Return their number.
 
-        What its runs have in files is looked at afterwards, without anybody waiting for it.
+        The files of its runs are measured afterwards, in the background.
         """
         ended = await asyncio.to_thread(_end_leftovers, self._root)
         self._expect_end(self._survey())
@@ -185,11 +189,11 @@ class RunEngine:
             self._log.warning("Not all of what earlier runs left could be looked at", error=str(error))
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove what is kept of an object that is gone."""
+        """Remove the run folder of a deleted object."""
         await shortages.outlast(self._kept.remove, run_dir)
 
     def clear_out(self, bases: Iterable[Path]) -> None:
-        """Remove the run folders below these, but for those that a run uses. Nobody waits for it."""
+        """Remove the run folders below `bases` that no run uses, in the background."""
         for base in bases:
             self._expect_end(self._clear_out(base))
 
@@ -223,7 +227,7 @@ class RunEngine:
     async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
         try:
             await shortages.outlast(inputdir.clear, folder, job.max_artifacts, job.secrets)
-        except OSError as error:  # what a role made as another user, say; the run's result stands
+        except OSError as error:  # files that a role created as another user, for example; the run's result is valid
             self._log.warning("What a run left could not be removed", job=job.ident, error=str(error))
         await self._leave(job)
 
@@ -284,7 +288,7 @@ class RunEngine:
 
 
 async def _follow(supervision: Supervision, job: Job, sink: EventSink, stop: _Stop) -> events.Progress:
-    """Pass the events on to their end; ask the run to end when that is wished, and make it end when it does not."""
+    """Pass the events to `sink` until the run ends. Request its end when `stop` does, and kill it if it continues."""
     reading = asyncio.create_task(_read(supervision, job, sink))
     either: set[asyncio.Future[Any]] = {reading, stop.wish}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -305,12 +309,12 @@ async def _read(supervision: Supervision, job: Job, sink: EventSink) -> events.P
 
 
 def _signal(ending: Ending | None) -> str:
-    """Name what killed ansible-playbook, unless that was us."""
+    """Return the signal that killed ansible-playbook, unless the memory limit was the cause."""
     return signal_name(ending.signal) if ending and ending.signal and not ending.memory else ""
 
 
 def _fault(ending: Ending | None, how: str, limit: int) -> str:
-    """Say what kept the run from starting or cut it short, as the end of a sentence; empty: nothing."""
+    """Return the problem that prevented or interrupted the run, as the end of a sentence; empty if there was none."""
     if ending is None:
         return f"the run's supervisor {how}"
     if ending.memory:
@@ -333,21 +337,21 @@ def _not_started(message: str, duration: float = 0.0) -> RunResult:
 
 
 async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
-    """Wait for a task that must not be cut short, however often we are canceled meanwhile."""
+    """Wait for a task that must complete, regardless of further cancellations."""
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             continue
     if not task.cancelled() and task.exception() is not None:
-        # The canceled caller gets no result; its error must not get lost.
+        # The canceled caller gets no result, but must get the error.
         raise EngineError(f"the run failed while it was being ended: {task.exception()}") from task.exception()
 
 
 def _end_leftovers(root: Path) -> int:
-    """End leftover processes, and remove leftover kubeconfigs and files that nobody has masked.
+    """End leftover processes. Remove leftover kubeconfigs and unmasked files.
 
-    An operator that lives keeps its own.
+    The files of a living operator are kept.
     """
     found = processes.leftovers(root)
     processes.send(found, signal.SIGTERM)

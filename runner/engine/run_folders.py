@@ -1,7 +1,7 @@
-"""Finds what an object's runs have said, in the run folders of an operator on this machine. Only reads.
+"""Search for the output of an object's runs, in the run folders of an operator on this machine. Read-only.
 
-Layout: `<group>/<version>/<Kind>/<namespace>/<name>/artifacts/<run>/stdout`, without the parts that are empty. Names of
-runs sort by time.
+Layout: `<group>/<version>/<Kind>/<namespace>/<name>/artifacts/<run>/stdout`, without the empty parts. Names of runs
+sort by time.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run folder, and whose it is."""
+    """A run folder and its object."""
 
     folder: Path
     gvk: GVK
     key: ObjectKey
 
     def runs(self) -> list[str]:
-        """Names of the runs that are kept, the oldest first."""
+        """Return the names of the runs that are kept, oldest first."""
         artifacts = self.folder / "artifacts"
         if not artifacts.is_dir():
             return []
         return sorted(each.name for each in artifacts.iterdir() if each.is_dir() and each.name != LATEST)
 
     def output(self, ident: str) -> Path:
-        """The file of what a run said."""
+        """Return the path of a run's output."""
         return self.folder / "artifacts" / ident / STDOUT
 
     def is_live(self, ident: str) -> bool:
-        """Whether a run goes on."""
+        """Return True if a run is in progress."""
         going = run_dir.going_on(self.folder)
         return going is not None and going.ident == ident and processes.operator_lives(going.marker, processes.table())
 
     def status(self, ident: str) -> str:
-        """What came of a run, in ansible-runner's words; `unknown` where nobody was left to say it."""
+        """Return the status of a run from ansible-runner; `unknown` if its operator died before writing it."""
         try:
             return self.output(ident).with_name("status").read_text(encoding="utf-8").strip() or "unknown"
         except OSError:
@@ -56,9 +56,11 @@ class Kept:
 
 
 def find(root: Path, wanted: str, namespace: str | None) -> Kept:
-    """Find the object that `KIND/NAME` means: KIND as for kubectl (`Kind`, plural, `kind.group`, `kind.version.group`).
+    """Return the object of `KIND/NAME`. KIND is as for kubectl (`Kind`, plural, `kind.group`, `kind.version.group`).
 
-    ConfigError: it is not written so. NotKeptError says what there is instead.
+    Raises:
+        ConfigError: `wanted` does not have this form.
+        NotKeptError: there is no such object, or several; the message lists the existing ones.
     """
     kind, slash, name = wanted.partition("/")
     if not slash or not kind or not name or "/" in name:
@@ -94,7 +96,7 @@ def _known(root: Path) -> Iterable[Kept]:
 
 
 def _names(gvk: GVK) -> set[str]:
-    """Everything that people may call a kind, in lower case."""
+    """Return all names of a kind that a user may write, in lower case."""
     kind = gvk.kind.lower()
     plurals = {kind, f"{kind}s", f"{kind}es", f"{kind.removesuffix('y')}ies"}
     suffixes = {"", f".{gvk.group}".rstrip("."), f".{gvk.version}.{gvk.group}".rstrip(".")}

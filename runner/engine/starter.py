@@ -1,7 +1,7 @@
-"""How a supervisor comes to be: what both engines have in common, and the way that starts a new interpreter.
+"""Start of a supervisor: the parts that both engines share, and the start with a new interpreter.
 
-A `Starter` gives an order to a new supervisor and hands back its streams and a way to wait for it; everything else
-about runs is the same for all of them.
+A `Starter` gives an order to a new supervisor and returns its streams and a way to wait for it. Everything else about
+runs is the same for both engines.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from runner.config import shortages
 from runner.engine.wire import Order
 
 TAKEN_BY_START = 10
-"""Descriptors that starting a process takes for a moment at most: three pipes, one more for its errors, one to wait."""
+"""File descriptors that the start of a process opens at most: three pipes, one more for its errors, one to wait."""
 READ_AHEAD = 1 << 20
-"""Bytes of a supervisor's output that are held before it has to wait."""
+"""Bytes of a supervisor's output that are buffered before the supervisor has to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +31,44 @@ class Started:
     control: asyncio.StreamWriter
     events: asyncio.StreamReader
     complaints: asyncio.StreamReader
-    """Its standard error."""
+    """Standard error of the supervisor."""
     wait: Callable[[], Awaitable[int | None]]
-    """Waits for its end and reaps it: its exit code, minus a signal's number, or None when that got lost."""
+    """Waits for the end and reaps it. Returns the exit code, the negative signal number, or None if that is unknown."""
 
 
 class Starter(Protocol):
-    """Starts supervisors."""
+    """Starter of supervisors."""
 
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
-        """Start one with exactly this environment. An `OSError` says that no process could be started."""
+        """Start a supervisor with exactly this environment.
+
+        Raises:
+            OSError: no process could be started.
+        """
         ...
 
     def learn(self, environment: Mapping[str, str], lines: str) -> None:
-        """Take note of what a run with this environment loaded: the lines of `wire.LEARNED`."""
+        """Store what a run with this environment loaded: the lines of `wire.LEARNED`."""
         ...
 
     async def close(self) -> None:
-        """End whatever it keeps to start supervisors from; those that run go on."""
+        """End the processes that start supervisors. Running supervisors continue."""
         ...
 
 
 class ColdStarter:
-    """A new interpreter for each run."""
+    """Starter of a new interpreter for each run."""
 
     def __init__(self) -> None:
         self.begun = 0
-        """Runs that were started."""
+        """Number of started runs."""
 
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
         """Start `python -m runner.engine.child`."""
         shortages.check_descriptors(TAKEN_BY_START)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-P",  # a folder named like one of our packages in the operator's working directory is none of ours
+            "-P",  # ignore a folder in the operator's working directory that has the name of one of its packages
             "-m",
             "runner.engine.child",
             stdin=asyncio.subprocess.PIPE,
@@ -81,12 +85,12 @@ class ColdStarter:
         return Started(process.pid, process.stdin, process.stdout, process.stderr, process.wait)
 
     def learn(self, environment: Mapping[str, str], lines: str) -> None:
-        """Each run loads everything anew."""
+        """Do nothing: each run loads everything again."""
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there are no processes to end."""
 
 
 def line(order: Order) -> bytes:
-    """Write an order as the line that a supervisor reads."""
+    """Return an order as the line that a supervisor reads."""
     return orjson.dumps(asdict(order)) + b"\n"

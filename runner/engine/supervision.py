@@ -1,7 +1,7 @@
-"""The operator's end of a supervisor (`child.py`): start it, read its frames, end it, and leave nothing behind.
+"""The operator's side of a supervisor (`child.py`): start it, read its frames, end it and clean up.
 
-Promises: frames come in order and one at a time, so that a slow reader slows Ansible down and memory stays bounded;
-whatever kills the supervisor, `sweep` ends what it left.
+Promises: frames are read in order and one at a time. A slow reader slows Ansible down, and the use of memory is
+bounded. If the supervisor is killed, `sweep` ends the processes that it left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KILL_WITHIN = 10.0
 _BURY_FOR, _BURY_EVERY = 20.0, 0.5
 """Seconds."""
 _STOP_WITHIN = GRACE + 5.0
-"""Seconds that a supervisor has to end a run when asked; then it is killed with everything below it."""
+"""Seconds that a supervisor has to end a run on request. Then it is killed with everything below it."""
 
 
 class Supervision:
@@ -39,11 +39,15 @@ class Supervision:
         self._complaint = b""
         self._stderr = asyncio.create_task(self._read_stderr())
         self.ending: Ending | None = None
-        """How ansible-playbook ended; None until then, and for ever if the supervisor died first."""
+        """How ansible-playbook ended; None until then, and permanently if the supervisor died first."""
 
     @classmethod
     async def start(cls, starter: Starter, folder: RunFolder, identity: str, memory: int) -> Supervision:
-        """Start a run that may use `memory` bytes. An `OSError` says that no process could be started."""
+        """Start a run that may use `memory` bytes.
+
+        Raises:
+            OSError: no process could be started.
+        """
         order = Order(
             run_dir=str(folder.path),
             ident=folder.ident,
@@ -59,11 +63,11 @@ class Supervision:
 
     @property
     def pid(self) -> int:
-        """The supervisor's process, leader of its session."""
+        """Pid of the supervisor, which leads its session."""
         return self._process.pid
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events; ends when the supervisor has ended, and then `ending` holds how, if it could say so."""
+        """Yield the events until the supervisor has ended. Then `ending` is set if the supervisor reported it."""
         stream = self._process.events
         while True:
             try:
@@ -71,7 +75,7 @@ class Supervision:
                 body = await stream.readexactly(length)
             except asyncio.IncompleteReadError:
                 break
-            await asyncio.sleep(0)  # a large frame cost the loop some time already
+            await asyncio.sleep(0)  # a large frame already took the loop's time
             value = _parse(body)
             if kind == Kind.EVENT:
                 yield value
@@ -81,17 +85,22 @@ class Supervision:
         await self._stderr
 
     def ask_to_stop(self) -> None:
-        """Ask the supervisor to end the run."""
+        """Request that the supervisor ends the run."""
         self._tell(STOP)
 
     async def kill(self) -> None:
-        """Kill the supervisor and everything below it. An `OSError` says that nobody knows what is left."""
+        """Kill the supervisor and everything below it.
+
+        Raises:
+            OSError: the remaining processes are unknown.
+        """
         await shortages.outlast(processes.kill, self._identity, self.pid, _KILL_WITHIN)
 
     async def sweep(self, known: Collection[int]) -> tuple[str, bool]:
-        """Wait for the supervisor, end whatever it left, and say how it ended and whether all is gone.
+        """Wait for the supervisor and end the processes that it left.
 
-        `known` are the pids of all supervisors. How: empty for a clean exit.
+        `known` are the pids of all supervisors. Returns how the supervisor ended (empty for a clean exit), and True if
+        no process is left.
         """
         try:
             code = await asyncio.wait_for(self._process.wait(), _STOP_WITHIN)
@@ -123,7 +132,7 @@ class Supervision:
 
 
 def signal_name(number: int) -> str:
-    """Name a signal: `SIGKILL`; its number when it has none."""
+    """Return the name of a signal, such as `SIGKILL`; its number if it has no name."""
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
@@ -133,26 +142,26 @@ def _parse(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        return json.loads(body)  # NaN and infinity, which Ansible may well say
+        return json.loads(body)  # NaN and infinity, which Ansible can write
 
 
 async def bury(known: Collection[int]) -> None:
-    """Reap what becomes ours in the time after a fork server has died: what it was just forking, say.
+    """Reap the processes that a dead fork server left, for some time: for example a run that it was forking.
 
-    `known` are the pids of all supervisors, at any time.
+    `known` are the pids of all supervisors; the collection may change meanwhile.
     """
     deadline = time.monotonic() + _BURY_FOR
     while time.monotonic() < deadline:
         await asyncio.sleep(_BURY_EVERY)
         if processes.has_dead_children():
-            with contextlib.suppress(OSError):  # for want of descriptors: at the next look
+            with contextlib.suppress(OSError):  # file descriptors ran out: retry at the next interval
                 await asyncio.to_thread(_reap_strays, known)
 
 
 def _reap_strays(known: Collection[int]) -> None:
-    """Reap what became ours when a supervisor died: zombies that are still there at a second look.
+    """Reap the children that a dead supervisor left: zombies that two consecutive checks find.
 
-    Whoever started a child in this process waits for it, and is faster than that.
+    Code that starts a child in this process waits for it, and reaps it earlier.
     """
     deadline = time.monotonic() + _KILL_WITHIN
     before = processes.stray_zombies(known)

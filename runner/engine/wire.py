@@ -1,7 +1,8 @@
-"""What operator and supervisor say to each other, over the supervisor's standard streams.
+"""Protocol between operator and supervisor, over the supervisor's standard streams.
 
-To it: a line of JSON, the `Order`; later perhaps the line `STOP`. From it: frames, each a byte for the `Kind`, four for
-the length, and JSON; events in order, then the ending. Imports nothing heavy: both ends need it.
+The operator sends a line of JSON, the `Order`, and later optionally the line `STOP`. The supervisor sends frames: a
+byte for the `Kind`, four for the length, and JSON. Events are in order, and the ending is last. Imports nothing heavy,
+because both sides need it.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from typing import Any
 PER_RUN = frozenset(
     {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_OPERATOR_RUN_ID", "K8S_AUTH_KUBECONFIG", "KUBECACHEDIR", "KUBECONFIG", "TMPDIR"}
 )
-"""Variables of the environment that differ between two runs of an operator: the run's name, and paths."""
+"""Environment variables that differ between two runs of an operator: the run's name, and paths."""
 HEADER = struct.Struct(">BI")
 STOP = b"stop\n"
 LEARNED = "learned"
-"""File among a run's temporary ones that takes what it loaded, for the next one; a line of JSON at a time."""
+"""File in a run's temporary folder with the modules that it loaded, for the next run; one JSON object a line."""
 GRACE = 2.0
-"""Seconds between asking the processes of a run to end and killing them."""
+"""Seconds between SIGTERM and SIGKILL to the processes of a run."""
 
 
 class Kind(IntEnum):
-    """What a frame holds."""
+    """Kind of a frame."""
 
     EVENT = 1
     ENDING = 2
@@ -33,7 +34,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to run: the first line on stdin."""
+    """Description of the run: the first line on stdin."""
 
     run_dir: str
     ident: str
@@ -44,21 +45,21 @@ class Order:
     kubeconfig: str
     temporary: str
     memory: int
-    """Bytes that all processes of the run may use together; 0: as many as they like."""
+    """Bytes that all processes of the run may use together; 0 is unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How `ansible-playbook` ended: its exit code, or the signal that killed it, or why it could not be started."""
+    """How `ansible-playbook` ended: its exit code, the signal that killed it, or the error that prevented its start."""
 
     code: int | None
     signal: int | None
     error: str
     alone: bool
-    """Whether nothing is left below the supervisor; nothing escapes it, so then nothing of the run is left."""
+    """True if no process is left below the supervisor. None can escape it, so then no process of the run is left."""
     learned: str
-    """The lines of `LEARNED`."""
+    """Lines of `LEARNED`."""
     memory: int = 0
-    """Bytes that the run used when it was ended for using too many; else 0."""
+    """Bytes that the run used when the memory limit ended it; else 0."""
     executions: Mapping[str, Any] = field(default_factory=dict)
-    """How its tasks were executed: the result of `executions.add_up`."""
+    """How the run's tasks were executed: the result of `executions.add_up`."""

@@ -1,12 +1,16 @@
-"""Tells the operator what Ansible does not log, so that it is masked wherever else it shows.
+"""Callback that sends the operator the arguments that Ansible does not log, so that they are masked everywhere.
 
-Runs inside ansible-playbook, of every supported ansible-core: a callback that is loaded because it lies in
-`ANSIBLE_CALLBACK_PLUGINS`. It looks at the arguments of each task whose result comes in: those that the module declares
-as `no_log` (as its result or its source says), those whose names tell that they are secret, and of tasks with `no_log`
-all but the ordinary ones. It posts them, with the run's own token, to the proxy on loopback, before Ansible goes on.
+Runs inside ansible-playbook, with every supported ansible-core, which loads it from `ANSIBLE_CALLBACK_PLUGINS`. It
+reads the arguments of each task with a result and selects:
 
-Must not fail a run: where nobody can be told, it says so once. Must not import anything of the operator, as
-ansible-playbook may live in another environment.
+- arguments that the module declares as `no_log`, according to its result or its source;
+- arguments with names that indicate a secret;
+- for tasks with `no_log`, all arguments except ordinary ones.
+
+It posts them, with the run's own token, to the proxy on loopback before Ansible continues.
+
+Must not fail a run: if the proxy is unavailable, it warns once. Must not import anything of the operator, because
+ansible-playbook may have another Python environment.
 """  # noqa: INP001 - Ansible loads it by its path
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ description:
 """
 
 TOLD = "/ansible-operator/no-log"
-"""Where the proxy is told; as in `runner.proxy.handlers.secrets`."""
+"""Path on the proxy that receives the arguments; same as in `runner.proxy.handlers.secrets`."""
 
 _MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 _TELLING = re.compile(
@@ -50,13 +54,13 @@ _ORDINARY = frozenset(
     port removes creates chdir src state type uid url user username
     """.split()  # noqa: SIM905 - a list of words
 )
-"""Arguments of tasks with `no_log` that say what is done, and are no secret."""
+"""Arguments of tasks with `no_log` that describe the action and are not secret."""
 _TIMEOUT = 5.0
 _LONGEST = 1 << 20
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no types
-    """The callback."""
+    """Ansible's callback plugin."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -69,23 +73,23 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self._proxy = _proxy(os.environ.get("K8S_AUTH_KUBECONFIG", ""))
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Look at a task that succeeded."""
+        """Check a task that succeeded."""
         self._look(result)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Ansible's
-        """Look at a task that failed."""
+        """Check a task that failed."""
         self._look(result)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Look at a task that did not come to its host."""
+        """Check a task whose host was unreachable."""
         self._look(result)
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        """Look at an item that succeeded."""
+        """Check an item that succeeded."""
         self._look(result)
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        """Look at an item that failed."""
+        """Check an item that failed."""
         self._look(result)
 
     def _look(self, result: Any) -> None:
@@ -117,7 +121,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _declared_by(self, action: str) -> frozenset[str]:
         if action not in self._declared:
             found: frozenset[str] = frozenset()
-            with contextlib.suppress(Exception):  # what cannot be found or read declares nothing
+            with contextlib.suppress(Exception):  # a module that cannot be found or read declares nothing
                 path = module_loader.find_plugin(action)
                 source = Path(path).read_bytes() if path else b""
                 if b"no_log" in source:
@@ -145,7 +149,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
 
 def _proxy(kubeconfig: str) -> tuple[str, int, str] | None:
-    """Where the proxy is and who we are; None where this kubeconfig is not the operator's: there is nobody to tell."""
+    """Return the proxy's host and port and the run's token; None if the kubeconfig was not written by the operator."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         found = json.loads(Path(kubeconfig).read_bytes())
         address = urlsplit(found["clusters"][0]["cluster"]["server"])
@@ -161,7 +165,7 @@ def _is_telling(name: str) -> bool:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield the texts in an argument, but for those that could not be templated and those of ordinary names."""
+    """Yield the strings in an argument, except those that could not be templated and those with ordinary names."""
     if isinstance(value, Mapping):
         for name, each in value.items():
             if name not in _ORDINARY and not str(name).startswith("_ansible_"):
