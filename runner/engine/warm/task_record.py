@@ -1,4 +1,4 @@
-"""Record of how the task at hand is executed, in the playbook's process and in its workers.
+"""Record of how the current task is executed, in the playbook's process and in its workers.
 
 `begin` opens a record, shortcuts add the ways that the task takes, and the slowest of them is appended to the run's
 file of executions. A task that moves to a worker is recorded by the worker.
@@ -70,7 +70,7 @@ def recorded(name: str) -> Iterator[None]:
 
 
 def add(way: Way, reason: Reason = Reason.NONE, module: str = "") -> None:
-    """Add a way that the task at hand takes."""
+    """Add a way in which the current task is executed."""
     task = _process.task
     if task is not None and _ORDER[way] > _ORDER[task.way]:
         task.way, task.reason, task.module = way, reason, module

@@ -124,7 +124,7 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
         text = json.dumps(parameters, cls=get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE))
         if not isinstance(limit, int):
             limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
-    # The results have no tags: a tag would require Ansible in the module's process.
+    # `str.encode` and `int.__add__` return values without tags. A tag would require Ansible in the module's process.
     return Call(str.encode(text, "utf-8", "surrogateescape"), _PROFILE if TAGGED else "", int.__add__(limit, 0))
 
 

@@ -1,4 +1,4 @@
-"""Preload of modules in the fork server: it resolves their payloads, and imports what has no side effects.
+"""Preload of modules in the fork server: it resolves their payloads, and imports code without side effects.
 
 Owns the choice of imports. Some libraries must be imported by each module again, as in a new interpreter. These start a
 thread, a process or a connection at import, or read a file that may change. To find them, everything is first imported

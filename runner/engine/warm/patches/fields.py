@@ -70,7 +70,7 @@ def _hook_copy() -> None:
 
 @functools.cache
 def _plan(kind: Any) -> _Plan | None:
-    """Return how objects of a class are copied; None if the class overrides the access to attributes."""
+    """Return how objects of a class are copied; None if the class or an attribute overrides the access to values."""
     if kind.__setattr__ is not object.__setattr__ or kind.__getattribute__ is not object.__getattribute__:
         return None
     plan = []
