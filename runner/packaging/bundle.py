@@ -42,7 +42,7 @@ class BundleMetadata:
     channels: tuple[str, ...]
     default_channel: str
     replaces: str
-    """The name of the bundle that this one upgrades; empty for none."""
+    """Name of the bundle that this one upgrades; empty for none."""
     skip_range: str
     image: str
     created_at: str
@@ -50,7 +50,11 @@ class BundleMetadata:
 
 
 def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Bundle, Files]:
-    """Return a bundle and its files. Raises ConfigError if a required manifest is missing."""
+    """Return a bundle and its files.
+
+    Raises:
+        ConfigError: a required manifest is missing.
+    """
     maker = _Maker(list(documents), edition)
     csv = maker.csv()
     manifests = (csv, *maker.others())
@@ -176,7 +180,7 @@ class _Maker:
             yield from each.get("rules") or ()
 
     def _granting(self, *kinds: str) -> Iterator[Json]:
-        """The roles of the operator's account that are bound in the whole cluster, or in its namespace."""
+        """Yield the roles of the operator's account that are bound in the whole cluster, or in its namespace."""
         for each in self._documents:
             kind, name = str(each.get("kind")), str((each.get("metadata") or {}).get("name"))
             wide = self._granted.get((kind, name))
@@ -254,7 +258,7 @@ def _dump(document: Json) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such, and repeats what stands twice."""
+    """Dumper that writes multi-line strings as blocks, and writes repeated values again instead of as aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's own signature
         return True

@@ -1,7 +1,7 @@
 """Validation rules of OLM catalogs for bundles. Pure.
 
-From OLM's documentation (https://olm.operatorframework.io/docs/tasks/creating-operator-bundle/ and .../best-practices/)
-and that of the validators that `operator-sdk bundle validate` and community catalogs run.
+Sources: OLM's documentation (https://olm.operatorframework.io/docs/tasks/creating-operator-bundle/ and
+.../best-practices/), and that of the validators of `operator-sdk bundle validate` and of community catalogs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = frozenset(
         *("ConsoleCLIDownload", "ConsoleLink", "ConsolePlugin", "NetworkPolicy"),
     }
 )
-"""What a bundle may hold."""
+"""Kinds that a bundle may contain."""
 PREFIX = "operators.operatorframework.io.bundle."
 _REQUIRED = {
     "mediatype.v1": "registry+v1",
@@ -52,25 +52,25 @@ _RANGE = re.compile(r"(\s*(<=|>=|<|>|=|!=)?\s*\d+\.\d+\.\d+\S*\s*(\|\|)?)+")
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The manifests of a bundle, and what its `metadata/annotations.yaml` says."""
+    """Manifests of a bundle, and the annotations in its `metadata/annotations.yaml`."""
 
     manifests: tuple[Json, ...]
     annotations: Mapping[str, str]
 
     @property
     def csv(self) -> Json:
-        """The ClusterServiceVersion; empty, where there is not exactly one."""
+        """The ClusterServiceVersion; empty if there is not exactly one."""
         found = [each for each in self.manifests if each.get("kind") == "ClusterServiceVersion"]
         return found[0] if len(found) == 1 else {}
 
     @property
     def owned(self) -> list[Json]:
-        """The kinds that the ClusterServiceVersion says it owns."""
+        """Owned kinds in the ClusterServiceVersion."""
         return list(((self.csv.get("spec") or {}).get("customresourcedefinitions") or {}).get("owned") or ())
 
     @property
     def crds(self) -> list[Json]:
-        """The CRDs among the manifests."""
+        """CRDs among the manifests."""
         return [each for each in self.manifests if each.get("kind") == "CustomResourceDefinition"]
 
 

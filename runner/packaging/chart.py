@@ -51,7 +51,7 @@ priorityClassName: {{ . }}
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a chart is called, and which image it installs."""
+    """Name and versions of a chart, and the image that it installs."""
 
     name: str
     version: str
@@ -59,11 +59,15 @@ class Release:
     app_version: str
     repository: str
     tag: str
-    """Empty: `v` and the version of the app."""
+    """Empty for `v` and the app version."""
 
 
 def make(documents: Iterable[Json], release: Release) -> Files:
-    """Return the files of a chart. ConfigError: there is no operator's Deployment among the documents."""
+    """Return the files of a chart.
+
+    Raises:
+        ConfigError: the documents do not contain the operator's Deployment.
+    """
     found = [each for each in documents if each.get("kind") != "Namespace"]
     return dict(_Chart(found, release).files())
 
@@ -86,7 +90,7 @@ class _Chart:
         }
         own = scopes.own(documents)
         self._parts = {_name(each): scopes.split(each, own) for each in documents if each.get("kind") == "ClusterRole"}
-        """Of each ClusterRole the rules about namespaces, and those about the whole cluster."""
+        """For each ClusterRole its namespaced rules and its cluster-wide rules."""
 
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         yield from templates.tree("", self._values(), _ROOT)
@@ -150,7 +154,7 @@ class _Chart:
         return ""
 
     def _right(self, document: Json) -> str:
-        """Roles and bindings. Those of the operator in the whole cluster can be had in single namespaces instead."""
+        """Return a role or binding. The operator's cluster-wide ones can be limited to single namespaces by a value."""
         kind, name = str(document["kind"]), _name(document)
         if kind in {"Role", "RoleBinding"}:
             return _when("$.Values.rbac.create", self._whole(document))
@@ -173,7 +177,7 @@ class _Chart:
         return marks.write(self._labelled(self._renamed(document, marks), marks))
 
     def _single(self, document: Json, rules: list[Json], *, known: bool) -> str:
-        """A ClusterRole or its binding in one namespace. `known`: whether the role is one of the chart's."""
+        """Return a ClusterRole or its binding for one namespace. `known` is True if the chart contains the role."""
         marks = Placeholders()
         made = self._labelled(self._renamed(document, marks), marks)
         made["kind"] = str(document["kind"]).removeprefix("Cluster")
@@ -188,7 +192,7 @@ class _Chart:
         return f'{{{{ include "{self._release.name}.fullname" $ }}}}-{name.removeprefix(self._prefix)}'
 
     def _renamed(self, value: Any, marks: Placeholders) -> Any:
-        """A copy with the names and the namespace that the release gives."""
+        """Return a copy with the names and the namespace of the release."""
         if isinstance(value, dict):
             if value.get("kind") == "ServiceAccount" and self._account in {value.get("name"), _name(value)}:
                 account = marks.value(f'{{{{ include "{self._release.name}.serviceAccountName" $ }}}}')

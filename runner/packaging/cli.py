@@ -1,6 +1,6 @@
 """`ansible-operator generate chart`, `generate bundle` and `generate manifests`.
 
-Owns: the arguments, what stands for those that are not given, and how what was made before is replaced.
+Owns the arguments, their defaults, and the replacement of earlier output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Files = dict[PurePosixPath, str]
 
 _PLACEHOLDERS = frozenset({"", "controller", "controller:latest"})
-"""What stands for the image in config/."""
+"""Placeholders for the image in config/."""
 _CHART = """\
 Write a Helm chart from the output of `kubectl kustomize config/default`: CRDs, RBAC, the operator's Deployment and
 Service, and everything else in config/. Names, namespaces, image, replicas, resources, RBAC scope and metrics become
@@ -134,7 +134,7 @@ def _manifests(arguments: argparse.Namespace) -> int:
 
 
 def _image(image: str, default: str) -> tuple[str, str]:
-    """Repository and tag; no tag: that of the chart's app."""
+    """Return repository and tag. An empty tag is that of the chart's app."""
     if image in _PLACEHOLDERS:
         return default, ""
     if "@" in image:
@@ -144,7 +144,7 @@ def _image(image: str, default: str) -> tuple[str, str]:
 
 
 def _replace(folder: Path, files: Files) -> None:
-    """Put files in the place of the folder that was made before."""
+    """Replace a folder of earlier output with these files."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         made = Path(temporary) / "made"

@@ -1,7 +1,7 @@
-"""The manifests of an operator of all namespaces, made those of one that looks after a few. Pure.
+"""Manifests of an operator for a few namespaces, from those of an operator for all namespaces. Pure.
 
-Of its ClusterRoles a Role in each of these namespaces remains, and a ClusterRole with what no Role can grant; its
-environment names the namespaces. Everything else stays as it is.
+Each ClusterRole becomes a Role in each of these namespaces, and a ClusterRole with the rules that no Role can grant.
+The environment of the operator contains the namespaces. All other documents remain unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def make(documents: Sequence[Json], namespaces: Sequence[str]) -> list[Json]:
-    """Return the documents for these namespaces. ConfigError: a name is none, or there is no operator."""
+    """Return the documents for these namespaces.
+
+    Raises:
+        ConfigError: a name is invalid, or the operator's Deployment is missing.
+    """
     for name in namespaces:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"--namespaces: invalid namespace {name!r}; use a list such as team-a,team-b")
@@ -48,7 +52,7 @@ def _is_for(binding: Json, account: str) -> bool:
 
 
 def _granted(binding: Json, documents: Sequence[Json], namespaces: Sequence[str]) -> Iterator[Json]:
-    """What a binding granted everywhere, granted in these namespaces only where that is possible."""
+    """Yield the roles and bindings that grant a binding's rules in these namespaces only, as far as possible."""
     name = binding["roleRef"]["name"]
     found = (each for each in documents if each.get("kind") == "ClusterRole" and each["metadata"]["name"] == name)
     role = next(found, None)
@@ -60,7 +64,7 @@ def _granted(binding: Json, documents: Sequence[Json], namespaces: Sequence[str]
         if role and narrow:
             yield _in(namespace, {**role, "kind": "Role", "rules": narrow})
         if narrow or not role:
-            # A ClusterRole of the cluster's own, such as `view`, is bound where it stands.
+            # A binding of the cluster's own ClusterRole, such as `view`, still refers to it.
             reference = {**binding["roleRef"], "kind": "Role" if role else "ClusterRole"}
             yield _in(namespace, {**binding, "kind": "RoleBinding", "roleRef": reference})
 

@@ -23,7 +23,7 @@ _BUNDLE = Path("bundle/manifests")
 
 
 def ensure(project: Project) -> Path:
-    """Return the file of the project's own ClusterServiceVersion, which is made where there is none."""
+    """Return the file of the project's own ClusterServiceVersion. Create it if it is missing."""
     path = Path(f"config/manifests/bases/{project.name}.clusterserviceversion.yaml")
     if path.exists():
         return path
@@ -45,7 +45,7 @@ def ensure(project: Project) -> Path:
 
 
 def name_before(package: str, version: str) -> str:
-    """Which bundle one of this version upgrades: the one in bundle/, if that is older; or what that upgrades."""
+    """Return the bundle that this version upgrades: the one in bundle/ if it is older, or the one that it upgrades."""
     path = _BUNDLE / f"{package}.clusterserviceversion.yaml"
     try:
         spec = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
@@ -60,7 +60,7 @@ def name_before(package: str, version: str) -> str:
 
 
 def created_at() -> str:
-    """When what is bundled was made: the last commit, as builds that can be repeated say it."""
+    """Return the time of the last commit, or of SOURCE_DATE_EPOCH, so that builds are reproducible."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or manifests.git("log", "-1", "--format=%ct")
     when = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")

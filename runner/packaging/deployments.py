@@ -10,11 +10,15 @@ from runner.errors import ConfigError
 Json = dict[str, Any]
 
 MANAGER = "controller-manager"
-"""How the name of the operator's Deployment ends, where there are several."""
+"""End of the name of the operator's Deployment, if there are several Deployments."""
 
 
 def operators(documents: Sequence[Json]) -> Json:
-    """The operator's own Deployment. ConfigError: there is none, or it cannot be told from others."""
+    """Return the operator's own Deployment.
+
+    Raises:
+        ConfigError: it is missing, or several Deployments are possible.
+    """
     found = [each for each in documents if each.get("kind") == "Deployment"]
     managers = [each for each in found if str(each["metadata"].get("name")).endswith(MANAGER)] or found
     if len(managers) != 1:
@@ -26,12 +30,12 @@ def operators(documents: Sequence[Json]) -> Json:
 
 
 def pod(deployment: Json) -> Json:
-    """The spec of its pods."""
+    """Return the spec of the Deployment's pods."""
     found: Json = deployment["spec"]["template"]["spec"]
     return found
 
 
 def container(deployment: Json) -> Json:
-    """The container `manager`; where none is called so, the first one."""
+    """Return the container `manager`; without one, the first container."""
     containers: list[Json] = pod(deployment)["containers"]
     return next((each for each in containers if each.get("name") == "manager"), containers[0])

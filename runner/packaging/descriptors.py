@@ -1,7 +1,7 @@
-"""What a CRD's schema says of each field, in the words of OLM's consoles. Pure.
+"""Descriptors for OLM's consoles, from the schema of a CRD. Pure.
 
 https://github.com/openshift/console/blob/main/frontend/packages/operator-lifecycle-manager/src/components/descriptors/reference/reference.md
-lists the capabilities that consoles know.
+lists the capabilities that consoles support.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _KINDS = {
 
 
 def of_spec(schema: Mapping[str, Any]) -> list[Json]:
-    """Descriptors of the fields of `spec`, nested ones among them."""
+    """Return descriptors of the fields of `spec`, including nested ones."""
     return list(_fields(schema, "", 1))
 
 
 def of_status(schema: Mapping[str, Any]) -> list[Json]:
-    """Descriptors of `status`: its conditions, and its simple fields."""
+    """Return descriptors of `status`: its conditions, and its simple fields."""
     found = []
     for name, field in (schema.get("properties") or {}).items():
         told = _told(name, name, field)
@@ -51,7 +51,7 @@ def of_status(schema: Mapping[str, Any]) -> list[Json]:
 
 
 def resources(rules: list[Json]) -> list[Json]:
-    """The kinds that rules of RBAC let an operator create, as far as they are Kubernetes' own."""
+    """Return the built-in kinds that RBAC rules allow an operator to create."""
     plurals = {
         resource
         for rule in rules
@@ -65,7 +65,7 @@ def resources(rules: list[Json]) -> list[Json]:
 
 
 def title(name: str) -> str:
-    """`secretName` as people read it: Secret Name."""
+    """Return a field's name as a title: `secretName` becomes Secret Name."""
     return " ".join(word[:1].upper() + word[1:] for word in _BREAK.split(name) if word)
 
 

@@ -25,7 +25,11 @@ _MINUTE = 60
 
 
 def known_project() -> project.Project:
-    """Read the PROJECT file of the folder that we are in. ConfigError: it is none."""
+    """Return the project of the PROJECT file in the current folder.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
     try:
         return project.parse(Path(project.FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -36,7 +40,7 @@ def known_project() -> project.Project:
 
 
 def read(given: str | None, folder: str) -> list[Json]:
-    """Return the documents of a file, of standard input (`-`), or of what kustomize makes of a folder."""
+    """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
     try:
         return [each for each in yaml.safe_load_all(_text(given, folder)) if each]
     except yaml.YAMLError as error:
@@ -44,7 +48,7 @@ def read(given: str | None, folder: str) -> list[Json]:
 
 
 def version(given: str | None, flag: str) -> str:
-    """The version to write: given, or that of the last tag; between two tags, one that comes before the next patch."""
+    """Return the version: `given`, or that of the last tag. Between tags, it is lower than the next patch version."""
     if given is None:
         found = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
         return "0.0.1" if found is None else _of_tag(found)
@@ -55,14 +59,14 @@ def version(given: str | None, flag: str) -> str:
 
 
 def git(*arguments: str) -> str:
-    """What git says, without the line's end; nothing where it says nothing good."""
+    """Return the output of git without the final newline; empty if git fails."""
     program = shutil.which("git")
     done = _run([program, *arguments]) if program else None
     return done.stdout.strip() if done and done.returncode == 0 else ""
 
 
 def images(documents: list[Json]) -> Iterator[str]:
-    """The images of the operator's containers."""
+    """Yield the images of the operator's containers."""
     for each in documents:
         if each.get("kind") == "Deployment":
             for container in each["spec"]["template"]["spec"]["containers"]:

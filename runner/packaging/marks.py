@@ -1,7 +1,7 @@
 """Placeholders for Helm templates in YAML documents.
 
-Templates are not valid YAML, so the YAML writer gets a word without special characters instead: as a value, as an entry
-of a mapping, or as an item of a list. After writing, the word is replaced by the template.
+Templates are not valid YAML. So the YAML writer gets a word without special characters instead: as a value, an entry of
+a mapping, or an item of a list. After writing, the template replaces the word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"^( *)(?:- )?HELMBLOCK(\d+)X(?:: null)?\n", re.MULTILINE)
 
 
 class _Dumper(Dumper):
-    """Repeats what stands twice."""
+    """Dumper that writes repeated values again instead of as aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's own signature
         return True
@@ -27,16 +27,16 @@ class _Dumper(Dumper):
 
 @dataclass(slots=True)
 class Placeholders:
-    """The marks of one file."""
+    """Placeholders of one file."""
 
     _texts: list[str] = field(default_factory=list)
 
     def value(self, template: str) -> str:
-        """Return a word that becomes `template`, alone or within a text that needs no quotes."""
+        """Return a word that becomes `template`, alone or within a string that needs no quotes."""
         return f"HELMVALUE{self._keep(template)}X"
 
     def block(self, template: str) -> str:
-        """Return a key (its value is None) or an item that becomes these lines, indented as it is.
+        """Return a key (its value is None) or an item that becomes these lines, with its indentation.
 
         `@` in the template is the number of columns, `@+2` two more.
         """
@@ -45,7 +45,7 @@ class Placeholders:
     def write(self, document: Any) -> str:
         """Return a document as a template."""
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
-        # What is no template of ours is none of Helm's either.
+        # A `{{` of the document itself is not a template for Helm either.
         text = text.replace("{{", "HELMOPENX").replace("HELMOPENX", '{{ "{{" }}')
         text = _BLOCK.sub(lambda found: self._lines(len(found[1]), int(found[2])), text)
         return _VALUE.sub(lambda found: self._texts[int(found[1])], text)

@@ -1,8 +1,8 @@
-"""Which of an operator's rights are about single namespaces, and which about what there is in the whole cluster. Pure.
+"""Split of an operator's RBAC rules into namespaced and cluster-wide rules. Pure.
 
-A Role grants nothing about a kind that belongs to no namespace. So an operator of single namespaces has two parts of
-its ClusterRole: one as a Role in each namespace, one that stays a ClusterRole. What is known: Kubernetes' own kinds and
-the project's. Every other kind is taken for one of namespaces, unless its ClusterRole is marked.
+A Role grants nothing for a cluster-scoped kind. So the ClusterRole of an operator for single namespaces has two parts:
+a Role in each namespace, and a remaining ClusterRole. The scopes of Kubernetes' own kinds and of the project's kinds
+are known. Every other kind counts as namespaced, unless its ClusterRole has an annotation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 Json = dict[str, Any]
 
 MARK = "ansible.sdk.operatorframework.io/scope"
-"""An annotation of a ClusterRole; `Cluster`: all that it grants is granted in the whole cluster in any case."""
+"""Annotation of a ClusterRole. With `Cluster`, all its rules are always granted cluster-wide."""
 _CLUSTER = "Cluster"
 _EVENTS = {("", "events"), ("events.k8s.io", "events")}
 _OF_CLUSTER: dict[str, frozenset[str]] = {
@@ -22,7 +22,7 @@ _OF_CLUSTER: dict[str, frozenset[str]] = {
     "rbac.authorization.k8s.io": frozenset({"clusterrolebindings", "clusterroles"}),
     "resource.k8s.io": frozenset({"deviceclasses", "resourceslices"}),
 }
-"""Kinds without a namespace, of groups that have others as well."""
+"""Cluster-scoped kinds, in groups that also have namespaced kinds."""
 _ALL_BUT: dict[str, frozenset[str]] = {
     "authorization.k8s.io": frozenset({"localsubjectaccessreviews"}),
     "storage.k8s.io": frozenset({"csistoragecapacities"}),
@@ -35,13 +35,13 @@ _ALL_BUT: dict[str, frozenset[str]] = {
         frozenset[str](),
     ),
 }
-"""Groups whose kinds have no namespace, but for these."""
+"""Groups whose kinds are cluster-scoped, except for these kinds."""
 
 
 def own(documents: Iterable[Json]) -> frozenset[tuple[str, str]]:
-    """Group and plural of each kind without a namespace that the documents define; with one of these, Events as well.
+    """Return group and plural of each cluster-scoped kind that the documents define, and of Events if there is one.
 
-    Events about what has no namespace stand in the namespace `default`, whatever is watched.
+    Events about cluster-scoped objects are in the namespace `default`, regardless of the watched namespaces.
     """
     specs = (each["spec"] for each in documents if each.get("kind") == "CustomResourceDefinition")
     found = {(spec["group"], spec["names"]["plural"]) for spec in specs if spec.get("scope") == _CLUSTER}
@@ -49,7 +49,7 @@ def own(documents: Iterable[Json]) -> frozenset[tuple[str, str]]:
 
 
 def split(role: Json, of_cluster: frozenset[tuple[str, str]]) -> tuple[list[Json], list[Json]]:
-    """The rules of a ClusterRole about namespaces, and those about the cluster; `of_cluster` is what `own` found."""
+    """Return the namespaced rules of a ClusterRole, and the cluster-wide ones. `of_cluster` is the result of `own`."""
     rules: list[Json] = list(role.get("rules") or ())
     if (role["metadata"].get("annotations") or {}).get(MARK) == _CLUSTER:
         return [], rules
@@ -79,5 +79,5 @@ def _is_of_cluster(group: str, resource: str, own_kinds: frozenset[tuple[str, st
 
 
 def namespaces(text: str) -> Sequence[str]:
-    """Take a comma list apart; names that are given twice count once."""
+    """Return the names in a comma-separated list, without duplicates."""
     return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))

@@ -9,12 +9,16 @@ _Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def is_version(text: str) -> bool:
-    """Whether it is a version, without `v`."""
+    """Return True if the text is a version without `v`."""
     return _SEMVER.fullmatch(text) is not None
 
 
 def key(text: str) -> _Key:
-    """What versions are compared by: one without a suffix stands behind those with one. ValueError: it is none."""
+    """Return the sort key of a version. A version with a suffix is lower than the same version without one.
+
+    Raises:
+        ValueError: `text` is not a version.
+    """
     found = _SEMVER.fullmatch(text)
     if found is None:
         raise ValueError(text)
