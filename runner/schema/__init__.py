@@ -1,1 +1,1 @@
-"""A role's argument specs as the schema of a CRD."""
+"""Conversion of a role's argument specs to the schema of a CRD, and back."""

@@ -1,8 +1,8 @@
-"""From the schema of a CRD's `spec` to a role's argument spec: the inverse of `fields` and `rules`. Pure.
+"""Conversion of the schema of a CRD's `spec` to a role's argument spec: the inverse of `fields` and `rules`. Pure.
 
 Input: the OpenAPI v3 schema of `spec`. Output: `options` of `meta/argument_specs.yml`, and the constraints between
-options, for rules in the form that `rules` writes. Each part of a schema that an argument spec cannot express is
-reported as a warning: it would be lost if the CRD were generated from the role again.
+options, for rules in the form that `rules` writes. A part of a schema that an argument spec cannot express is reported
+as a warning. It would be lost if the CRD were generated from the role again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOLD = frozenset(
         *("x-kubernetes-validations", "x-kubernetes-map-type", "x-kubernetes-list-type"),
     }
 )
-"""What is carried over, or says nothing about which values are good."""
+"""Keys that are converted, or that do not restrict values."""
 _PLAIN_FORMATS = frozenset({"", "int64", "double", "password"})
 _HAS = r"has\(self\.(\w+)\)"
 _NAME = re.compile(_HAS)
@@ -36,14 +36,14 @@ _SAME = rf"{_HAS} == {_HAS}"
 
 @dataclass(slots=True)
 class ArgumentSpecMaker:
-    """Generates argument specs, and collects warnings."""
+    """Generator of argument specs; collects warnings."""
 
     snake_case_parameters: bool = True
-    """Whether the watch turns keys of the spec into snake_case."""
+    """True if the watch converts keys of the spec to snake_case."""
     problems: list[str] = field(default_factory=list)
 
     def spec(self, schema: Mapping[str, Any]) -> Json:
-        """Return the argument spec's `options`, and what else it says of them."""
+        """Return the argument spec's `options` and the constraints between them."""
         return self._object(schema, "spec")
 
     def _object(self, schema: Mapping[str, Any], path: str) -> Json:
@@ -120,11 +120,11 @@ class ArgumentSpecMaker:
 
 
 _Parsed: TypeAlias = tuple[str, list[str], Any, list[str]]
-"""The kind of a rule, the fields that it is about, the value and the fields that are wanted."""
+"""Kind of a rule, its fields, the value, and the required fields."""
 
 
 def _parsed(rule: str) -> _Parsed | None:
-    """Take a rule apart; None when it has another form than ours."""
+    """Return the parts of a rule; None if `rules` does not write this form."""
     names = [unescaped(each) for each in _NAME.findall(rule)]
     for form, take in _FORMS:
         if found := form.fullmatch(rule):
@@ -164,7 +164,11 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str]], _Parse
 
 
 def _told(kind: str, group: list[str], value: Any, wanted: list[str], names: Mapping[str, str]) -> tuple[str, Any]:
-    """A rule in the words of an argument spec. KeyError: it is about a field that is no option."""
+    """Return a rule as an entry of an argument spec.
+
+    Raises:
+        KeyError: the rule contains a field without an option.
+    """
     ours, needed = [names[each] for each in group], [names[each] for each in wanted]
     if kind == "required_by":
         return kind, {ours[0]: needed}

@@ -1,6 +1,6 @@
 """`ansible-operator generate crds` and `generate argspec`.
 
-Owns arguments and output of the command. Errors pass through as ConfigError: the command line above prints them.
+Owns arguments and output of the commands. Errors pass through as ConfigError; the caller prints them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ A warning lists parts of the schema that an argument spec cannot express."""
 
 
 def add_commands(subparsers: Subparsers) -> Subparsers:
-    """Add `generate` and its commands; return these, for what else is generated."""
+    """Add `generate` and its commands. Return these, so that more commands can be added."""
     generate = subparsers.add_parser(
         "generate", help="generate CRD schemas, argument specs of roles, a Helm chart, an OLM bundle, or manifests"
     )
@@ -92,7 +92,7 @@ def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
 
 
 def _write(made: list[Generated], fine: str, *, check: bool) -> int:
-    """Write what has changed, or say only what would be; return the exit code."""
+    """Write the changed files, or only list them with `check`. Return the exit code."""
     changed = [each for each in made if each.after != each.before]
     if not check:
         for each in changed:

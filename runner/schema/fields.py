@@ -1,8 +1,10 @@
-"""From a role's argument spec to the schema of a CRD's `spec`.
+"""Conversion of a role's argument spec to the schema of a CRD's `spec`. Pure.
 
-Pure. Input: `options` of `meta/argument_specs.yml` (https://docs.ansible.com/ansible/latest/playbook_guide/
-playbooks_reuse_roles.html#specification-format). Out: an OpenAPI v3 schema that is structural
+Input: `options` of `meta/argument_specs.yml`
+(https://docs.ansible.com/ansible/latest/playbook_guide/playbooks_reuse_roles.html#specification-format).
+Output: a structural OpenAPI v3 schema
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema).
+
 Each part of an argument spec that a schema cannot express is reported as a warning.
 """
 
@@ -19,7 +21,7 @@ from runner.schema import rules
 Json = dict[str, Any]
 
 OPERATOR_VARIABLES = frozenset({"ansible_operator_meta", "ansible_operator_run"})
-"""Come from the operator, not from the spec."""
+"""Variables from the operator, not from the spec."""
 ANYTHING: Json = {"x-kubernetes-preserve-unknown-fields": True}
 _OPEN_MAP: Json = {"type": "object", **ANYTHING}
 _SIMPLE: dict[str, Json] = {
@@ -35,8 +37,9 @@ _SIMPLE: dict[str, Json] = {
     "raw": ANYTHING,
 }
 _MARKUP = re.compile(r"\b(?:(?:C|V|O|E|RV|B|I|M|U)\((?P<plain>[^()]+)\)|L\((?P<text>[^(),]+), *(?P<link>[^()]+)\))")
-"""What texts of Ansible are set in, and no reader of a CRD sees as such
-(https://docs.ansible.com/ansible/latest/dev_guide/ansible_markup.html)."""
+"""Ansible's markup of texts, which readers of a CRD would see as plain characters
+(https://docs.ansible.com/ansible/latest/dev_guide/ansible_markup.html).
+"""
 _FITS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -49,10 +52,10 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 @dataclass(slots=True)
 class SchemaMaker:
-    """Generates schemas, and collects warnings."""
+    """Generator of schemas; collects warnings."""
 
     snake_case_parameters: bool = True
-    """Whether the watch turns keys of the spec into snake_case."""
+    """True if the watch converts keys of the spec to snake_case."""
     problems: list[str] = field(default_factory=list)
 
     def spec(self, entry: Mapping[str, Any], given: frozenset[str] = frozenset()) -> Json:
@@ -62,7 +65,7 @@ class SchemaMaker:
         schema = self._object({**entry, "options": own}, "spec")
         text = _text(entry.get("description")) or _text(entry.get("short_description"))
         schema = {**({"description": text} if text else {}), **schema}
-        # An object without a spec runs with an empty one, unless something in it is required.
+        # An object without a spec runs with an empty one, unless a field in it is required.
         if "required" not in schema:
             schema["default"] = {}
         return schema
@@ -135,7 +138,7 @@ class SchemaMaker:
             schema["default"] = default
 
     def _key(self, name: str, path: str) -> str:
-        """The field of the spec that arrives in the role under this name."""
+        """Return the field of the spec that becomes this variable of the role."""
         if not self.snake_case_parameters:
             return name
         first, *rest = name.split("_")
@@ -152,12 +155,12 @@ def _is_required(option: Any) -> bool:
 
 
 def _choices(choices: Any) -> list[Any]:
-    """A list, or since 2.14 of plugins' documentation a map from choice to description."""
+    """Return the values. `choices` is a list or, since 2.14, a map from choice to description."""
     return list(choices)
 
 
 def _text(description: Any) -> str:
-    """One text, without markup, of a description, which is a text or a list of paragraphs."""
+    """Return a description as one string without markup. It is a string or a list of paragraphs."""
     paragraphs = description if isinstance(description, list) else [description]
     whole = "\n".join(str(paragraph).strip() for paragraph in paragraphs if paragraph)
     return _MARKUP.sub(lambda found: found["plain"] or f"{found['text']} ({found['link']})", whole)

@@ -1,4 +1,4 @@
-"""Where argument specs and CRDs stand, and how what one says gets into the other, whose other lines people wrote."""
+"""Files of argument specs and CRDs, and the transfer of content between them. Other lines remain unchanged."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ _ANY_SPEC: Json = {"description": "Desired state.", "type": "object", **ANYTHING
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A CRD's file, as it is and as it should be."""
+    """A generated file before and after the change."""
 
     path: Path
     before: str
     after: str
     problems: tuple[str, ...]
-    """What the role says and the schema cannot, a sentence each."""
+    """Warnings, a sentence each."""
 
 
 def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
-    """Put the schemas of the watches' roles into the CRDs of their kinds, which are looked for in `folder`.
+    """Write the schemas of the watches' roles to the CRDs of their kinds in `folder`.
 
-    Versions of one kind may share a file. Raises ConfigError.
+    Versions of one kind may share a file.
+
+    Raises:
+        ConfigError: a CRD or an argument spec is missing or invalid.
     """
     made: dict[Path, Generated] = {}
     for watch in watches:
@@ -50,9 +53,12 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
 
 
 def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> list[Generated]:
-    """Add to the argument specs of the watches' roles what the CRDs in `folder` have and they have not.
+    """Add the fields of the CRDs in `folder` to the argument specs of the watches' roles.
 
-    What stands there already stays as it is. Roles outside of the project `within` are not touched. Raises ConfigError.
+    Existing options remain unchanged.
+
+    Raises:
+        ConfigError: a watch has no role, a role is outside of the project `within`, or a file is invalid.
     """
     made: dict[Path, Generated] = {}
     for watch in watches:
@@ -74,7 +80,7 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
 
 
 def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
-    """An argument specs file with the options that it lacks, and with rules of a sort that it has none of."""
+    """Return an argument specs file with the missing options, and with rules of the kinds that it does not contain."""
     options = {name: option for name, option in told["options"].items() if name not in given}
     several = {key: value for key, value in told.items() if key != "options"}
     if not text.strip():
@@ -89,7 +95,7 @@ def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
 
 
 def _spec_schema(folder: Path, gvk: GVK) -> Json:
-    """The schema of a kind's `spec` in its CRD."""
+    """Return the schema of a kind's `spec` in its CRD."""
     path, text = find_crd(folder, gvk)
     for version in yaml.safe_load(text)["spec"].get("versions") or ():
         if version.get("name") == gvk.version:
@@ -100,7 +106,7 @@ def _spec_schema(folder: Path, gvk: GVK) -> Json:
 
 
 def _schema(watch: Watch, maker: SchemaMaker) -> Json:
-    """The spec's schema: what the role says, or anything where it says nothing."""
+    """Return the spec's schema from the role's argument spec. Without one, it accepts anything."""
     content = watch.content
     entry = _entry(content.path) if isinstance(content, Role) else None
     schema = dict(_ANY_SPEC) if entry is None else maker.spec(entry, frozenset(watch.vars))
@@ -108,13 +114,13 @@ def _schema(watch: Watch, maker: SchemaMaker) -> Json:
     if further:
         schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), *further]
     if any(rules.asks_for_something(each["rule"], schema) for each in schema.get("x-kubernetes-validations", ())):
-        # The API server takes no default that it would refuse; the spec is required then.
+        # The API server rejects an invalid default; in this case the spec is required.
         schema.pop("default", None)
     return schema
 
 
 def _entry(role: Path) -> dict[str, Any] | None:
-    """The argument spec of a role's `main`; None where it has none."""
+    """Return the argument spec of a role's `main`; None if it has none."""
     for name in _SPECS:
         document = _load(role / name)
         if document is not None:
@@ -127,7 +133,7 @@ def _entry(role: Path) -> dict[str, Any] | None:
 
 
 def _further(role: Path) -> list[dict[str, str]]:
-    """Rules that people wrote themselves: a list of `rule` and `message`."""
+    """Return the rules that users wrote: a list of `rule` and `message`."""
     document = _load(role / _RULES)
     found = [] if document is None else document
     if not isinstance(found, list) or not all(isinstance(each, dict) and "rule" in each for each in found):
@@ -136,7 +142,11 @@ def _further(role: Path) -> list[dict[str, str]]:
 
 
 def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
-    """Return the file of a kind's CRD, and its text. Raises ConfigError."""
+    """Return the file of a kind's CRD, and its text.
+
+    Raises:
+        ConfigError: there is no CRD for the kind.
+    """
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         document = _load(path)
         spec = document.get("spec") if isinstance(document, dict) else None
@@ -158,7 +168,11 @@ def _load(path: Path) -> Any:
 
 
 def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
-    """Return a CRD's text with another schema of a version's `spec`; every line around it stays. Raises ConfigError."""
+    """Return a CRD's text with another schema of a version's `spec`. All other lines remain unchanged.
+
+    Raises:
+        ConfigError: the version has no schema of `spec` in block style.
+    """
     node = spec_node(text, version)
     if not isinstance(node, yaml.MappingNode) or node.flow_style:
         raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` in block style")
@@ -172,12 +186,12 @@ def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
 
 
 def spec_node(text: str, version: str) -> yaml.Node | None:
-    """Find the schema of a version's `spec` in a CRD's text."""
+    """Return the node of the schema of a version's `spec` in a CRD's text."""
     return value_of(value_of(_whole_node(text, version), "properties"), "spec")
 
 
 def _whole_node(text: str, version: str) -> yaml.Node | None:
-    """Find the schema of a version's objects."""
+    """Return the node of the schema of a version's objects."""
     versions = value_of(value_of(yaml.compose(text, Loader=yaml.SafeLoader), "spec"), "versions")
     entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
     entry = next((each for each in entries if getattr(value_of(each, "name"), "value", None) == version), None)
@@ -185,7 +199,7 @@ def _whole_node(text: str, version: str) -> yaml.Node | None:
 
 
 def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    """Find the value of a mapping's key."""
+    """Return the value of a mapping's key."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             if name.value == key:

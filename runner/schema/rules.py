@@ -1,6 +1,6 @@
-"""What argument specs say of several options at once, as rules of the Common Expression Language.
+"""Conversion of constraints between options in argument specs to rules of the Common Expression Language. Pure.
 
-Pure. The rules stand beside the options they are about, so `self` is the object that holds them
+The rules are in the schema of the object with the options, so `self` is this object
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules).
 """
 
@@ -20,15 +20,15 @@ _RESERVED = frozenset(
         *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
-"""Words that the language keeps for itself."""
+"""Reserved words of the language."""
 _ASKED = re.compile(r"\s*has\(self\.(\w+)\)\s*")
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 
 
 def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule], list[str]]:
-    """Return the rules that `holder` asks for, and sentences about those that cannot be written.
+    """Return the rules of `holder`, and sentences about invalid ones.
 
-    `names` are the options and the fields that stand for them.
+    `names` maps the options to fields.
     """
     found: list[Rule] = []
     untold: list[str] = []
@@ -48,9 +48,9 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
 
 
 def asks_for_something(rule: str, schema: Mapping[str, Any]) -> bool:
-    """Say whether an object of this schema in which nobody has set anything breaks the rule for sure.
+    """Return True if an object of this schema without any set field certainly breaks the rule.
 
-    True where each alternative of the rule asks for a field by `has`, and none of these has a default.
+    It does if each alternative of the rule requires a field with `has`, and none of these fields has a default.
     """
     properties: Mapping[str, Any] = schema.get("properties") or {}
 
@@ -66,7 +66,7 @@ def asks_for_something(rule: str, schema: Mapping[str, Any]) -> bool:
 
 def _exclusive(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
     for group in _groups(groups):
-        # Pairs, not a sum: within a list without a limit, the API server refuses rules that go through lists again.
+        # Pairs, not a sum: within a list without a limit, the API server rejects rules that iterate over lists again.
         pairs = itertools.combinations((_has(name, names) for name in group), 2)
         rule = " && ".join(f"!({first} && {second})" for first, second in pairs) or "true"
         yield {"rule": rule, "message": f"only one of {_list(group, names)} may be set"}
@@ -105,7 +105,7 @@ def _by(owners: Any, names: Mapping[str, str]) -> Iterator[Rule]:
 
 
 def _groups(groups: Any) -> Iterator[list[str]]:
-    """Lists of names; one list alone may stand without another around it."""
+    """Yield lists of names. A single list may be given without an outer list."""
     yield from [groups] if groups and all(isinstance(each, str) for each in groups) else map(list, groups)
 
 
@@ -123,14 +123,14 @@ def _field(name: str, names: Mapping[str, str]) -> str:
 
 
 def escaped(key: str) -> str:
-    """Return a key as the language wants it in a path."""
+    """Return a key in the escaped form for a path of the language."""
     if key in _RESERVED:
         return f"__{key}__"
     return re.sub(r"__|\.|-|/", lambda found: _ESCAPES[found[0]], key)
 
 
 def unescaped(name: str) -> str:
-    """Return the key that `escaped` made this name of."""
+    """Return the key from which `escaped` created this name."""
     if name[:2] == name[-2:] == "__" and name[2:-2] in _RESERVED:
         return name[2:-2]
     plain = {spelling: character for character, spelling in _ESCAPES.items()}

@@ -1,8 +1,8 @@
 """Fields of a CRD that no role reads, and options of a role that no field sets; for `ansible-operator validate`.
 
-The check reads files and executes nothing. A field counts as read if the name of its variable is a word in any file of
-the role, or of a role that it uses. If a role can read variables by dynamic names, no warning is given. Only top-level
-fields are checked.
+The check reads files and executes nothing. A field is read if its variable's name is a word in a file of the role or of
+a role that it uses. If a role can read variables by dynamic names, no warning is given. Only top-level fields are
+checked.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _VALUES = ("defaults", "vars")
 _WHOLESALE = re.compile(
     r"\b(?:host)?vars\s*[\[.]|\b(?:lookup|q|query)\(\s*['\"]+(?:ansible\.builtin\.)?var(?:s|names)\b"
 )
-"""Reads variables by names that need not stand in the text."""
+"""Reads of variables by names that may not occur in the text."""
 _ROLE = re.compile(r"(?:include_role|import_role)\s*:(?:.*?\bname\s*[:=]\s*['\"]?([^\s'\",}]+))?", re.DOTALL)
 
 
 def report(watches: Iterable[Watch], folder: Path, *, cwd: Path, places: SearchPath, problems: Problems) -> None:
-    """Compare each watched kind's CRD in `folder`, where there is one, with its role; add warnings to `problems`."""
+    """Compare the CRD of each watched kind in `folder` with its role, and add warnings to `problems`."""
     for watch in watches:
         if not isinstance(watch.content, Role):
             continue
@@ -51,9 +51,9 @@ def report(watches: Iterable[Watch], folder: Path, *, cwd: Path, places: SearchP
 class _Crd:
     path: Path
     lines: dict[str, int]
-    """The fields of `spec`, and where each stands."""
+    """Fields of `spec`, and their line numbers."""
     is_closed: bool
-    """Whether the API server drops what is no such field."""
+    """True if the API server drops unknown fields."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class _Comparison:
                 )
 
     def _texts(self, content: Path) -> Iterator[str]:
-        """All that a role or playbook says, and what the roles say that it names."""
+        """Yield the texts of a role or playbook, and of the roles that it uses."""
         if content in self.seen:
             return
         self.seen.add(content)
@@ -116,7 +116,7 @@ class _Comparison:
                 yield from self._texts(path)
 
     def _named(self, text: str) -> Iterator[Path | None]:
-        """The roles that a text names; None for one that is not found, or that only a run knows."""
+        """Yield the roles in a text; None for a role that is not found or has a dynamic name."""
         for found in _ROLE.finditer(text):
             yield paths.find_role(found[1], self.places).path if found[1] and "{{" not in found[1] else None
 
@@ -131,7 +131,7 @@ def _crd(folder: Path, gvk: GVK) -> _Crd | None:
     try:
         path, text = files.find_crd(folder, gvk)
     except ConfigError:
-        return None  # a project may keep its CRDs elsewhere
+        return None  # a project may store its CRDs elsewhere
     node = files.spec_node(text, gvk.version)
     if not isinstance(node, yaml.MappingNode):
         return None
@@ -151,13 +151,13 @@ def _own_texts(content: Path) -> Iterator[str]:
             if path.is_file() and path.stat().st_size <= _LARGEST:
                 yield _read(path)
     for path in _yaml_files(content, _VALUES):
-        # A default says what a variable is, not that anybody reads it; its value may read others.
+        # A default defines a variable but does not read it; its value may read other variables.
         document = _load(path)
         yield str(list(document.values())) if isinstance(document, dict) else ""
 
 
 def _dependencies(role: Path) -> Iterator[str]:
-    """The names of the roles that a role's `meta/main.yml` wants to be run before it."""
+    """Yield the names of the dependencies in a role's `meta/main.yml`."""
     meta = _load(role / "meta/main.yml") if (role / "meta/main.yml").is_file() else None
     for each in (meta.get("dependencies") or ()) if isinstance(meta, dict) else ():
         name = (each.get("role") or each.get("name")) if isinstance(each, dict) else each
@@ -166,7 +166,7 @@ def _dependencies(role: Path) -> Iterator[str]:
 
 
 def _settings(role: Path) -> Iterator[tuple[Path, str, int]]:
-    """What a role wants to be given: the options of its argument spec; without one, its defaults."""
+    """Yield the parameters of a role: the options of its argument spec; without one, its defaults."""
     for name in ("meta/argument_specs.yml", "meta/argument_specs.yaml"):
         if (role / name).is_file():
             node: yaml.Node | None = _compose(role / name)
@@ -196,7 +196,7 @@ def _load(path: Path) -> Any:
     try:
         return yaml.safe_load(_read(path))
     except yaml.YAMLError:
-        return None  # the check of the role's own files tells of it
+        return None  # the check of the role's own files reports it
 
 
 def _compose(path: Path) -> yaml.Node | None:
