@@ -1,1 +1,1 @@
-"""`init` and `create api`: a project, and the kinds in it."""
+"""`init` and `create api`: creation of a project and of its kinds."""

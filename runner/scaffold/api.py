@@ -1,7 +1,7 @@
 """`create api`: one more kind in a project, or one more version of a kind.
 
-What a kind adds: its CRD, rights, roles for people, a sample, a role or playbook, its entry in watches.yaml and a test
-for molecule. Files that exist are only added to.
+A kind adds its CRD, RBAC rules, user roles, a sample, a role or playbook, its entry in watches.yaml and a molecule
+test. Existing files are only extended.
 """
 
 from __future__ import annotations
@@ -32,19 +32,23 @@ class ApiRequest:
     version: str
     kind: str
     plural: str = ""
-    """Empty: the usual one."""
+    """Empty for the usual plural."""
     short_names: tuple[str, ...] = ()
     namespaced: bool | None = None
-    """None: as the kind's other versions, else true."""
+    """None for the scope of the kind's other versions, else true."""
     role: bool = False
     playbook: bool = False
     finalizer: bool = False
     watched: bool = True
-    """Whether the operator runs something for its objects; else roles read them."""
+    """True if the operator reconciles its objects. Otherwise roles of other kinds read them."""
 
 
 def add(changes: ChangeSet, before: Project, wanted: ApiRequest) -> list[str]:
-    """Add to a project what a kind needs; return sentences for the user. Raises ConfigError."""
+    """Add the files of a kind to a project. Return notes for the user.
+
+    Raises:
+        ConfigError: a parameter is invalid, or the kind exists.
+    """
     resource, others = _resource(before, wanted)
     needless = [flag for flag, is_given in _running(wanted).items() if is_given and not wanted.watched]
     names.refuse(
@@ -67,7 +71,7 @@ def add(changes: ChangeSet, before: Project, wanted: ApiRequest) -> list[str]:
 
 
 def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resource]]:
-    """The kind that is wanted, and its other versions."""
+    """Return the requested kind, and its other versions."""
     if not wanted.group:
         raise ConfigError("--group is required: the API group without its domain, such as `cache` of cache.example.com")
     resource = Resource(wanted.group, before.domain, wanted.version, wanted.kind, wanted.plural)
@@ -84,8 +88,8 @@ def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resou
 
 
 def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched: bool) -> dict[str, str]:
-    """What the templates' names stand for."""
-    # A kind of the same name in another group has taken the plain file names.
+    """Return the values of the templates' names."""
+    # A kind of the same name in another group already uses the plain file names.
     taken = any(each.kind == resource.kind and not each.is_kind_of(resource) for each in before.resources)
     group = re.sub(r"[^a-z0-9]", "_", resource.group)
     stem = f"{group}_{resource.singular}" if taken else resource.singular
@@ -102,7 +106,7 @@ def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched:
         "stem": stem,
         "role": stem,
         "name": stem.replace("_", "-"),
-        # Molecule applies those with two underscores, and waits until they have been run.
+        # Molecule applies samples with two underscores, and waits for their runs.
         "sample": f"{resource.group}_{resource.version}{'_' if watched else '-'}{resource.singular}",
     }
 
@@ -135,7 +139,7 @@ def _add_watch(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]
 
 
 def _add_content(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Add role or playbook; return the line of watches.yaml that names it."""
+    """Add a role or playbook. Return its line for watches.yaml, and notes for the user."""
     role, playbook = f"roles/{values['role']}", f"playbooks/{values['stem']}.yml"
     as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
     if not (wanted.role or wanted.playbook):
@@ -172,7 +176,7 @@ def _add_version(
 
 
 def _running(wanted: ApiRequest) -> dict[str, bool]:
-    """Return which flags ask for something to be run."""
+    """Return the flags that request a run, and whether each is set."""
     return {
         "--generate-role": wanted.role,
         "--generate-playbook": wanted.playbook,

@@ -19,14 +19,14 @@ _FILE_MODE = 0o666
 
 @dataclass(slots=True)
 class ChangeSet:
-    """What is going to be written below `root`."""
+    """Planned changes below `root`."""
 
     root: Path
     _texts: dict[PurePosixPath, str] = field(default_factory=dict)
     _occupied: list[PurePosixPath] = field(default_factory=list)
 
     def create(self, path: PurePosixPath, text: str) -> None:
-        """Write a new file. One that says the same already is left alone; any other is a conflict, told by `apply`."""
+        """Write a new file. An equal file is unchanged; for other content, `apply` reports a conflict."""
         found = self.root / path
         if found.is_symlink() or found.exists():
             if not found.is_file() or found.read_bytes() != text.encode():
@@ -42,7 +42,11 @@ class ChangeSet:
             self._texts[path] = after
 
     def text(self, path: PurePosixPath) -> str:
-        """Return what a file is going to say. Raises ConfigError where there is none."""
+        """Return the planned content of a file.
+
+        Raises:
+            ConfigError: the file does not exist or is not readable.
+        """
         if path in self._texts:
             return self._texts[path]
         try:
@@ -53,10 +57,11 @@ class ChangeSet:
             raise ConfigError(f"cannot read {path}: {error}") from error
 
     def apply(self) -> tuple[list[str], list[str]]:
-        """Write everything; return the paths that were created and those that were changed.
+        """Write all files. Return the created paths and the changed paths.
 
-        Raises ConfigError where files are in the way: nothing is written then. Raises OperatorError where one could not
-        be written: nothing is left of the others.
+        Raises:
+            ConfigError: files with different content exist; nothing was written.
+            OperatorError: a file could not be written; all changes were undone.
         """
         if self._occupied:
             names = "\n".join(f"{path}: already exists with different content" for path in sorted(self._occupied))
@@ -85,7 +90,7 @@ class ChangeSet:
 
     @staticmethod
     def _write(target: Path, text: str, undo: list[Callable[[], None]]) -> None:
-        # A link is written through, not replaced.
+        # Write to the target of a link; do not replace the link.
         target = target.resolve()
         before = target.read_bytes() if target.exists() else None
         mode = target.stat().st_mode & 0o777 if before is not None else _FILE_MODE & ~_umask()
@@ -94,7 +99,7 @@ class ChangeSet:
 
 
 def _umask() -> int:
-    """The process's own, which can only be read by setting it."""
+    """Return the umask of the process, which can only be read by setting it."""
     current = os.umask(0o022)
     os.umask(current)
     return current

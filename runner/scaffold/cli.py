@@ -1,7 +1,7 @@
 """`ansible-operator init` and `ansible-operator create api`.
 
-Owns arguments and output of these commands. Errors pass through as ConfigError and OperatorError: the command line
-above prints them.
+Owns arguments and output of these commands. Errors pass through as ConfigError and OperatorError; the caller prints
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PLUGINS = ("ansible", "ansible.sdk.operatorframework.io/v1", "ansible.sdk.operatorframework.io")
 
 _TO_BE_WRITTEN = re.compile(r"roles/\w+(?<!_finalizer)/tasks/main\.yml|playbooks/\w+\.yml")
-"""What `create api` leaves to the developer."""
+"""Files that the developer has to edit after `create api`."""
 
 _INIT = """\
 Create an operator project in this folder: watches.yaml, roles/, playbooks/, molecule/, config/ with the manifests,
@@ -140,7 +140,7 @@ def _wanted(arguments: argparse.Namespace) -> api.ApiRequest:
 def _tell(written: tuple[list[str], list[str]], notes: list[str]) -> None:
     created, changed = written
     lines = [*(f"created  {path}" for path in created), *(f"changed  {path}" for path in changed)]
-    # A role comes before the playbook that runs it: that is where the work is done.
+    # A role is listed before the playbook that runs it, because the tasks are in the role.
     empty = sorted((path for path in created if _TO_BE_WRITTEN.fullmatch(path)), reverse=True)
     following = [f"Next: add tasks to {empty[0]}; run them with `ansible-operator dev`"] if empty else []
     _say(*lines, *(f"Note: {note}" for note in notes), *following)

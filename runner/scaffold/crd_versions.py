@@ -1,7 +1,6 @@
-"""Another version of a kind, as the one that is stored: schema, columns and subresources.
+"""Another version of a kind, with the schema, columns and subresources of the stored version. Pure.
 
-Between versions the API server changes nothing but `apiVersion`, so what one version says of an object holds for each.
-Pure.
+Between versions the API server changes only `apiVersion`, so the schema of one version is valid for each.
 """
 
 from __future__ import annotations
@@ -15,9 +14,12 @@ from runner.yamlfile import edits
 
 
 def add(crd: str, version: str, *, file: str) -> str:
-    """Return the CRD's text with one more version at the end, with the comments that stand in the stored one.
+    """Return the CRD's text with one more version at the end, with the comments of the stored one.
 
-    `file` is its name, for errors. Raises ConfigError.
+    `file` is its name, for errors.
+
+    Raises:
+        ConfigError: the YAML is invalid, or there is not exactly one stored version.
     """
     try:
         versions = _versions(yaml.safe_load(crd))
@@ -41,7 +43,7 @@ def _versions(document: Any) -> list[dict[str, Any]]:
 
 
 def _copied(text: str, nodes: yaml.SequenceNode, place: int, own: dict[str, str]) -> str:
-    """The lines of one item, with other values of some keys; what it parses to is for the caller to look at."""
+    """Return the lines of one item, with other values of some keys. The caller must check the parsed result."""
     node = nodes.value[place]
     lines = text.splitlines(keepends=True)
     first = node.start_mark.line

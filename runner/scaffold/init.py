@@ -9,11 +9,15 @@ from runner.scaffold.changeset import ChangeSet
 from runner.scaffold.project import Project
 
 BASE_IMAGE = f"ansible-operator-runner:{__version__}"
-"""What `docker build --target base` of this distribution's own Dockerfile is called."""
+"""Image from `docker build --target base` with this distribution's own Dockerfile."""
 
 
 def begin(changes: ChangeSet, name: str, domain: str) -> Project:
-    """Add what every project has; return the project. An empty `name` is the folder's. Raises ConfigError."""
+    """Add the files of every project. Return the project. An empty `name` is replaced by the folder's name.
+
+    Raises:
+        ConfigError: the folder is a project, or a name is invalid.
+    """
     if (changes.root / project.FILE).exists():
         raise ConfigError(
             f"{project.FILE} exists: this folder is already a project; add a kind with `ansible-operator create api`"

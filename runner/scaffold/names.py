@@ -1,7 +1,7 @@
-"""Names that a project is made of: what is allowed, and what follows from them.
+"""Validation of the names in a project, and names that are derived from a kind. Pure.
 
-Owns the rules for domains, groups, versions, kinds and project names, and the names derived from a kind. Every refusal
-says which word would be right. Pure; imports nothing of this package but `errors` and `labels`.
+Owns the rules for domains, groups, versions, kinds and project names. Every rejection suggests a valid name. Imports
+nothing of this package except `errors` and `labels`.
 
 Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/,
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#version-priority
@@ -20,15 +20,15 @@ _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_PROJECT = 40
-"""Characters: the project's name begins the names of Deployments and their pods, which have 63."""
+"""Characters. The project's name is the prefix of the names of Deployments and their pods, which have at most 63."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of a project: one version of it."""
+    """One version of a kind in a project."""
 
     group: str
-    """Without the domain, as users give it."""
+    """Without the domain, as in the flag."""
     domain: str
     version: str
     kind: str
@@ -37,12 +37,12 @@ class Resource:
 
     @property
     def api_group(self) -> str:
-        """The group as the API server knows it."""
+        """API group with the domain."""
         return f"{self.group}.{self.domain}" if self.group else self.domain
 
     @property
     def singular(self) -> str:
-        """The kind in lower case: its role, its files and its singular name."""
+        """The kind in lower case: name of its role and its files, and its singular name."""
         return self.kind.lower()
 
     @property
@@ -51,7 +51,7 @@ class Resource:
         return f"{self.plural}.{self.api_group}"
 
     def is_kind_of(self, other: Resource) -> bool:
-        """Whether both are versions of one kind."""
+        """Return True if both are versions of one kind."""
         return (self.api_group, self.kind) == (other.api_group, other.kind)
 
 
@@ -66,7 +66,7 @@ def plural_of(kind: str) -> str:
 
 
 def problems_of(resource: Resource) -> list[str]:
-    """Say all that is wrong with a resource's names, a sentence each."""
+    """Return the problems of a resource's names, a sentence each."""
     checks: tuple[tuple[str, str, Callable[[str], str]], ...] = (
         ("--domain", resource.domain, domain_problem),
         ("--group", resource.group, group_problem),
@@ -81,14 +81,14 @@ def problems_of(resource: Resource) -> list[str]:
 
 
 def domain_problem(domain: str) -> str:
-    """Say what is wrong with a domain, or nothing."""
+    """Return the problem of a domain; empty if it is valid."""
     if label_selectors.is_subdomain(domain):
         return ""
     return f"invalid DNS name{_instead(_subdomain(domain), label_selectors.is_subdomain)}"
 
 
 def group_problem(group: str) -> str:
-    """Say what is wrong with a group (without its domain), or nothing."""
+    """Return the problem of a group (without its domain); empty if it is valid."""
     if not group or label_selectors.is_subdomain(group):
         return ""
     instead = _instead(_subdomain(group), label_selectors.is_subdomain)
@@ -96,7 +96,7 @@ def group_problem(group: str) -> str:
 
 
 def version_problem(version: str) -> str:
-    """Say what is wrong with an API version, or nothing."""
+    """Return the problem of an API version; empty if it is valid."""
     if _VERSION.fullmatch(version):
         return ""
     digits = re.match(r"[vV]?([1-9][0-9]*)((?:alpha|beta)[0-9]*)?", version)
@@ -106,7 +106,7 @@ def version_problem(version: str) -> str:
 
 
 def kind_problem(kind: str) -> str:
-    """Say what is wrong with a kind, or nothing."""
+    """Return the problem of a kind; empty if it is valid."""
     if _KIND.fullmatch(kind):
         return ""
     words = re.findall(r"[A-Za-z0-9]+", kind)
@@ -118,7 +118,7 @@ def kind_problem(kind: str) -> str:
 
 
 def plural_problem(plural: str) -> str:
-    """Say what is wrong with a plural (or a short name), or nothing."""
+    """Return the problem of a plural or a short name; empty if it is valid."""
     if _DNS_LABEL.fullmatch(plural):
         return ""
     return (
@@ -128,7 +128,7 @@ def plural_problem(plural: str) -> str:
 
 
 def project_problem(name: str) -> str:
-    """Say what is wrong with a project's name, or nothing."""
+    """Return the problem of a project's name; empty if it is valid."""
     if _DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_PROJECT:
         return ""
     close = _label(name)[:_LONGEST_PROJECT].strip("-")
@@ -139,7 +139,7 @@ def project_problem(name: str) -> str:
 
 
 def refuse(problems: list[str]) -> None:
-    """Raise one ConfigError with a line for each problem, if there is any."""
+    """Raise a ConfigError with a line for each problem, if there is one."""
     if problems:
         raise ConfigError("\n".join(problems))
 

@@ -1,7 +1,7 @@
-"""The file PROJECT: what a folder is a project of.
+"""The file PROJECT with the project's name, domain and kinds.
 
-In the layout of Operator SDK projects (version "3"), so that theirs are understood here and ours there:
-https://book.kubebuilder.io/reference/project-config. What is in it and not known here stays.
+It has the format of Operator SDK projects (version "3"), so that both programs read it:
+https://book.kubebuilder.io/reference/project-config. Unknown content remains unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Project:
     _document: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def having(self, resource: Resource) -> Project:
-        """Return the same project with one kind, or version of one, more."""
+        """Return the same project with one more kind or version."""
         return Project(self.name, self.domain, (*self.resources, resource), self._document)
 
     def text(self) -> str:
@@ -59,7 +59,11 @@ _EMPTY: dict[str, Any] = {
 
 
 def parse(text: str) -> Project:
-    """Read the file's text. Raises ConfigError."""
+    """Return the project of the file's text.
+
+    Raises:
+        ConfigError: the file is invalid, or not of an Ansible project.
+    """
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:

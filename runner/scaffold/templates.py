@@ -1,6 +1,6 @@
-"""The files that projects begin with: literal files below `templates/`; `@{name}` is replaced in them and their paths.
+"""Files of a new project: literal files below `templates/`. `@{name}` is replaced in them and in their paths.
 
-`dot-` at the start of a file's name stands for `.`, so that tools take no notice of the templates themselves.
+`dot-` at the start of a file's name is replaced by `.`, so that tools ignore the templates themselves.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ _ROOT = Path(__file__).parent / "templates"
 
 
 class _Template(string.Template):
-    """`@{name}` and nothing else: Makefiles, Ansible and shells have their own use for `$`, `{{` and `@`."""
+    """Template with `@{name}` only: Makefiles, Ansible and shells use `$`, `{{` and `@` themselves."""
 
-    # The four groups are what `string.Template` asks a pattern for; two of them never match.
+    # `string.Template` requires these four groups; two of them never match.
     pattern: ClassVar[Any] = r"@\{(?:(?P<braced>[a-z_]+)\}|(?P<invalid>)(?P<named>(?!))?(?P<escaped>(?!))?)"
 
 
 def render(text: str, values: Mapping[str, str]) -> str:
-    """Replace each `@{name}`; a name without a value is a KeyError."""
+    """Return the text with each `@{name}` replaced.
+
+    Raises:
+        KeyError: a name has no value.
+    """
     return _Template(text).substitute(values)
 
 
@@ -36,5 +40,5 @@ def tree(name: str, values: Mapping[str, str], root: Path = _ROOT) -> Iterator[t
 
 
 def snippet(name: str, values: Mapping[str, str]) -> str:
-    """Return a piece of a file."""
+    """Return a part of a file."""
     return render((_ROOT / "snippets" / name).read_text(encoding="utf-8"), values)
