@@ -17,13 +17,13 @@ from runner.monitoring.metrics import controller_name
 from runner.objects import GVK
 
 _LATEST = 8
-"""Lines of the story that the picture shows."""
+"""Number of latest events on the screen."""
 _TROUBLE = frozenset({"warning", "error", "critical"})
 _DETAILS = ("problem", "error", "detail", "why", "command")
 
 
 class KindSample(NamedTuple):
-    """One number of the operator's metrics: a kind's name, and what is counted."""
+    """Numbers of one kind in the operator's metrics."""
 
     kind: str
     queued: int
@@ -48,17 +48,17 @@ class _Kind:
 
 @dataclass(slots=True)
 class LiveView:
-    """Takes log lines in, and tells."""
+    """State of the operator, updated from its log lines and metrics."""
 
     _kinds: dict[str, _Kind] = field(default_factory=dict)
     _runs: dict[str, _Run] = field(default_factory=dict)
     _story: list[str] = field(default_factory=list)
     _error: str = ""
     metrics_port: int | None = None
-    """Where the operator serves its metrics, once it has said so."""
+    """Port of the operator's metrics, after the operator has logged it."""
 
     def take(self, line: str) -> str | None:
-        """Take in a line of the operator's log; return what is worth telling of it."""
+        """Update the state from a line of the operator's log. Return a line for the developer, or None."""
         try:
             said = json.loads(line) if line.startswith("{") else None
         except ValueError:
@@ -71,7 +71,7 @@ class LiveView:
         return told
 
     def count(self, samples: Iterable[KindSample]) -> None:
-        """Take in what the metrics say."""
+        """Update the state from the metrics."""
         for sample in samples:
             kind = self._kinds.setdefault(sample.kind, _Kind())
             kind.queued, kind.objects = sample.queued, sample.objects
@@ -134,7 +134,7 @@ class LiveView:
         return told
 
     def picture(self, width: int) -> list[str]:
-        """The present, in lines of at most `width` characters."""
+        """Return the current state, in lines of at most `width` characters."""
         lines = [f"{'KIND':<44} {'OBJECTS':>7} {'QUEUE':>6} {'OK':>5} {'FAILED':>6}"]
         for gvk, kind in sorted(self._kinds.items()):
             numbers = f"{kind.objects:>7} {kind.queued:>6} {kind.succeeded:>5} {kind.failed:>6}"
@@ -154,7 +154,7 @@ def _who(said: Mapping[str, Any]) -> str:
 
 
 def samples(exposition: str) -> list[KindSample]:
-    """What the operator's metrics, in the exposition format, say of each kind."""
+    """Return the numbers of each kind from the operator's metrics in the exposition format."""
     objects: dict[str, int] = {}
     queued: dict[str, int] = {}
     for family in text_string_to_metric_families(exposition):
@@ -167,7 +167,7 @@ def samples(exposition: str) -> list[KindSample]:
 
 
 def _queue_of(gvk: str) -> str:
-    """The name of the queue of `group/version, Kind=K` among the metrics."""
+    """Return the name of the queue of `group/version, Kind=K` in the metrics."""
     group_version, _, kind = gvk.partition(", Kind=")
     group, _, version = group_version.rpartition("/")
     return controller_name(GVK(group, version, kind))

@@ -1,7 +1,7 @@
 """`ansible-operator dev`.
 
-Owns: arguments, and what starts and ends in which order: control plane (unless `KUBECONFIG` names one), CRDs, operator;
-at the end the operator first, so that the last runs' status is still written.
+Owns the arguments and the order of starts and ends: control plane (unless `KUBECONFIG` names one), CRDs, operator. The
+operator ends first, so that it still writes the status of the last runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CRDS = Path("config/crd/bases")
 _GRACE = 60.0
-"""Seconds in which the operator ends after it was told to; it gives its runs half of that by itself."""
+"""Seconds that the operator has to end after SIGTERM; it gives its runs half of that."""
 _DESCRIPTION = """\
 Develop the project in this folder: starts a control plane on this machine (or uses the cluster of $KUBECONFIG),
 installs the project's CRDs, and runs the operator, which reloads edited files. Shows kinds, queues, runs and the last
@@ -40,7 +40,7 @@ Flags after `--` are passed to `ansible-operator run`.
 """
 
 AS_DEPLOYED = {"ANSIBLE_GATHERING": "explicit"}
-"""Variables that config/manager sets: a role that needs facts is to miss them here already, not in the cluster."""
+"""Variables that config/manager sets, so that a role without required facts fails here, not only in the cluster."""
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -77,7 +77,7 @@ def _dev(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _control_plane(name: str) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, str]]]:
-    """A cluster: how a user gets there, its kubectl, and the environment that leads to it."""
+    """Yield a cluster: instructions for the user, its kubectl, and the environment that selects it."""
     if given := os.environ.get("KUBECONFIG"):
         if not any(Path(each).exists() for each in given.split(os.pathsep)):
             raise ConfigError(
@@ -114,7 +114,7 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     crds = ("--filename", str(_CRDS))
     _kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
     _kubectl(kubectl, environ, "wait", "--for=condition=Established", "--timeout=30s", *crds)
-    # An established kind answers "later" for a second: kubectl asks again, while the operator would tell of trouble.
+    # For a second, an established kind returns errors. kubectl retries; the operator would report a problem.
     names = _kubectl(kubectl, environ, "get", "--output=name", *crds).split()
     kinds = ",".join(name.rpartition("/")[2] for name in names)
     _kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
@@ -139,7 +139,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
         _say(f"Log:         {log.name}")
         _say("Stop:        Ctrl-C")
         process = subprocess.Popen(
-            # A session of its own: Ctrl-C is ours, and told to it once.
+            # Its own session: only this process receives Ctrl-C, and ends the operator once.
             command, env={**AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip

@@ -16,22 +16,22 @@ _PATIENCE = 1.0
 
 
 class Screen:
-    """One thread takes lines in while another one refreshes."""
+    """Live view of a `LiveView` on a stream. One thread adds lines while another one refreshes."""
 
     def __init__(self, board: LiveView, stream: TextIO, header: Sequence[str] = ()) -> None:
         self._board = board
-        self._header = header  # on a terminal it covers what was said before, so that is to be in it
+        self._header = header  # on a terminal, the view hides earlier output, so the header repeats it
         self._stream = stream
         self._lock = threading.Lock()
         self._is_terminal = stream.isatty()
         self.last = ""
-        """What the operator said last in words that are no log line."""
+        """Last output of the operator that is not a log line."""
         if self._is_terminal:
             self._write(_OTHER_SCREEN)
             self._draw()
 
     def take(self, line: str) -> None:
-        """Take in a line of the operator's log."""
+        """Add a line of the operator's log."""
         with self._lock:
             told = self._board.take(line)
             if line.startswith("error: "):
@@ -42,21 +42,21 @@ class Screen:
             self._draw()
 
     def refresh(self) -> None:
-        """Look at the operator's metrics, and show what they say."""
+        """Read the operator's metrics and show them."""
         if not self._is_terminal or self._board.metrics_port is None:
             return
         try:
             address = f"http://127.0.0.1:{self._board.metrics_port}/metrics"
             with urllib.request.urlopen(address, timeout=_PATIENCE) as answer:
                 text = answer.read().decode()
-        except OSError:  # it is not there yet, or for a moment: the next look is soon
+        except OSError:  # not available yet, or for a moment: the next refresh is soon
             return
         with self._lock:
             self._board.count(samples(text))
         self._draw()
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         if self._is_terminal:
             self._write(_BACK)
 
@@ -65,7 +65,7 @@ class Screen:
             return
         size = shutil.get_terminal_size()
         with self._lock:
-            # Left whole, for who copies it: the terminal breaks what is too long.
+            # Not cut, so that users can copy it: the terminal wraps long lines.
             header = [*self._header, ""] if self._header else []
             rows = sum(max(-(-len(line) // size.columns), 1) for line in header)
             lines = [*header, *self._board.picture(size.columns)[: max(size.lines - 1 - rows, 0)]]
