@@ -9,11 +9,15 @@ Promises: TLS with a separate CA, RBAC enabled, all ports on the loopback interf
 cluster is ready in about five seconds if its programs are installed, and stops with the process that started it,
 however that exits. `ansible-operator cluster up` starts one that keeps running. `pytest_plugin` contains the fixtures.
 
-Caveats, all caused by kwok: pods are simulated, no image is run. `kubectl exec` runs the command on this machine, as
-the current user. Every failing command has exit code 1 (which `k8s_exec` of kubernetes.core cannot parse), and the end
-of its input is not transmitted, so that `kubectl cp` into a pod hangs (`k8s_cp` does not). kwok's port requires no
-authentication, so other users of this machine could run commands through it: do not start a cluster on a shared
-machine. There is no storage class, so a PersistentVolumeClaim stays pending.
+Caveats, all caused by kwok:
+
+- Pods are simulated, no image is run.
+- `kubectl exec` runs the command on this machine, as the current user.
+- Every failing command has exit code 1, which `k8s_exec` of kubernetes.core cannot parse.
+- The end of a command's input is not transmitted, so that `kubectl cp` into a pod hangs (`k8s_cp` does not).
+- kwok's port requires no authentication, so other users of this machine could run commands through it: do not start a
+  cluster on a shared machine.
+- There is no storage class, so a PersistentVolumeClaim stays pending.
 
 Importing this package must stay cheap: pytest does it at every start.
 """

@@ -2,7 +2,7 @@
 
 The search order for each program is: the folder in `KUBEBUILDER_ASSETS`; the cache folder of the user; an official
 release; a build with Go. A program is written to the cache atomically, so that an interrupted build can be resumed. A
-lock ensures that one process builds while others wait.
+lock ensures that only one process builds at a time.
 
 Raises `ClusterError` with each source that was tried, and the next step.
 """
@@ -90,7 +90,7 @@ class Target:
 
 
 class UnavailableError(Exception):
-    """This source cannot provide the program; the next one is tried."""
+    """Error of a source that cannot provide the program; the next source is tried."""
 
 
 class ProgramSource(Protocol):
@@ -176,7 +176,7 @@ def _get(
 
 
 class _Waiting:
-    """Logs once that another process gets the programs."""
+    """Logger of one message that another process gets the programs."""
 
     def __init__(self, progress: Progress, kit: Toolset) -> None:
         self._progress = progress

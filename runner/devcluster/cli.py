@@ -1,7 +1,7 @@
 """`ansible-operator cluster build | up | down | status | kubeconfig`.
 
 Owns arguments and output of these commands; each sets `func`, which takes the arguments and returns the exit code.
-Errors pass through as ClusterError and ConfigError: the command line above prints them.
+Errors pass through as ClusterError and ConfigError; the caller prints them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _foreground(arguments: argparse.Namespace) -> int:
-    # Blocked here, taken by sigwait below: a signal in between is not lost, and none interrupts the start half-way.
+    # Signals are blocked here and received by sigwait below: none is lost in between, and none interrupts the start.
     ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     with named.foreground(os.environ, arguments.name, sys.stderr) as found:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
@@ -90,7 +90,7 @@ def _foreground(arguments: argparse.Namespace) -> int:
 
 
 def _present(found: named.NamedCluster, copy: Path | None, how: str) -> None:
-    if found.facts is None:  # it went down between two looks
+    if found.facts is None:  # it stopped between two checks
         _say(f"The control plane {found.name!r} was just stopped")
         return
     if copy is not None:

@@ -50,8 +50,9 @@ class ClusterControl(Protocol):
 class DevCluster:
     """A running control plane.
 
-    `kubeconfig` is an administrator's; `kubectl` a kubectl that fits; `logs` the folder of the components' logs.
-    Components are named as in `layout.COMPONENTS`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok.
+    `kubeconfig` is the administrator's. `kubectl` is a compatible kubectl. `logs` is the folder of the components'
+    logs. Components are named as in `layout.COMPONENTS`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
+    kwok.
     """
 
     kubeconfig: Path
@@ -77,7 +78,7 @@ class DevCluster:
         self.control.order("start", APISERVER)
 
     def restart_apiserver(self) -> None:
-        """Stop and start it."""
+        """Stop and start the API server."""
         self.stop_apiserver()
         self.start_apiserver()
 
@@ -149,7 +150,7 @@ class Supervised:
         return values
 
     def api(self) -> Api:
-        """Use the administrator's certificate."""
+        """Return a client with the administrator's certificate."""
         return Api.from_run_folder(Path(self.facts["run"]), self.facts["port"])
 
     def stop(self) -> None:
@@ -172,11 +173,11 @@ class ExternalCluster:
     kubeconfig: Path
 
     def order(self, do: str, component: str) -> int | None:
-        """Refuse."""
+        """Raise ClusterError."""
         raise self._refusal(f"{do} {component}")
 
     def api(self) -> Api:
-        """Refuse."""
+        """Raise ClusterError."""
         raise self._refusal("answer for a pod")
 
     def stop(self) -> None:

@@ -30,7 +30,7 @@ _TIMEOUT = 5.0  # seconds to connect, and between two pieces of data
 
 
 class Opener(Protocol):
-    """Opens a URL for reading; raises OSError or http.client.HTTPException."""
+    """Opener of URLs for reading; raises OSError or http.client.HTTPException."""
 
     def __call__(self, url: str, *, timeout: float) -> http.client.HTTPResponse:
         """Return the response with status 200."""
@@ -74,7 +74,7 @@ def release(program: Program, target: Target) -> Release:
 
 @dataclass(slots=True)
 class Downloads:
-    """Downloads releases. An unreachable host is tried only once."""
+    """Source that downloads releases. An unreachable host is tried only once."""
 
     open: Opener
     _unreachable: dict[str, str] = field(default_factory=dict)

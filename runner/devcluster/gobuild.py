@@ -18,7 +18,7 @@ from runner.errors import ClusterError
 
 _USUAL_PLACES = (Path("/usr/local/go/bin"), Path("/opt/homebrew/bin"), Path("/usr/lib/go/bin"))
 _POLL = 0.2
-_LOADS_TOOLCHAINS = (1, 21)  # the first Go that can load the newer one which a go.mod asks for
+_LOADS_TOOLCHAINS = (1, 21)  # the first Go that can download the newer version which a go.mod requires
 _LAST_LINES = 15
 # Variables that would change the built program; other settings of Go (proxy, caches) remain the user's.
 _STEERING = ("GOOS", "GOARCH", "GOFLAGS", "GO111MODULE", "GOEXPERIMENT", "GOBIN", "GODEBUG", "CGO_CFLAGS", "CC")
@@ -26,7 +26,7 @@ _STEERING = ("GOOS", "GOARCH", "GOFLAGS", "GO111MODULE", "GOEXPERIMENT", "GOBIN"
 
 @dataclass(frozen=True, slots=True)
 class GoBuild:
-    """Builds with the installed Go, which downloads a newer toolchain if the module requires it."""
+    """Source that builds with the installed Go, which downloads a newer toolchain if the module requires it."""
 
     environ: Mapping[str, str]
     logs: Path

@@ -1,8 +1,8 @@
 """Configuration of kwok: its configuration file, its node, and objects for single pods. Pure.
 
-kwok simulates the kubelet. Every pod becomes Running and Ready. kwok's objects define logs, commands and ports: for all
-pods in the configuration file, and for one pod by an object with the pod's name in its namespace (`Logs`, `Attach`,
-`PortForward`), which takes precedence. See kwok's API reference for the fields.
+kwok simulates the kubelet. Every pod becomes Running and Ready. kwok's objects define logs, commands and ports, for all
+pods in the configuration file. For one pod, an object with the pod's name in its namespace (`Logs`, `Attach`,
+`PortForward`) takes precedence. See kwok's API reference for the fields.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Paths of a cluster. Pure.
 
-FOLDER/lock          locked by the supervisor while the cluster runs
-FOLDER/logs/         a file per component; kept until the next start of a cluster with this name
-FOLDER/run/          keys, kubeconfig, sockets, data: deleted with the cluster
+- FOLDER/lock: locked by the supervisor while the cluster runs
+- FOLDER/logs/: a file per component; kept until the next start of a cluster with this name
+- FOLDER/run/: keys, kubeconfig, sockets, data; deleted with the cluster
 """
 
 from __future__ import annotations

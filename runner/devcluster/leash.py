@@ -1,8 +1,8 @@
-"""Executes a program that is killed when its parent process exits.
+"""Execution of a program that is killed when its parent process exits.
 
-Run as a script (`leash.py PARENT_PID PROGRAM ARGUMENTS...`), it sets the parent death signal (Linux; on other systems
-the supervisor's guard kills the program) and executes PROGRAM with the same process id. A `preexec_fn` is unsafe in a
-process with threads.
+Run as a script (`leash.py PARENT_PID PROGRAM ARGUMENTS...`), it sets the parent death signal and executes PROGRAM with
+the same process id. Only Linux has this signal; on other systems the supervisor's guard kills the program. A
+`preexec_fn` is unsafe in a process with threads.
 
 Must import only the standard library: it runs with `python -I -S`, which takes about ten milliseconds.
 """

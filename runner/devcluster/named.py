@@ -51,7 +51,7 @@ def look(environ: Mapping[str, str], name: str) -> NamedCluster:
     supervisor = FileLock(layout.lock).holder()
     facts = None
     if supervisor is not None:
-        with suppress(FileNotFoundError):  # still starting, or ending just now
+        with suppress(FileNotFoundError):  # still starting, or stopping
             facts = json.loads(layout.facts.read_text(encoding="utf-8"))
     return NamedCluster(name, layout, supervisor, facts)
 

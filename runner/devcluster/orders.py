@@ -59,7 +59,7 @@ class ParentProcess:
         self._stop = reason
 
     def check(self) -> None:
-        """Raise `ParentGoneError` if the cluster must go."""
+        """Raise `ParentGoneError` if the cluster must stop."""
         if self._stop and not (self._stop == "end of input" and self.detached):
             raise ParentGoneError(self._stop)
         if not self.detached and os.getppid() != self.parent:

@@ -1,7 +1,6 @@
-"""Keys and certificates of one control plane: its own authority, nothing shared between clusters.
+"""Keys and certificates of one control plane, which has its own certificate authority.
 
-Promises: keys are P-256, made anew for each cluster, and never leave its folder. The certificates outlive any sensible
-use of such a cluster (a year) and end then.
+Promises: keys are P-256, generated for each cluster, and never leave its folder. Certificates expire after a year.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority that lives in memory until `pair` is written."""
+    """A certificate authority, in memory until `pair` is written."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, name: str) -> Self:
-        """Make a new authority."""
+        """Create an authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
         certificate = (
@@ -52,13 +51,13 @@ class Authority:
 
     @property
     def pair(self) -> KeyPair:
-        """The authority's own certificate and key, for the controller that signs certificate requests."""
+        """Certificate and key of the authority, for the controller that signs certificate requests."""
         return KeyPair(_pem(self.certificate), private_pem(self.key))
 
     def issue(self, name: str, *, organization: str = "", hosts: Sequence[str] = ()) -> KeyPair:
-        """Sign a certificate: for a server if it has hosts, else for a client.
+        """Issue a certificate: for a server if it has hosts, else for a client.
 
-        To Kubernetes the name is the user and the organization the group, see "X509 client certificates" in its
+        In Kubernetes the name is the user and the organization is the group, see "X509 client certificates" in its
         documentation.
         """
         key = ec.generate_private_key(ec.SECP256R1())
@@ -80,7 +79,7 @@ class Authority:
 
 
 def signing_key() -> tuple[bytes, bytes]:
-    """Make the key that signs service account tokens: private and public PEM."""
+    """Return a new key for service account tokens: private and public PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM,
@@ -90,7 +89,7 @@ def signing_key() -> tuple[bytes, bytes]:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Write a private key in the form that Go's and Python's TLS both read."""
+    """Return a private key in the format that Go's and Python's TLS both read."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,

@@ -1,8 +1,9 @@
 """Reserved ports on the loopback interface.
 
 Promises: a `ReservedPort` is reserved until it is closed, even while its server is stopped. A socket remains bound to
-it without listening, so that clients get "connection refused", and the server shares the port by SO_REUSEPORT. For
-servers that cannot share a port, `probe` returns one that is free now; if it is in use when the server starts, the
+it without listening, so that clients get "connection refused", and the server shares the port by SO_REUSEPORT.
+
+For servers that cannot share a port, `probe` returns one that is free now. If it is in use when the server starts, the
 caller tries another one.
 
 Ports are below the ephemeral ranges of operating systems, so that no outgoing connection uses one.

@@ -1,8 +1,9 @@
 """Processes of a cluster.
 
-Promises: components are killed when their supervisor exits, however it exits. Two mechanisms ensure this: on Linux, the
-kernel kills a component when its parent exits (`leash.py`). On all systems a guard, a shell that reads from a pipe,
-kills all process groups and deletes the cluster's files when the supervisor's end of the pipe is closed.
+Promises: components are killed when their supervisor exits, however it exits. Two mechanisms ensure this. On Linux, the
+kernel kills a component when its parent exits (`leash.py`). On all systems, a guard detects the exit: a shell that
+reads from a pipe. When the supervisor's end of the pipe is closed, it kills all process groups and deletes the
+cluster's files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import IO, Self
 
 _LEASH = Path(__file__).with_name("leash.py")
-# Reads the ids of the process groups, a line for each change; at the end of the pipe kills them.
+# Reads the ids of the process groups, a line for each change. At the end of the pipe it kills them.
 _GUARD = """
 while read -r line; do groups=$line; done
 for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
@@ -43,7 +44,7 @@ class Component:
 
     @property
     def alive(self) -> bool:
-        """Whether the process exists, paused or not."""
+        """True if the process exists, paused or not."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:

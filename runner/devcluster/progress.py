@@ -13,7 +13,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Shows one step at a time on a stream (standard error).
+    """Display of one step at a time on a stream (standard error).
 
     `tick` can be called often; it limits the rate of redrawing.
     """

@@ -1,8 +1,8 @@
 """Fixtures for tests against a real control plane; pytest finds them by the installed package's entry point.
 
-`devcluster` (one for the session, and one per worker of pytest-xdist), `kubeconfig` (its file) and `namespace` (a fresh
-one for each test). Nothing starts before a test asks. If KUBECONFIG is set, that cluster is used and left as it is,
-apart from the namespaces.
+`devcluster` (one for the session, and one per worker of pytest-xdist), `kubeconfig` (its file) and `namespace` (a new
+one for each test). A cluster starts when a test first uses a fixture. If KUBECONFIG is set, that cluster is used. It
+remains unchanged, except for the namespaces.
 
     def test_something(kubeconfig: Path, namespace: str) -> None: ...
 """

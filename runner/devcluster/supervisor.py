@@ -37,7 +37,7 @@ from runner.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
 from runner.devcluster.processes import Component, Guard
 from runner.errors import ClusterError
 
-_READY_WITHIN = 120.0  # seconds, of a machine that is busy with other things
+_READY_WITHIN = 120.0  # seconds, on a machine with a high load
 _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5
@@ -304,7 +304,7 @@ def run(order: StartOrder, owner: ParentProcess) -> int:
 
 
 def main() -> int:
-    """Read the order and run it."""
+    """Read the order and run its cluster."""
     log.configure(level=logging.INFO, encoder="console")
     owner = ParentProcess(sys.stdin.fileno(), os.getppid())
     signal.signal(signal.SIGTERM, lambda *_: owner.stop("SIGTERM"))
