@@ -57,12 +57,12 @@ class Whole:
         self._data = data
 
     def take(self) -> bytes:
-        """Return what is there."""
+        """Return the content once, then nothing."""
         data, self._data = self._data, b""
         return data
 
     async def read(self) -> bytes:
-        """Return what is there."""
+        """Return the content once, then nothing."""
         return self.take()
 
 

@@ -90,7 +90,7 @@ class RunIdentity:
     """Return whether this replica still owns the object; called immediately before each write is sent."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
     read_set: ReadSet | None = field(default=None, compare=False, repr=False)
-    """What it sees, where that matters for later."""
+    """Read set of the run, if its watch has `skipUnchanged`."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """Secret values of the run; grows as the run reads and writes Secrets."""
 

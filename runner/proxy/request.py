@@ -1,7 +1,8 @@
 """Request attributes (verb, resource, namespace, name), parsed from method and target like in the API server.
 
-The API server derives the object and the required right from them, so the proxy must derive the same attributes
+The API server derives the object and the required right from these attributes, so the proxy must derive the same
 (https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb).
+
 Pure; imports nothing of this package.
 """
 

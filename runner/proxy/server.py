@@ -3,8 +3,9 @@
 Owns: the order of the handlers, and the lifetime of each client's connection.
 
 Promises: responses of one connection keep the order of its requests. If a client disconnects, its request to the API
-server is canceled. A slow client does not delay others. If a response is incomplete, the connection is aborted, so that
-no client mistakes it for a complete one. `close` waits for active requests, except watches and other endless ones.
+server is canceled. A slow client does not delay other clients. If a response is incomplete, the connection is aborted,
+so that no client mistakes it for a complete one. `close` waits for active requests, except watches and other endless
+ones.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _log = log.get(__name__)
 
 
 class Proxy:
-    """The server. `handlers` run after authentication, in this order."""
+    """HTTP server. `handlers` run after authentication, in this order."""
 
     def __init__(self, credentials: Credentials, identities: Identities, handlers: Sequence[Handler]) -> None:
         self._credentials = credentials

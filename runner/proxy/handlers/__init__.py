@@ -1,1 +1,1 @@
-"""What the proxy does with a request: authenticate, owners, reads, writes, secrets, discovery."""
+"""Handlers of the proxy: authentication, owners, reads, writes, secrets, discovery."""

@@ -1,12 +1,12 @@
 """Authentication of runs: the kubeconfig that a run gets, and the check of its token.
 
-The address is the same for all runs, because clients cache discovery on disk by address: the Python client in
+The address is the same for all runs, because clients cache discovery on disk by address. The Python client does so in
 `osrcp-*.json`, kubernetes.core in `k8srcp-*.json`, kubectl and helm in `~/.kube/cache`. A token in the address would
 create such a cache for each run, and would show in error messages.
 
-The kubeconfig contains the token twice. Clients that send a bearer token over plain HTTP use `token`. client-go
-(kubectl, helm, oc) sends no credentials without TLS, but sends the impersonated user: the token is an extra field of
-that user, and `--as` on a command line does not remove extra fields.
+The kubeconfig contains the token twice. Clients that send a bearer token over plain HTTP use `token`. Without TLS,
+client-go (kubectl, helm, oc) sends no credentials, but it sends the impersonated user. So the token is also an extra
+field of that user, which `--as` on a command line does not remove.
 
 The proxy forwards any other impersonation (`kubectl --as`, `impersonate_user` of kubernetes.core): without it, the
 request would have the operator's rights instead of fewer.

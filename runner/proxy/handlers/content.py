@@ -28,7 +28,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 LARGEST_REQUEST = 4 << 20
-"""Bytes; the API server itself takes 3 MiB."""
+"""Bytes; the API server itself accepts 3 MiB."""
 LARGEST_ANSWER = 8 << 20
 
 _OF_JSON = frozenset({JSON, MERGE, STRATEGIC})

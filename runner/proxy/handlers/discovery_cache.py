@@ -125,7 +125,7 @@ class Documents:
 
 
 class DiscoveryCache:
-    """The handler."""
+    """Handler that answers discovery requests from the cache."""
 
     def __init__(self, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
         """`on_change` is called after each write of a CRD or APIService by a run."""

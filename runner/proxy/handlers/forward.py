@@ -1,10 +1,11 @@
-"""Forwards calls to the API server with the operator's credentials, and streams the content in both directions.
+"""Handler that forwards calls to the API server with the operator's credentials. It streams content both ways.
 
-Owns: the bytes sent to the API server, and which requests are repeated. Two kinds are: a request with buffered content
-after status 401, with refreshed credentials; and an idempotent request without content (RFC 9110, 9.2.2) on a reused
-connection that the server has closed.
+Owns the bytes sent to the API server, and which requests are repeated. Two kinds are repeated:
 
-Promises: no write is sent for a run whose object can belong to another replica. The lease is checked when the bytes are
+- a request with buffered content after status 401, with refreshed credentials;
+- an idempotent request without content (RFC 9110, 9.2.2) on a reused connection that the server has closed.
+
+Promises: no write is sent for a run whose object another replica may own. The lease is checked when the bytes are
 passed to the socket, without an `await` in between. Content is streamed at the speed of the slower side; if one side
 disconnects, the other is closed.
 """

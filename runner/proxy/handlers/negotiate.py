@@ -14,7 +14,7 @@ _BINARY = frozenset({b"application/vnd.kubernetes.protobuf", b"application/cbor"
 
 
 class Negotiate:
-    """The handler."""
+    """Handler that removes binary media types from `Accept`."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a call, with JSON in `Accept` if possible."""

@@ -7,8 +7,8 @@ A role can set annotations on the object:
 
 - `ansible.sdk.operatorframework.io/inject-owner: "false"`: the object gets no owner. An update does not restore the
   owner, and a merge patch removes it. The object outlives the resource, and its changes start no run.
-- `ansible.sdk.operatorframework.io/adopt: "true"`: an existing object without owner gets the resource as owner if the
-  role applies, updates or patches it (except by JSON Patch, which contains no definition).
+- `ansible.sdk.operatorframework.io/adopt: "true"`: an existing object without owner gets the resource as owner. The
+  role must apply, update or patch it. A JSON Patch does not count, because it contains no definition.
 
 An owner is added at most once. An object with another owner (a `controller` reference or the annotations of another
 resource) is not changed. Virtual resources, which cannot be listed and watched, and subresources get no owner. Must not
@@ -133,7 +133,7 @@ def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategi
 
 
 def keep_owner(current: Mapping[str, Any], new: Object, owner: Owner) -> Object:
-    """Return `new`, which replaces `current`, with the owner that it lacks; `new` itself if it has it.
+    """Return `new`, which replaces `current`, with the owner if it is missing; otherwise `new` itself.
 
     A definition without owner references keeps all of the existing ones. A definition with some of them only gets this
     owner in addition.

@@ -1,4 +1,4 @@
-"""Records the read set of a run, for watches with `skipUnchanged`.
+"""Recorder of the read set of a run, for watches with `skipUnchanged`.
 
 The read set contains digests of objects and lists that the run reads, and of responses to its writes. Watches, logs and
 other subresources are not recorded. If a response cannot be parsed, the read set is marked incomplete, so that the next
@@ -21,7 +21,7 @@ _REDIRECT = 300
 
 
 class ReadSetRecorder:
-    """The handler."""
+    """Handler that records the read set."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Forward the call, and record its response."""

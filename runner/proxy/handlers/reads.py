@@ -1,8 +1,8 @@
-"""Answers GET requests for owned objects from the read cache, and reports every other request to the cache.
+"""Handler that answers GET requests for owned objects from the read cache, and reports all other requests to the cache.
 
 Owns: which GETs the cache can answer, and how each forwarded request invalidates entries. A write, or a response that
-is not parsed, invalidates its objects. A write with an unknown outcome invalidates them until the API server must have
-given it up.
+is not parsed, invalidates its objects. A write with an unknown outcome invalidates them until the API server can no
+longer execute it.
 
 Promises: a cached response has the bytes of the API server's response and `X-Cache: HIT`, without the headers `Date`,
 `Audit-Id` and those of flow control. `ReadCache` decides whether an entry is fresh. All other requests are forwarded
@@ -30,8 +30,9 @@ from runner.readcache.inflight import CallScope, PendingCall
 HIT, MISS = "hit", "miss"
 
 _GIVEN_UP = 300.0
-"""Seconds after which a write has either taken place or never will: the API server ends requests after one minute
-(`--request-timeout`), and their requests to etcd some seconds later."""
+"""Seconds after which a write has taken place or never will. The API server ends requests after one minute
+(`--request-timeout`), and their requests to etcd some seconds later.
+"""
 _JSON_RANGES = frozenset({b"application/json", b"*/*"})
 _CONDITIONS = frozenset({b"cache-control", b"pragma", b"range"})
 _PRETTY = (b"curl", b"Wget", b"Mozilla/5.0")
@@ -43,7 +44,7 @@ _REDIRECT = 300
 
 
 class CachePolicy(Protocol):
-    """Decides which runs can get cached responses."""
+    """Decision which runs can get cached responses."""
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
         """Return whether runs of this owner can get cached objects of this kind."""
@@ -51,7 +52,7 @@ class CachePolicy(Protocol):
 
 
 class Reads:
-    """The handler."""
+    """Handler that answers from the read cache."""
 
     def __init__(self, bodies: ReadCache, rights: CachePolicy, count: Callable[[str], None]) -> None:
         """`count` is called with HIT or MISS for each GET of an owned object."""
@@ -172,7 +173,7 @@ class Reads:
         key = key_of(found.obj) if found is not None else ObjectKey("", "")
         place = attempt.place if attempt.place.name else attempt.place._replace(name=key.name)
         if found is None or place.key != key:
-            # Not the object itself, which has been written though: where no name is known, any of the namespace.
+            # The response is not the object, but the object was written. Without a name, invalidate its namespace.
             self._bodies.passed(attempt)
             return
         path = _path(call.info, key)
@@ -185,7 +186,7 @@ class Reads:
     def _leave_open(self, call: Call, attempt: PendingCall) -> None:
         """Invalidate the objects of a write with an unknown outcome for some time, because it can still take place."""
         if not attempt.place.name and isinstance(call.content, bytes):
-            # The name of what would have been created.
+            # The name of the object that would have been created.
             media = content.media_type(call.head.get(b"content-type"))
             obj = content.parse(media, call.content) if content.is_readable(media) else None
             name = key_of(obj).name if obj is not None else ""
@@ -207,7 +208,7 @@ class Reads:
         place = _place(info)
         entries = self._bodies.entries(*place[:2])
         if not place.namespace and (entries is None or entries.resource.namespaced):
-            # Of all namespaces, perhaps by one name.
+            # All namespaces, possibly with one name.
             return place._replace(name="")
         return place
 
@@ -220,7 +221,7 @@ class Reads:
 def _place(info: RequestInfo) -> CallScope:
     """Return the objects of a request."""
     if not info.group and info.resource == "bindings":
-        # Pods are bound to nodes by this; which one stands in the content.
+        # This binds pods to nodes; the content contains the pod's name.
         return CallScope("", "pods", info.namespace, "")
     is_namespace = not info.group and info.resource == "namespaces"
     return CallScope(info.group, info.resource, "" if is_namespace else info.namespace, info.name)
@@ -274,7 +275,7 @@ def _is_dry_run(info: RequestInfo) -> bool:
 async def _object(answer: Answer, path: str) -> ObjectResponse | None:
     """Return the object in a response, which is still sent to the client; None if it cannot be cached."""
     if _has(answer.headers, b"warning"):
-        # Of a version that is deprecated, say: every read says so.
+        # For example, of a deprecated version: every read must return the warning.
         return None
     data = await content.json_in(answer)
     obj = content.parse(content.JSON, data)

@@ -1,4 +1,4 @@
-"""Records missing rights and terminating namespaces from responses with status 403 in the run's statistics.
+"""Recorder of missing rights and terminating namespaces from responses with status 403, in the run's statistics.
 
 The client gets the response unchanged. Must run before every handler that sends requests to the API server.
 """
@@ -13,7 +13,7 @@ from runner.proxy.handlers import content
 
 
 class RefusalRecorder:
-    """The handler."""
+    """Handler that records responses with status 403."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Forward the call, and inspect a response with status 403."""

@@ -1,7 +1,7 @@
-"""Collects secret values of a run for masking.
+"""Handler that collects secret values of a run for masking.
 
-Sources: Secrets that the run reads or writes, tokens that are created for it, and arguments of tasks with `no_log`,
-which the run posts to the proxy. Requests and responses are not changed.
+Sources are Secrets that the run reads or writes, and tokens that are created for it. The run also posts the arguments
+of tasks with `no_log` to the proxy. Requests and responses are not changed.
 
 Promises: a value is recorded before the client gets the response that contains it, and before the API server gets the
 request. If a response cannot be parsed completely, or the run has too many values, its output is withheld. No value is
@@ -41,7 +41,7 @@ Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
 
 
 class Secrets:
-    """The handler."""
+    """Handler that records secret values."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a call, and record its secret values."""
@@ -80,7 +80,7 @@ def _makes_token(info: RequestInfo) -> bool:
 
 
 async def _told(call: Call, run: RunIdentity) -> Answer:
-    """Record values that a run posts. This is no API request: it is neither counted nor logged."""
+    """Record values that a run posts. The request is neither counted nor logged, because it does not use the API."""
     data = await content.hold(call)
     try:
         told = orjson.loads(data or b"")

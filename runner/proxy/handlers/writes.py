@@ -1,4 +1,4 @@
-"""Adds the owner to objects that a run writes, and notifies the write observer.
+"""Handler that adds the owner to objects that a run writes, and notifies the write observer.
 
 Creates, updates and server-side applies get the owner by the rules of `owners`. Merge patches get it if they request
 adoption, and lose it if they request release. The observer receives responses to writes, and to reads that can be the
@@ -36,27 +36,27 @@ _log = log.get(__name__)
 
 
 class WriteObserver(Protocol):
-    """Receives the objects that runs write and read, as returned by the API server."""
+    """Observer of the objects that runs write and read, as returned by the API server."""
 
     def wants(self, owner: Owner, resource: ApiResource) -> bool:
         """Return whether `read` must be called for objects of this kind."""
         ...
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """An object was read."""
+        """Handle an object that was read."""
         ...
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """An object or a subresource of it was created, updated or patched."""
+        """Handle an object that was created, updated or patched, or whose subresource was."""
         ...
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """An object was deleted; `answer` is the object, or a Status about it."""
+        """Handle the deletion of an object; `answer` is the object, or a Status about it."""
         ...
 
 
 class ObjectReader(Protocol):
-    """Reads objects with the operator's rights."""
+    """Reader of objects with the operator's rights."""
 
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
         """Read one object. Raises NotFoundError."""
@@ -100,7 +100,7 @@ class ServedResources:
 
 
 class Writes:
-    """The handler."""
+    """Handler that adds owners."""
 
     def __init__(self, served: ServedResources, reader: ObjectReader, witness: WriteObserver) -> None:
         self._served = served

@@ -172,7 +172,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._transport.close()
 
     async def linger(self, seconds: float) -> None:
-        """Close the write side, and discard what the peer still sends for `seconds`.
+        """Close the write side, and discard received data for `seconds`.
 
         Closing with unread bytes would reset the connection, and the peer could lose the response (RFC 9112, 9.6).
         """

@@ -32,7 +32,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _UPGRADES = frozenset({b"websocket", b"spdy/3.1"})
-"""Supported protocols. Others are ignored, as a server may do: h2c would hide requests from the proxy."""
+"""Supported protocols. All others are ignored, as a server may do: h2c would hide requests from the proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RequestHead:
     """The requested protocol in lower case; empty if there is none or it is not supported."""
 
     def get(self, name: bytes) -> bytes:
-        """The first value of a header, by its name in lower case; empty without one."""
+        """Return the first value of a header, by its name in lower case; empty without one."""
         return get(self.headers, name)
 
 
@@ -68,12 +68,12 @@ class ResponseHead:
     keep_alive: bool
 
     def get(self, name: bytes) -> bytes:
-        """The first value of a header, by its name in lower case; empty without one."""
+        """Return the first value of a header, by its name in lower case; empty without one."""
         return get(self.headers, name)
 
 
 def get(headers: Headers, name: bytes) -> bytes:
-    """The first value of a header, by its name in lower case; empty without one."""
+    """Return the first value of a header, by its name in lower case; empty without one."""
     return next((value for key, value in headers if key.lower() == name), b"")
 
 

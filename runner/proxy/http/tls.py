@@ -2,9 +2,9 @@
 
 The TLS transport of asyncio allocates 256 KiB for each connection, and each watch is a connection.
 
-TLS itself is implemented by `ssl.SSLObject`. Promises: after the handshake, the protocol gets a normal transport with
-flow control; a connection that is closed without a TLS close_notify ends with an error. Must not import: anything of
-this package.
+`ssl.SSLObject` implements TLS itself. Promises: after the handshake, the protocol gets a normal transport with flow
+control. A connection that is closed without a TLS close_notify ends with an error. Must not import: anything of this
+package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 _RECORD = 16 * 1024
-"""The most that one TLS record holds (RFC 8446, 5.1)."""
+"""Maximum size of a TLS record in bytes (RFC 8446, 5.1)."""
 
 
 class TlsClient(asyncio.Protocol, asyncio.Transport):
@@ -110,7 +110,7 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
             self._below.resume_reading()
 
     def can_write_eof(self) -> bool:
-        """TLS ends both directions at once."""
+        """Return False: TLS ends both directions at once."""
         return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

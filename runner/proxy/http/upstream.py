@@ -1,7 +1,7 @@
 """Connection pool of the API server.
 
-Owns: addresses, TLS, HTTP proxies, and idle connections. An HTTP/1.1 connection serves one request at a time; each
-watch or session uses one, so the number of connections is limited only by the clients.
+Owns: addresses, TLS, HTTP proxies, and idle connections. An HTTP/1.1 connection serves one request at a time. Each
+watch or session uses one, so only the clients limit the number of connections.
 
 Promises: a connection from the pool has received no unexpected data and uses the current credentials. If a connection
 cannot be established, ApiUnavailableError is raised. Must not import: the meaning of requests.
@@ -65,7 +65,7 @@ class Upstream:
             self._sweep = loop.call_later(_IDLE, self._drop_old)
 
     def close(self) -> None:
-        """Close idle connections, and others when they are released: a write can outlive its client and the proxy."""
+        """Close idle connections now, and active ones on release: a write can outlive its client and the proxy."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
