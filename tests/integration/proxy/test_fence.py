@@ -28,7 +28,7 @@ async def test_writes_are_refused_from_the_moment_on_and_reads_are_not(operating
         assert refused.status == 409
         assert refused.obj["kind"] == "Status"
         assert (refused.obj["reason"], refused.obj["code"]) == ("Conflict", 409)
-        assert "another replica may be running this object" in refused.obj["message"]
+        assert "another replica may reconcile this object" in refused.obj["message"]
     assert (await operating.ask("GET", f"{maps}/one", token=token)).status == 200
     assert (await operating.directly("GET", f"{maps}/two")).status == 404
     assert "data" not in (await operating.directly("GET", f"{maps}/one")).obj
