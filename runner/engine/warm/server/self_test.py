@@ -81,19 +81,19 @@ class _Trial:
 
 def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Verdict:
     """Find the shortcuts that cannot be used here. Needs a process with a single thread."""
-    disabled: dict[str, str] = {}
     bench = _Bench(refresh, made, scratch / "self-test")
     processes.adopt_orphans()
     try:
-        return _examine(bench, disabled, off)
+        return _examine(bench, off)
     finally:
         processes.adopt_orphans(adopt=False)
         shutil.rmtree(bench.folder, ignore_errors=True)
 
 
-def _examine(bench: _Bench, disabled: dict[str, str], off: frozenset[str]) -> Verdict:
-    made = bench.made
-    problems = list(made.modules.problems) if made.modules else []
+def _examine(bench: _Bench, off: frozenset[str]) -> Verdict:
+    modules = bench.made.modules
+    disabled: dict[str, str] = {}
+    problems = list(modules.problems) if modules else []
     trial = bench.run(off)
     while trial.uninstalled:
         disabled[trial.uninstalled] = trial.problem
