@@ -49,6 +49,8 @@ class Reason(Enum):
     ENVIRONMENT = "interpreter_environment"
     """The task sets a variable that an interpreter reads when it starts."""
     EXECUTABLE = "executable"
+    EXTENSIONS = "jinja_extensions"
+    """The setting `jinja2_extensions` is set: what templates execute is unknown."""
     FORK_FAILED = "fork_failed"
     HOSTS = "several_hosts"
     INTERPRETER = "other_interpreter"

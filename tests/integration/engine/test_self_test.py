@@ -126,6 +126,42 @@ async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
     assert runs.engine.problem is None
 
 
+async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
+    tmp_path: Path, runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callback = """
+        import os
+        from ansible.plugins.callback import CallbackBase
+
+        class CallbackModule(CallbackBase):
+            CALLBACK_NAME = "effects"
+
+            def v2_playbook_on_start(self, playbook):
+                with open(os.environ["EFFECTS"], "a") as file:
+                    file.write(os.path.basename(playbook._file_name) + "\\n")
+    """
+    (tmp_path / "effects.py").write_text(textwrap.dedent(callback), encoding="utf-8")
+    password = tmp_path / "password"
+    password.write_text(f'#!/bin/sh\necho password >>"{tmp_path}/effects"\necho secret\n', encoding="utf-8")
+    password.chmod(0o700)
+    (tmp_path / "ansible.cfg").write_text(
+        f"[defaults]\nvault_password_file = {password}\nlog_path = {tmp_path}/log\njinja2_extensions = jinja2.ext.do\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(tmp_path / "ansible.cfg"))
+    monkeypatch.setenv("ANSIBLE_CALLBACK_PLUGINS", str(tmp_path))
+    monkeypatch.setenv("EFFECTS", str(tmp_path / "effects"))
+
+    ran = await runs.run(runs.tasks("- {debug: {msg: said}}"))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert ran.result.executions.totals == {"forked_worker: jinja_extensions": 1}
+    effects = (tmp_path / "effects").read_text(encoding="utf-8").splitlines()
+    assert len(effects) == len(set(effects)) == len(["password", "playbook"]), effects
+    assert "set_fact" not in (tmp_path / "log").read_text(encoding="utf-8")
+    assert runs.engine.shortfalls() == {}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 async def test_each_symbol_that_is_gone_disables_a_shortcut_and_the_playbook_still_succeeds(tmp_path: Path) -> None:

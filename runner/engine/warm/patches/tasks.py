@@ -123,6 +123,7 @@ class _Stream:
 def install(*, with_modules: bool) -> None:
     """Install the execution of tasks in this process. Tasks with modules need both shortcuts for modules."""
     if not guard.is_possible():
+        task_record.expect(Reason.EXTENSIONS)
         return
     guard.install()
     _queue_late()

@@ -39,11 +39,8 @@ def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Made:
     return shortcuts.prepare(wanted, interpreter)
 
 
-def run(refresh: Refresh, made: Made, arguments: list[str], without: frozenset[str], telling: int) -> int:
-    """Run `ansible-playbook` with these arguments and without some shortcuts; returns its exit code.
-
-    `telling` is the number of the socket that takes the data of events.
-    """
+def begin(refresh: Refresh, arguments: list[str]) -> None:
+    """Make this process one that has just started `ansible-playbook` with these arguments."""
     sys.argv = list(arguments)
     sys.orig_argv = [sys.executable, *arguments]
     sys.modules["__main__"].__file__ = arguments[0]
@@ -52,6 +49,13 @@ def run(refresh: Refresh, made: Made, arguments: list[str], without: frozenset[s
     model.open_streams(refresh.model.streams)
     os.write(1, refresh.model.said)
     refresh.apply()
+
+
+def run(made: Made, without: frozenset[str], telling: int) -> int:
+    """Run `ansible-playbook` without some shortcuts, after `begin`. Return its exit code.
+
+    `telling` is the number of the socket that takes the data of events.
+    """
     os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
     task_record.start(os.environ["ANSIBLE_LOCAL_TEMP"])
     templates = shortcuts.install(without, made, telling)

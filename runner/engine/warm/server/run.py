@@ -131,7 +131,8 @@ def _be_playbook(
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command that ansible-runner asks for
         procfs.name("ansible-playbook")
         try:
-            code = playbook.run(base.refresh, base.made, arguments, without | base.disabled, telling)
+            playbook.begin(base.refresh, arguments)
+            code = playbook.run(base.made, without | base.disabled, telling)
         except InstallError as error:  # nothing of the playbook has run yet
             messages.note(environment, {"unlike": str(error)})
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - as above
