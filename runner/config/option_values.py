@@ -56,6 +56,14 @@ def optional_path(text: str) -> Path | None:
     return absolute_path(text) if text else None
 
 
+def arguments(text: str) -> str:
+    """Return arguments for a program without single quotes around the whole text, as the Go operator does.
+
+    In a list of a manifest, `--ansible-args='--diff'` keeps the quotes that a shell would remove.
+    """
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+
+
 def boolean(text: str) -> bool:
     """Return a boolean in Go's spellings."""
     if text.lower() in _TRUE | _FALSE:

@@ -134,7 +134,7 @@ class Settings:
         "ANSIBLE_COLLECTIONS_PATH",
     )
     ansible_args: str = option(
-        ANSIBLE, str, "", "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"
+        ANSIBLE, parse.arguments, "", "more arguments for ansible-playbook, such as '--diff --tags fast'", "ARGS"
     )
     engine: EngineName = option(
         ANSIBLE,

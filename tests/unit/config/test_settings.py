@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
@@ -157,6 +158,24 @@ class TestValues:
     @pytest.mark.parametrize(("text", "value"), [("T", True), ("1", True), ("False", False), ("0", False)])
     def test_booleans_are_those_of_go(self, text: str, value: bool) -> None:  # noqa: FBT001 - a case, not a flag
         assert told({"ANSIBLE_DEBUG_LOGS": text}).settings.ansible_debug_logs is value
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("'--vault-password-file /opt/ansible/pwd.yml'", ["--vault-password-file", "/opt/ansible/pwd.yml"]),
+            ("--vault-password-file /opt/ansible/pwd.yml", ["--vault-password-file", "/opt/ansible/pwd.yml"]),
+            ("'-e 'a=b c''", ["-e", "a=b c"]),
+            ("--tags 'a b'", ["--tags", "a b"]),
+            ("'--check'", ["--check"]),
+            ("''", []),
+            ("", []),
+        ],
+    )
+    def test_contract_ansible_args_lose_the_single_quotes_around_the_whole_value(
+        self, text: str, words: list[str]
+    ) -> None:
+        assert shlex.split(told(ansible_args=text).settings.ansible_args) == words
+        assert shlex.split(told({"ANSIBLE_OPERATOR_ANSIBLE_ARGS": text}).settings.ansible_args) == words
 
     def test_a_negative_grace_period_is_refused(self) -> None:
         assert "use 0s or more" in refused(graceful_shutdown_timeout="-1s")[0]
