@@ -1,7 +1,8 @@
 """Authentication and authorization of clients by their token, through the API server.
 
 Owns: a short cache of the results, so that a scrape every few seconds costs no call each. Tokens are stored as digests.
-A permission is cached for a minute, a refusal for ten seconds. Source:
+A permission is cached for a minute, a refusal for ten seconds. Refusals have a cache of their own: a client that sends
+many invalid tokens does not remove permissions. Source:
 https://kubernetes.io/docs/reference/access-authn-authz/webhook/.
 """
 
@@ -13,12 +14,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from runner.objects import Object
 
 _ALLOWED_FOR, _REFUSED_FOR = 60.0, 10.0
 _MOST = 1024
+"""Maximum number of cached permissions, and of cached refusals."""
 _AT_ONCE = 16
 """Maximum number of concurrent calls."""
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
@@ -48,6 +50,10 @@ class AccessReview:
     user: str = ""
 
 
+_Key: TypeAlias = tuple[bytes, str, str]
+_Known: TypeAlias = OrderedDict[_Key, tuple[float, AccessReview]]
+
+
 class AccessReviews:
     """Cache of reviews. Errors are those of the client."""
 
@@ -55,7 +61,8 @@ class AccessReviews:
         """`clock` counts seconds."""
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[tuple[bytes, str, str], tuple[float, AccessReview]] = OrderedDict()
+        self._allowed: _Known = OrderedDict()
+        self._refused: _Known = OrderedDict()
         self._asking = [asyncio.Lock() for _ in range(_AT_ONCE)]
 
     async def judge(self, token: str, verb: str, path: str) -> AccessReview:
@@ -69,17 +76,21 @@ class AccessReviews:
             if known is not None:
                 return known
             ruling = await self._ask(token, verb, path)
-            lasting = _ALLOWED_FOR if ruling.verdict is AccessVerdict.ALLOWED else _REFUSED_FOR
-            self._known[key] = (self._clock() + lasting, ruling)
-            if len(self._known) > _MOST:
-                self._known.popitem(last=False)
+            if ruling.verdict is AccessVerdict.ALLOWED:
+                cache, lasting = self._allowed, _ALLOWED_FOR
+            else:
+                cache, lasting = self._refused, _REFUSED_FOR
+            cache[key] = (self._clock() + lasting, ruling)
+            if len(cache) > _MOST:
+                cache.popitem(last=False)
         return ruling
 
-    def _remembered(self, key: tuple[bytes, str, str]) -> AccessReview | None:
-        until, ruling = self._known.get(key, (0.0, None))
-        if ruling is not None and self._clock() < until:
-            return ruling
-        self._known.pop(key, None)
+    def _remembered(self, key: _Key) -> AccessReview | None:
+        for cache in (self._allowed, self._refused):
+            until, ruling = cache.get(key, (0.0, None))
+            if ruling is not None and self._clock() < until:
+                return ruling
+            cache.pop(key, None)
         return None
 
     async def _ask(self, token: str, verb: str, path: str) -> AccessReview:

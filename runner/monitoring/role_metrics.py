@@ -20,6 +20,7 @@ from aiohttp import web
 
 from runner import log
 from runner.errors import ConfigError
+from runner.monitoring import endpoints
 
 ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
 """Variable with the address for `osdk_metric`."""
@@ -39,6 +40,10 @@ OWN_NAMES = (
 """Prefixes of the operator's own metrics."""
 
 _PATH = "/metrics"
+_JSON = "application/json"
+"""Required media type. A web page can send it to another site only after a preflight request, which fails."""
+_OF_BROWSERS = ("Origin", "Sec-Fetch-Site")
+"""Headers that every browser adds to a POST of a web page, and no other client."""
 _MOST_METRICS = 1000
 _LARGEST = 64 << 10
 """Maximum size of a document in bytes."""
@@ -214,6 +219,10 @@ async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.
     """
 
     async def post(request: web.Request) -> web.Response:
+        if any(header in request.headers for header in _OF_BROWSERS):
+            return web.Response(status=403, text="requests of web pages are not accepted\n")
+        if request.content_type != _JSON:
+            return web.Response(status=415, text=f"send the header Content-Type: {_JSON}\n")
         try:
             metrics.take(await request.read())
         except BadMetricError as error:
@@ -239,14 +248,14 @@ def address(host: str, port: int) -> str:
 async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) -> int:
     requested = DEFAULT_PORT if port is None else port
     try:
-        return await _listen(runner, host, requested)
+        return await endpoints.listen(runner, host, requested)
     except OSError as error:
         why = error.strerror or str(error)
         if port is not None:
             raise ConfigError(
                 f"--user-metrics-port: cannot listen on {host}:{port}: {why}; use another port, or 0 for a free one"
             ) from error
-    bound = await _listen(runner, host, 0)
+    bound = await endpoints.listen(runner, host, 0)
     _log.warning(
         "Default port for metrics of roles is in use, listening on another: roles that do not read the address from "
         f"{ADDRESS_VARIABLE} cannot reach it. Free the port, or set --user-metrics-port=0",
@@ -254,12 +263,6 @@ async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) 
         port=bound,
         error=why,
     )
-    return bound
-
-
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    await web.TCPSite(runner, host, port).start()
-    bound: int = runner.addresses[0][1]
     return bound
 
 

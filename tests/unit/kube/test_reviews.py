@@ -100,5 +100,16 @@ async def test_no_token_is_kept_and_the_number_of_answers_is_bounded() -> None:
     reviews = server.reviews()
     for number in range(1100):
         await judged(reviews, f"secret-{number}")
-    assert len(reviews._known) == 1024
-    assert "secret" not in repr(reviews._known)
+    assert len(reviews._refused) == 1024
+    assert "secret" not in repr(reviews._refused)
+
+
+async def test_many_invalid_tokens_do_not_remove_a_permission_from_the_cache() -> None:
+    server = Server()
+    reviews = server.reviews()
+    await judged(reviews)
+    for number in range(1100):
+        await judged(reviews, f"bad-{number}")
+    asked = len(server.asked)
+    assert (await judged(reviews)).verdict is AccessVerdict.ALLOWED
+    assert len(server.asked) == asked

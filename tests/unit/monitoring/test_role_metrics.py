@@ -16,6 +16,7 @@ from runner.monitoring.metrics import Metrics
 from runner.monitoring.role_metrics import OWN_NAMES, BadMetricError, UserMetrics
 
 NOW = 1_800_000_000.0
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -127,12 +128,36 @@ async def test_a_document_is_posted_and_a_bad_one_answered_with_why(metrics: Use
             assert answer.status == 200
         async with session.post(url, json={**good, "counter": {"add": -1}}) as answer:
             assert (answer.status, await answer.text()) == (400, "add is -1: a counter cannot decrease, use a gauge\n")
-        async with session.post(url, data=b"x" * 70_000) as answer:
+        async with session.post(url, data=b"x" * 70_000, headers=JSON) as answer:
             assert answer.status == 413
         async with session.get(url) as answer:
             assert answer.status == 405
     await server.cleanup()
     assert shown(metrics) == {"backups": 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({**JSON, "Origin": "https://elsewhere.example.com"}, 403),
+        ({**JSON, "Origin": "null"}, 403),
+        ({**JSON, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({**JSON, "Sec-Fetch-Site": "same-origin"}, 403),  # a name of another site that resolves to loopback
+    ],
+)
+async def test_a_web_page_cannot_post_a_metric(metrics: UserMetrics, headers: dict[str, str], status: int) -> None:
+    server, port = await role_metrics.serve(metrics, "127.0.0.1", 0)
+    document = json.dumps({"name": "forged", "description": "d", "counter": {"increment": True}})
+    url = role_metrics.address("127.0.0.1", port)
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, data=document, headers=headers) as answer:
+            assert answer.status == status
+        async with session.options(url, headers={**headers, "Access-Control-Request-Method": "POST"}) as answer:
+            assert "Access-Control-Allow-Origin" not in answer.headers
+    await server.cleanup()
+    assert shown(metrics) == {}
 
 
 async def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_says_what_to_do(metrics: UserMetrics) -> None:
