@@ -173,6 +173,8 @@ class RetryTerms:
     """Seconds since the object's deletion was requested; 0 if it was not."""
     terminating: bool = False
     """Whether the run failed to create an object because the namespace is being deleted."""
+    references: bool = False
+    """Whether the watch has `references`: their changes run the object even after a terminal failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decisio
         return Decision(Retry(terms.retry.backoff, ran=False))
     failed_runs += 1
     if not terms.finalizing:
-        final = Decision(Terminal(), (_DOOMED,)) if terms.terminating else _final(run, terms.retry, failed_runs)
+        final = Decision(Terminal(), (_DOOMED,)) if terms.terminating else _final(run, terms, failed_runs)
         return final or Decision(Retry(terms.retry.backoff, ran=True))
     advice = (_FINALIZER_CREATES,) if terms.terminating else ()
     final = _finalizer_final(terms, failed_runs) or Decision(Retry(terms.retry.backoff, ran=True))
@@ -209,13 +211,14 @@ def _succeeded(run: RunResult, terms: RetryTerms) -> Decision:
     return Decision(Done(terms.resync_after))
 
 
-def _final(run: RunResult, retry: RetryPolicy, failed_runs: int) -> Decision | None:
+def _final(run: RunResult, terms: RetryTerms, failed_runs: int) -> Decision | None:
+    change = _next_change(terms)
     if run.is_terminal:
         return Decision(
-            Terminal(), ("The role reported a terminal failure: it is not run again until the object changes.",)
+            Terminal(), (f"The role reported a terminal failure: the operator does not run it again until {change}.",)
         )
-    if 0 < retry.attempts <= failed_runs:
-        sentence = f"{_count(failed_runs)} failed in a row: the object is not run again until it changes."
+    if 0 < terms.retry.attempts <= failed_runs:
+        sentence = f"{_count(failed_runs)} failed in a row: the operator does not run the object again until {change}."
         return Decision(Terminal(), (sentence,))
     return None
 
@@ -228,7 +231,14 @@ def _finalizer_final(terms: RetryTerms, failed_runs: int) -> Decision | None:
         return None
     if terms.limit.release:
         return Decision(Done(None), (f"Finalizer removed before it succeeded: {reached}.",), release=True)
-    return Decision(Terminal(), (f"Finalizer kept: {reached}. It is tried again when the object changes.",))
+    return Decision(
+        Terminal(), (f"Finalizer kept: {reached}. The operator does not run it again until {_next_change(terms)}.",)
+    )
+
+
+def _next_change(terms: RetryTerms) -> str:
+    """Return the event that ends the wait after a terminal failure."""
+    return "the object, or an object that it references, changes" if terms.references else "the object changes"
 
 
 def _reached(limit: FinalizerLimit, failed_runs: int, deleted_for: float) -> str:

@@ -239,4 +239,5 @@ class Reconciler:
             limit=finalizer.limit if finalizer else None,
             deleted_for=deleted_for(attempt.obj, now),
             terminating=terminating,
+            references=bool(self._watch.references),
         )

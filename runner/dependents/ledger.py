@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.kube.object_state import ObjectState, changed, difference, sentence
+from runner.kube.object_state import ObjectState, changed, difference, sentence, writer
 from runner.kube.relist import Relist
 from runner.objects import GVK, ObjectKey, ObjectRef
 
@@ -42,6 +42,8 @@ class Notification:
     """Current state of the object; None if it was deleted."""
     fields: tuple[str, ...] = ()
     """Changed fields, such as `spec.replicas`, or `spec` if unknown; empty for a deletion or recreation."""
+    by: str = ""
+    """Field manager of the change; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +312,9 @@ class Ledger:
             what = difference(old, new, with_status=with_status)
             if what and not self._is_explained(entry, target, new, with_status=with_status):
                 fields = changed(old, new, with_status=with_status)
-                by = f" (by {new.by})" if new.by else ""
-                news.append(Notification(target, key, new.uid, sentence(what, fields) + by, new, fields))
+                by = writer(old, new)
+                told = sentence(what, fields) + (f" (by {by})" if by else "")
+                news.append(Notification(target, key, new.uid, told, new, fields, by))
         return tuple(news)
 
     def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:

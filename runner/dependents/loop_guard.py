@@ -126,9 +126,10 @@ class LoopGuard:
         if pair in timers:
             timers[pair].cancel()
         else:
-            by = news.state.by if news.state is not None else ""
             fields = slowdown.fields if news.fields else ()
-            contention = Contention(ObjectRef(pair.kind, pair.key, news.uid), news.what, fields, by, pair.is_reference)
+            contention = Contention(
+                ObjectRef(pair.kind, pair.key, news.uid), news.what, fields, news.by, pair.is_reference
+            )
             self.contended(pair.target.gvk, pair.target.key, contention)
         loop = asyncio.get_running_loop()
         timers[pair] = loop.call_later(slowdown.over_in, partial(self._quiet, pair))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,14 @@ class ObjectState:
     """Digest without metadata and status; None if only metadata was read."""
     status: bytes | None
     by: str
-    """Field manager of the last write, status excluded; empty if unknown."""
+    """Field manager of the last write with a time, status excluded; empty if unknown."""
     targets: tuple[ObjectRef, ...]
     fields: Mapping[str, bytes] | None = None
     """Digest per field, for suspects."""
+    untimed: tuple[str, ...] = ()
+    """Field managers whose writes have no time; the API server adds none for the subresource `scale`."""
+    written: str = ""
+    """Time of the write of `by`; empty if each field manager has a time."""
 
     @classmethod
     def of(
@@ -58,6 +62,8 @@ class ObjectState:
         meta = metadata(obj)
         finalizers = sorted(set(finalizers_of(obj)))
         transient = _written_with_status(meta)
+        writes = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") != "status"]
+        untimed = tuple(sys.intern(_manager(entry)) for entry in writes if not entry.get("time"))
         return cls(
             uid=uid_of(obj),
             version=str(meta.get("resourceVersion") or ""),
@@ -70,9 +76,11 @@ class ObjectState:
             owners=_digest(references_of(obj)),
             content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
             status=_digest(obj.get("status")) if whole else None,
-            by=_last_manager(meta),
+            by=_last_manager(writes),
             targets=targets,
             fields=_fields(obj, meta, transient) if whole and suspect else None,
+            untimed=untimed,
+            written=_last_time(writes) if untimed else "",
         )
 
     def traits(self, *, with_status: bool, generation_tells: bool) -> list[object] | None:
@@ -146,12 +154,30 @@ def _written_with_status(meta: Mapping[str, Any]) -> set[str]:
     return by_status - by_others
 
 
-def _last_manager(meta: Mapping[str, Any]) -> str:
+def writer(old: ObjectState, new: ObjectState) -> str:
+    """Return the field manager that changed `old` into `new`; empty if unknown.
+
+    A write without a time is the last one only if its field manager is new.
+    """
+    gained = set(new.untimed).difference(old.untimed)
+    if gained:
+        return gained.pop() if len(gained) == 1 else ""
+    return "" if new.untimed and new.written == old.written else new.by
+
+
+def _last_manager(writes: Iterable[Mapping[str, Any]]) -> str:
     """Return the last field manager; empty if several wrote in the same second, the resolution of the times."""
-    writes = [entry for entry in meta.get("managedFields") or () if entry.get("subresource") != "status"]
-    last = max((str(entry.get("time") or "") for entry in writes), default="")
-    managers = {str(entry.get("manager") or "") for entry in writes if str(entry.get("time") or "") == last}
+    last = _last_time(writes)
+    managers = {_manager(entry) for entry in writes if last and entry.get("time") == last}
     return sys.intern(managers.pop()) if len(managers) == 1 else ""
+
+
+def _last_time(writes: Iterable[Mapping[str, Any]]) -> str:
+    return max((str(entry.get("time") or "") for entry in writes), default="")
+
+
+def _manager(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("manager") or "")
 
 
 def _fields(obj: Mapping[str, Any], meta: Mapping[str, Any], transient: set[str]) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.kube.client import EVERYTHING
+from runner.kube.client import EVERYTHING, PatchType
 from runner.objects import GVK, ObjectKey, metadata
 
 if TYPE_CHECKING:
@@ -69,6 +69,28 @@ async def test_scaling_deleting_and_recreating_by_hand_wakes_the_owner(
             await run.create(objects.deployment("web"))
         await rolled_out(operator.hand, "web")
         await operator.sleeps(DEPLOYMENT)
+
+
+async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_scaled(
+    operate: Operate, app: Any, shop: Any, objects: Any
+) -> None:
+    async with operate(app) as operator:
+        async with operator.run(shop) as run:
+            await run.create(objects.deployment("web"))
+        await operator.live(DEPLOYMENT)
+        await rolled_out(operator.hand, "web")
+        deployments = await operator.hand.discovery.find(DEPLOYMENT)
+        key = ObjectKey(operator.hand.namespace, "web")
+        await operator.hand.client.patch(
+            deployments,
+            key,
+            {"spec": {"replicas": 5}},
+            content_type=PatchType.MERGE,
+            subresource="scale",
+            params={"fieldManager": "kubectl"},
+        )
+        await operator.wakes("shop")
+        assert operator.woken[0][1] == f"Deployment {key} changed: spec (by kubectl)"
 
 
 async def test_what_happened_between_a_run_and_the_first_list_wakes_the_owner(

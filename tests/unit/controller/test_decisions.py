@@ -50,13 +50,35 @@ def test_after_the_last_attempt_the_object_is_left_alone_and_told_so() -> None:
     assert _decide(BAD, terms, failed_runs=1).result == Retry(BACKOFF, ran=True)
     last = _decide(BAD, terms, failed_runs=2)
     assert last.result == Terminal()
-    assert last.advice == ("3 runs failed in a row: the object is not run again until it changes.",)
+    assert last.advice == (
+        "3 runs failed in a row: the operator does not run the object again until the object changes.",
+    )
 
 
 def test_a_failure_that_the_role_calls_final_is_not_tried_again() -> None:
     final = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
     assert _decide(final).result == Terminal()
     assert "terminal failure" in _decide(final).advice[0]
+
+
+FINAL = replace(BAD, failures=(TaskFailure("a", "never", "", terminal=True),))
+
+
+@pytest.mark.parametrize(
+    ("result", "terms"),
+    [
+        (FINAL, TERMS),
+        (BAD, replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=1))),
+        (BAD, replace(TERMS, finalizing=True, limit=FinalizerLimit(1, None, release=False))),
+    ],
+)
+def test_the_advice_after_a_terminal_failure_names_references_if_the_watch_has_any(
+    result: RunResult, terms: RetryTerms
+) -> None:
+    (alone,) = _decide(result, terms).advice
+    (beside,) = _decide(result, replace(terms, references=True)).advice
+    assert alone.endswith("again until the object changes.")
+    assert beside.endswith("again until the object, or an object that it references, changes.")
 
 
 class TestFinalizers:

@@ -153,6 +153,30 @@ def test_news_says_who_wrote_last_but_for_status() -> None:
     assert story.told == ["changed: spec (by kubectl-edit)"]
 
 
+ROLE = {"manager": "role", "operation": "Update", "time": "2026-01-01T00:00:01Z"}
+EDIT = {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-01T00:00:02Z"}
+SCALE = {"manager": "kubectl", "operation": "Update", "subresource": "scale"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "by"),
+    [
+        ([ROLE], [ROLE, SCALE], " (by kubectl)"),
+        ([ROLE, SCALE], [ROLE, SCALE], ""),
+        ([ROLE, SCALE], [ROLE, EDIT, SCALE], " (by kubectl-edit)"),
+        ([ROLE], [ROLE, SCALE, {**SCALE, "manager": "autoscaler"}], ""),
+        ([SCALE], [SCALE], ""),
+    ],
+)
+def test_a_write_of_the_scale_has_no_time_and_is_not_attributed_to_the_last_writer_with_one(
+    before: list[Object], after: list[Object], by: str
+) -> None:
+    story = Story().seen(deployment(1, meta={"managedFields": before}))
+    (news,) = story.seen(deployment(2, generation=2, meta={"managedFields": after})).news
+    assert news.what == f"changed: spec{by}"
+    assert news.by == by.removeprefix(" (by ").removesuffix(")")
+
+
 def test_what_a_run_wrote_is_no_news_to_its_owner() -> None:
     story = Story().seen(deployment(1)).wrote(deployment(2, generation=2)).seen(deployment(2, generation=2))
     assert story.told == []
