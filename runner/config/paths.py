@@ -17,6 +17,8 @@ from runner.objects import GVK, ObjectKey
 _COLLECTIONS = "ansible_collections"
 _FQCN_PARTS = 3
 _SHIPPED = Path(__file__).parents[1] / "collections"
+_IMAGE = Path("/opt/ansible")
+"""Folder of the project in the image; `watches.yaml` can contain paths below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,14 @@ def search_path(*, cwd: Path, roles_path: str, collections_path: str, environ: M
     )
 
 
-def find_role(name: str, search_path: SearchPath) -> SearchResult:
-    """Find a role by absolute path, by name, or by `namespace.collection.role`."""
+def find_role(name: str, search_path: SearchPath, *, cwd: Path | None = None) -> SearchResult:
+    """Find a role by absolute path, by name, or by `namespace.collection.role`.
+
+    `cwd` is the project's folder, where a role of `watches.yaml` can also be; Ansible searches no such folder for the
+    roles of a play. The order of the Go operator applies.
+    """
     if Path(name).is_absolute():
-        searched = [Path(name)]
+        searched = _absolute_or_in_project(name, cwd)
     else:
         searched = [entry / name for entry in search_path.roles]
         parts = name.split(".")
@@ -75,10 +81,26 @@ def find_role(name: str, search_path: SearchPath) -> SearchResult:
             namespace, collection, role = parts
             # Of Python's many folders, only those with collections are relevant.
             roots = [root for root in search_path.collections if _is_relevant(root)]
-            searched += [root / namespace / collection / "roles" / role for root in roots]
+            searched = [*(root / namespace / collection / "roles" / role for root in roots), *searched]
+        if cwd is not None:
+            searched.append(cwd / name)
     # normpath: errors and runs show `roles/a`, not `./roles/a`; symbolic links are kept.
     searched = [Path(os.path.normpath(path)) for path in searched]
     return SearchResult(next((path for path in searched if path.is_dir()), None), tuple(searched))
+
+
+def find_playbook(name: str, cwd: Path) -> SearchResult:
+    """Find a playbook of `watches.yaml` by absolute path, or by path relative to the project's folder `cwd`."""
+    searched = [absolute(str(path), cwd) for path in _absolute_or_in_project(name, cwd)]
+    return SearchResult(next((path for path in searched if path.is_file()), None), tuple(searched))
+
+
+def _absolute_or_in_project(name: str, cwd: Path | None) -> list[Path]:
+    """Return a path, and for one in the image the path in the project, to run outside the image."""
+    path = Path(name)
+    if cwd is None or not path.is_relative_to(_IMAGE):
+        return [path]
+    return list(_once([path, cwd / path.relative_to(_IMAGE)]))
 
 
 def find_collection(name: str, search_path: SearchPath) -> SearchResult:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from runner.config import duration, paths
-from runner.config.paths import SearchPath, absolute, find_role
+from runner.config.paths import SearchPath, SearchResult, find_playbook, find_role
 from runner.config.settings import ENGINES, EngineName
 from runner.objects import GVK
 from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
@@ -273,18 +273,22 @@ def _content(fields: Fields, folders: _Folders) -> Content | None:
     if playbook:
         if role:
             fields.warn("role", "role and playbook are both set: role is ignored; remove one of them")
-        path = absolute(playbook, folders.cwd)
-        if not path.is_file():
-            fields.error("playbook", f"{playbook!r} not found; searched {path}")
-            return None
-        return Playbook(path)
+        found = find_playbook(playbook, folders.cwd)
+        if found.path is not None:
+            return Playbook(found.path)
+        _report_missing(fields, "playbook", playbook, found)
+        return None
     if not role:
         return None
-    found = find_role(role, folders.search_path)
-    if found.path is None:
-        fields.error("role", f"{role!r} not found; searched {', '.join(map(str, found.searched))}")
-        return None
-    return Role(role, found.path)
+    found = find_role(role, folders.search_path, cwd=folders.cwd)
+    if found.path is not None:
+        return Role(role, found.path)
+    _report_missing(fields, "role", role, found)
+    return None
+
+
+def _report_missing(fields: Fields, field: str, name: str, found: SearchResult) -> None:
+    fields.error(field, f"{name!r} not found; searched {', '.join(map(str, found.searched))}")
 
 
 def _finalizer(fields: Fields, own: Content | None, folders: _Folders) -> Finalizer | None:

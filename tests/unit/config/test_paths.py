@@ -86,12 +86,12 @@ def test_a_collections_path_may_name_the_folder_ansible_collections_itself(cwd: 
 def test_a_role_of_a_collection_that_is_nowhere_names_the_usual_places(cwd: Path) -> None:
     tried = paths.find_role("cache.tools.memcached", places(cwd, collections="given")).searched
     below = "ansible_collections/cache/tools/roles/memcached"
-    assert tried[:4] == (
-        cwd / "roles/cache.tools.memcached",
+    assert tried[:3] == (
         cwd / "given" / below,
         cwd.parent / "home/.ansible/collections" / below,
         Path("/usr/share/ansible/collections") / below,
     )
+    assert tried[-1] == cwd / "roles/cache.tools.memcached"
 
 
 def test_collections_of_python_packages_and_our_own_are_found(

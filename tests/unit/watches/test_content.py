@@ -7,7 +7,7 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.watches import watch as watches
-from runner.watches.watch import LoadedWatches, Playbook, Watch
+from runner.watches.watch import LoadedWatches, Playbook, Role, Watch
 
 HEAD = """\
 - group: cache.example.com
@@ -39,8 +39,49 @@ class TestContent:
             watches.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="/a:b", collections_path="")
         assert str(raised.value) == (
             f"watches.yaml:4: {MEMCACHED}: role: 'nowhere' not found; searched /a/nowhere, /a/roles/nowhere, "
-            f"{project}/b/nowhere, {project}/b/roles/nowhere, {project}/roles/nowhere"
+            f"{project}/b/nowhere, {project}/b/roles/nowhere, {project}/roles/nowhere, {project}/nowhere"
         )
+
+    @pytest.mark.parametrize(
+        ("name", "folders", "found"),
+        [
+            # Contract: ANSIBLE_ROLES_PATH (plain and with `roles/` below), `./roles`, then the working directory.
+            ("a", ["path/a", "path/roles/a", "roles/a", "a"], "path/a"),
+            ("a", ["path/roles/a", "roles/a", "a"], "path/roles/a"),
+            ("a", ["roles/a", "a"], "roles/a"),
+            ("a", ["a"], "a"),
+            ("roles/a", ["roles/a"], "roles/a"),
+            ("./roles/a", ["roles/a"], "roles/a"),
+            ("roles/a", ["roles/a", "path/roles/a"], "path/roles/a"),
+            ("roles/a", ["roles/a", "roles/roles/a"], "roles/roles/a"),
+            # Contract: a role of a collection comes first.
+            ("a.b.c", ["path/a.b.c", "collections/ansible_collections/a/b/roles/c"], None),
+        ],
+    )
+    def test_contract_a_role_is_found_in_the_order_of_the_go_operator(
+        self, project: Path, name: str, folders: list[str], found: str | None
+    ) -> None:
+        for folder in folders:
+            (project / folder).mkdir(parents=True)
+        (project / "watches.yaml").write_text(f"{HEAD}  role: {name}\n  finalizer: {{name: e.com/f, role: {name}}}\n")
+        loaded = watches.load(
+            Path("watches.yaml"), environ={}, cwd=project, roles_path="path", collections_path="collections"
+        )
+        (watch,) = loaded.watches
+        assert watch.content == Role(name, project / (found or folders[-1]))
+        assert watch.finalizer is not None
+        assert watch.finalizer.content == watch.content
+
+    def test_a_path_in_the_image_is_found_in_the_project_outside_the_image(self, load: Load, project: Path) -> None:
+        """The contract's paths below /opt/ansible, on a machine without that folder."""
+        (role,) = load(f"{HEAD}  role: /opt/ansible/roles/memcached\n").watches
+        assert role.content == Role("/opt/ansible/roles/memcached", project / "roles/memcached")
+        (playbook,) = load(f"{HEAD}  playbook: /opt/ansible/playbooks/site.yml\n").watches
+        assert playbook.content == Playbook(project / "playbooks/site.yml")
+
+    def test_a_path_in_the_image_that_the_project_lacks_names_both_places(self, errors: Errors, project: Path) -> None:
+        (line,) = errors(f"{HEAD}  role: /opt/ansible/roles/no\n")
+        assert line.endswith(f"'/opt/ansible/roles/no' not found; searched /opt/ansible/roles/no, {project}/roles/no")
 
     def test_a_missing_playbook_names_its_path(self, errors: Errors, project: Path) -> None:
         assert errors(f"{HEAD}  playbook: nowhere.yml\n") == [
