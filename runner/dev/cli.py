@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -57,19 +58,37 @@ def add_commands(subparsers: Subparsers) -> None:
     parser.set_defaults(func=_dev)
 
 
+@dataclass(slots=True)
+class _StopSignal:
+    """Handler of Ctrl-C and SIGTERM. The first one interrupts the start, which can take minutes."""
+
+    received: threading.Event = field(default_factory=threading.Event)
+    interrupts: bool = True
+    number: int = 0
+
+    def receive(self, number: int, _frame: object) -> None:
+        """Record the signal. Raises KeyboardInterrupt once, during the start."""
+        again, self.number = self.received.is_set(), number
+        self.received.set()
+        if self.interrupts and not again:
+            raise KeyboardInterrupt
+
+
 def _dev(arguments: argparse.Namespace) -> int:
     if not Path("watches.yaml").exists() and not any("watches-file" in flag for flag in arguments.flags):
         raise ConfigError(
             "no watches.yaml in this folder; run the command in a project's folder, or create a project with "
             "`ansible-operator init`"
         )
-    ended = threading.Event()
-    before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    stop = _StopSignal()
+    before = {each: signal.signal(each, stop.receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         with _control_plane(arguments.name) as (way, kubectl, environ):
-            if not ended.is_set():
-                _install(kubectl, environ)
-            return 0 if ended.is_set() else _operate(arguments.flags, way, environ, ended)
+            _install(kubectl, environ)
+            stop.interrupts = False
+            return _operate(arguments.flags, way, environ, stop.received)
+    except KeyboardInterrupt:
+        return 128 + stop.number  # as shells count
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

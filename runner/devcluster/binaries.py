@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from runner.errors import ClusterError
 KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
 ACTIONLINT = "v1.7.12"
 ASSETS = "KUBEBUILDER_ASSETS"
+_NEW = ".new-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ def provide(
     with locks.locked(folder / "lock", _Waiting(progress, kit)):
         found = find(environ, target, kit)
         missing = [program for program in kit.programs if program.name not in found]
+        for left in folder.glob(f"{_NEW}*"):  # by a process that was killed
+            shutil.rmtree(left)
         if missing:
             progress.note(
                 f"Programs missing for the {kit.what}: {', '.join(program.name for program in missing)}. "
@@ -157,7 +161,7 @@ def _get(
 ) -> None:
     reasons = []
     for source in sources:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as new:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=_NEW) as new:
             file = Path(new) / program.name
             try:
                 source.fetch(program, target, file, progress)

@@ -1,4 +1,7 @@
-"""Programs built with Go, from the modules in `modules/`, whose go.sum pins all dependencies."""
+"""Programs built with Go, from the modules in `modules/`, whose go.sum pins all dependencies.
+
+A build ends with this process, however this process exits: a guard kills Go and its compilers.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from runner.devcluster.binaries import Program, Target, UnavailableError
+from runner.devcluster.processes import Guard
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 
@@ -42,16 +46,22 @@ class GoBuild:
         ):
             source = Path(work) / program.module
             shutil.copytree(module, source)  # the package's own folder may be read-only
-            process = subprocess.Popen(
-                command(go, program, file),
-                cwd=source,
-                env=environment(self.environ, target),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                process_group=0,
-            )
-            code = _wait(process, progress)
+            guard = Guard.start([Path(work)])
+            try:
+                process = subprocess.Popen(
+                    command(go, program, file),
+                    cwd=source,
+                    env=environment(self.environ, target),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    process_group=0,
+                )
+                guard.tell([process.pid])
+                code = _wait(process, progress)
+                guard.tell([])
+            finally:
+                guard.finish()
         if code != 0:
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
             raise ClusterError(

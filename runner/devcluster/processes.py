@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -84,7 +84,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A shell that cleans up after the supervisor has exited."""
+    """A shell that kills process groups and deletes files after this process has exited."""
 
     process: subprocess.Popen[bytes]
     pipe: IO[bytes]
@@ -104,10 +104,9 @@ class Guard:
             raise AssertionError
         return cls(process, process.stdin)
 
-    def tell(self, components: Sequence[Component]) -> None:
-        """Send the ids of the current process groups."""
-        groups = " ".join(str(component.pid) for component in components if component.alive)
-        self.pipe.write(f"{groups}\n".encode())
+    def tell(self, groups: Iterable[int | None]) -> None:
+        """Send the ids of the current process groups; None is a group that has ended."""
+        self.pipe.write(f"{' '.join(str(each) for each in groups if each is not None)}\n".encode())
         self.pipe.flush()
 
     def finish(self) -> None:

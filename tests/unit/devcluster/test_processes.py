@@ -104,7 +104,7 @@ def test_the_guard_ends_what_lives_and_removes_what_is_doomed(tmp_path: Path) ->
     component = Component("shell", ("/bin/sh", "-c", "sleep 1000 & echo $!; wait"), kept, kept / "log")
     guard = Guard.start([doomed])
     component.start()
-    guard.tell([component])
+    guard.tell([component.pid])
     assert _eventually(lambda: (kept / "log").read_text().strip().isdigit())
     grandchild = int((kept / "log").read_text())
     guard.finish()
@@ -117,9 +117,9 @@ def test_the_guard_ends_what_lives_and_removes_what_is_doomed(tmp_path: Path) ->
 def test_the_guard_spares_what_has_ended_before(tmp_path: Path, sleeper: Component) -> None:
     guard = Guard.start([])
     sleeper.start()
-    guard.tell([sleeper])
+    guard.tell([sleeper.pid])
     sleeper.kill()
-    guard.tell([sleeper])
+    guard.tell([sleeper.pid])
     sleeper.start()
     guard.finish()
     assert sleeper.alive
