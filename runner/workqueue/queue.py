@@ -5,43 +5,29 @@ Owns waiting, delayed and running keys, and each key's count of failures.
 Guarantees: a key is handed out to one worker at a time. A key added while it runs is handed out once more afterwards.
 Several reasons for one key merge into the most urgent one. Nothing starves: the rank of a request is the time it was
 added plus a handicap for its reason. Waiting requests so overtake later ones. Users' changes and background work
-wait in two lines, because workers are reserved for the former. Time is the event loop's. No I/O.
+wait in two lines, because workers are reserved for the former. Each line is served round-robin by namespace. Time is
+the event loop's. No I/O.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.line import Line, Precedence, Turns, Waiting
 from runner.workqueue.request import HANDICAP, Cause, QueueEntry, ReconcileRequest, RunReason
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A waiting key. `rank` decides; the heap entry is dead once the key has another waiting entry."""
-
-    cause: Cause
-    rank: float
-    since: float
-
-    @property
-    def is_background(self) -> bool:
-        return self.cause.reason.is_background
 
 
 @dataclass(slots=True)
 class _Running:
     """A key that a worker reconciles."""
 
-    entry: _Waiting
+    entry: Waiting
     again: Cause | None = None
     """Why it is due once more afterwards."""
 
@@ -63,9 +49,6 @@ class _Delayed:
     due: float
 
 
-_Heap: TypeAlias = list[tuple[float, int, ObjectKey, _Waiting]]
-
-
 class WorkQueue:
     """See the module. Every method but `get` returns at once. Use them in one event loop."""
 
@@ -77,14 +60,13 @@ class WorkQueue:
         """Requests that ever failed and were retried."""
         self._limit = limit
         self._dispatcher = dispatcher
-        self._waiting: dict[ObjectKey, _Waiting] = {}
-        self._urgent: _Heap = []
-        self._background: _Heap = []
+        self._waiting: dict[ObjectKey, Waiting] = {}
+        self._urgent = Line(dispatcher.turns)
+        self._background = Line(dispatcher.background_turns)
         self._delayed: dict[ObjectKey, _Delayed] = {}
         self._running: dict[ObjectKey, _Running] = {}
         self._failures: dict[ObjectKey, _Failures] = {}
         self._getters: deque[asyncio.Future[ReconcileRequest | None]] = deque()
-        self._serial = itertools.count()
         self._closed = False
         dispatcher.join(self)
 
@@ -118,13 +100,14 @@ class WorkQueue:
             if rank == waiting.rank and cause.reason.is_background == waiting.is_background:
                 waiting.cause = cause
                 return
-        self._push(key, _Waiting(cause, rank, since))
+            waiting.is_dead = True
+        self._push(key, Waiting(cause, rank, since))
 
-    def _push(self, key: ObjectKey, entry: _Waiting) -> None:
+    def _push(self, key: ObjectKey, entry: Waiting) -> None:
         self._waiting[key] = entry
-        heapq.heappush(self._line(background=entry.is_background), (entry.rank, next(self._serial), key, entry))
+        self._line(background=entry.is_background).push(key, entry)
 
-    def _line(self, *, background: bool) -> _Heap:
+    def _line(self, *, background: bool) -> Line:
         return self._background if background else self._urgent
 
     def add_after(self, key: ObjectKey, reason: RunReason, delay: float) -> None:
@@ -170,7 +153,9 @@ class WorkQueue:
     def forget(self, key: ObjectKey) -> None:
         """Drop all requests and failures of `key`; a run in progress continues."""
         self._failures.pop(key, None)
-        self._waiting.pop(key, None)
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            waiting.is_dead = True
         self._cancel_delay(key)
         running = self._running.get(key)
         if running is not None:
@@ -229,7 +214,8 @@ class WorkQueue:
             self._getters.popleft()
         if not self._getters:
             return
-        urgent, background = self._head(self._urgent), self._head(self._background)
+        now = asyncio.get_running_loop().time()
+        urgent, background = self._urgent.first(now), self._background.first(now)
         if urgent is not None and self._limit.admits(background=False, change_waits=False):
             yield Offer(self, urgent, background=False)
         if background is not None and self._limit.admits(background=True, change_waits=urgent is not None):
@@ -237,21 +223,17 @@ class WorkQueue:
 
     def hand_out(self, offer: Offer) -> None:
         """Hand the first request of a line to a worker."""
-        _, _, key, entry = heapq.heappop(self._line(background=offer.background))
+        now = asyncio.get_running_loop().time()
+        key, entry = self._line(background=offer.background).pop(now)
         del self._waiting[key]
         self._running[key] = _Running(entry)
         self._limit.acquire(background=offer.background)
-        waited = asyncio.get_running_loop().time() - entry.since
         failures = self._failures.get(key, _Failures())
         cause = entry.cause
-        request = ReconcileRequest(key, cause.reason, cause.details, failures.attempts, failures.runs, waited)
+        request = ReconcileRequest(
+            key, cause.reason, cause.details, failures.attempts, failures.runs, now - entry.since
+        )
         self._getters.popleft().set_result(request)
-
-    def _head(self, line: _Heap) -> float | None:
-        """Return the rank of the first request that still waits."""
-        while line and self._waiting.get(line[0][2]) is not line[0][3]:
-            heapq.heappop(line)
-        return line[0][0] if line else None
 
     def _release(self, key: ObjectKey) -> _Running:
         running = self._running.pop(key)
@@ -310,8 +292,7 @@ class Offer:
     """A request that may start as far as its own kind is concerned."""
 
     queue: WorkQueue
-    rank: float
-    """Lower is more urgent."""
+    precedence: Precedence
     background: bool
 
 
@@ -319,10 +300,15 @@ class Offer:
 class Dispatcher:
     """Hands out the requests of all kinds, the most urgent one first, within the limit that all kinds share.
 
-    A kind without a run in progress may always start one: runs of one kind may wait for objects of another.
+    Namespaces take turns, across kinds. Due background work goes before changes, but the limits admit it for at most
+    every second start while a change waits. So neither delays the other by more than one run. A kind without a run in
+    progress may always start one: runs of one kind may wait for objects of another.
     """
 
     limit: ConcurrencyLimit
+    turns: Turns = field(default_factory=Turns)
+    """Turns of namespaces for users' changes."""
+    background_turns: Turns = field(default_factory=Turns)
     _queues: list[WorkQueue] = field(default_factory=list)
 
     def join(self, queue: WorkQueue) -> None:
@@ -347,4 +333,9 @@ class Dispatcher:
             for offer in offers
             if not offer.queue.active or self.limit.admits(background=offer.background, change_waits=change_waits)
         )
-        return min(startable, key=lambda offer: offer.rank, default=None)
+        return min(startable, key=_order, default=None)
+
+
+def _order(offer: Offer) -> tuple[bool, bool, Precedence]:
+    is_early = offer.precedence.is_early
+    return (is_early, not is_early and not offer.background, offer.precedence)

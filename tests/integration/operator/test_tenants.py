@@ -4,8 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+import urllib3
+
+from tests.integration.operator.conftest import Things
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Project, Things
+    from collections.abc import Iterator
+
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project
+
+
+@pytest.fixture
+def tenant(api: Api, namespace: str) -> Iterator[Things]:
+    """The Things of a tenant's namespace, beside that of the operator."""
+    name = f"{namespace}-tenant"
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield Things(api, name)
+    api.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def _waiting(operator: Operator) -> float:
+    """Return how many Things wait in the work queue."""
+    (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"])
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("workqueue_depth{"))
 
 
 def _nested(levels: int) -> Any:
@@ -39,3 +62,36 @@ def test_objects_that_nest_too_deeply_are_reported_and_all_others_run(project: P
     project.start()
     things.create("later")
     things.await_success("later")
+
+
+WAITS = """
+    - ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 300}
+    - ansible.builtin.command: sleep 0.3
+"""
+
+
+def test_sixty_objects_of_one_namespace_do_not_delay_an_object_of_another(
+    project: Project, things: Things, tenant: Things, eventually: Eventually
+) -> None:
+    gate = project.folder / "gate"
+    project.role("thing", WAITS)
+    project.watch("thing", vars={"gate": str(gate)})
+    project.bind_everywhere()
+    operator = project.start("--max-concurrent-reconciles=1", f"--namespace={tenant.namespace}")
+    names = [f"mine-{number}" for number in range(60)]
+    for name in names:
+        tenant.create(name)
+    things.create("victim", {"size": 1})
+    eventually(lambda: _waiting(operator) == 60, "all but the running object to wait")
+    gate.touch()
+    things.await_success("victim")
+    runs = [line["namespace"] for line in operator.lines(msg="Run started")]
+    assert runs.index(things.namespace) == 1
+
+    for name in names:
+        tenant.merge(name, {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/run-requested": "now"}}})
+    started = len(operator.lines(msg="Run started"))
+    things.merge("victim", {"spec": {"size": 2}})
+    things.await_success("victim")
+    assert _waiting(operator) > 30
+    assert [line["namespace"] for line in operator.lines(msg="Run started")][started:].index(things.namespace) < 5

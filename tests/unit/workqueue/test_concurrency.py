@@ -36,15 +36,21 @@ class Kind:
             self.queue.succeeded(request.key)
             self.queue.done(request.key)
 
-    def add(self, name: str, reason: RunReason) -> None:
-        self.queue.add(ObjectKey("ns", name), reason)
+    def add(self, name: str, reason: RunReason, namespace: str = "ns") -> None:
+        self.queue.add(ObjectKey(namespace, name), reason)
 
     def present(self, number: int = 500) -> None:
         for each in range(number):
             self.add(f"present-{each}", RunReason.PRESENT)
 
 
-async def began_after(kinds: list[Kind], late: Kind, moment: float, reason: RunReason = RunReason.CHANGED) -> float:
+async def began_after(
+    kinds: list[Kind],
+    late: Kind,
+    moment: float,
+    reason: RunReason = RunReason.CHANGED,
+    namespace: str = "ns",
+) -> float:
     """Add an object after a time, and return how long it waited; all workers are at work."""
     async with asyncio.TaskGroup() as group:
         for kind in kinds:
@@ -52,7 +58,7 @@ async def began_after(kinds: list[Kind], late: Kind, moment: float, reason: RunR
                 group.create_task(kind.work())
         await asyncio.sleep(moment)
         added = asyncio.get_running_loop().time()
-        late.add("late", reason)
+        late.add("late", reason, namespace)
         while "late" not in late.began:
             await asyncio.sleep(RUN / 100)
         for kind in kinds:
@@ -104,6 +110,37 @@ def test_with_one_worker_a_change_waits_for_the_run_that_goes_on_and_for_no_othe
         kind = Kind(1, Dispatcher(ConcurrencyLimit.of(2)))
         kind.present()
         assert await began_after([kind], kind, 1001.0) == pytest.approx(9.0)
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("flood", [RunReason.CREATED, RunReason.ASKED, RunReason.DEPENDENT, RunReason.RETRY])
+@pytest.mark.parametrize("reason", [RunReason.CREATED, RunReason.DEPENDENT, RunReason.RETRY])
+def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs_at_most(
+    virtually: Virtually, workers: int, flood: RunReason, reason: RunReason
+) -> None:
+    async def scenario() -> None:
+        kind = Kind(workers, Dispatcher(ConcurrencyLimit.of(workers)))
+        for number in range(600):
+            kind.add(f"tenant-{number}", flood, "tenant")
+        # One more if both are background work: the first of the other namespace is due only after its handicap.
+        most = 2 * RUN + (HANDICAP[reason] if reason.is_background else 0.0)
+        assert await began_after([kind], kind, 101.0, reason, "victim") <= most
+
+    virtually(scenario())
+
+
+def test_many_objects_of_one_namespace_and_kind_do_not_delay_another_kind_in_another_namespace(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        dispatcher = Dispatcher(ConcurrencyLimit.of(1))
+        flooded, other = Kind(1, dispatcher), Kind(2, dispatcher)
+        for number in range(60):
+            flooded.add(f"tenant-{number}", RunReason.CREATED, "tenant")
+        other.add("first", RunReason.CREATED, "other")
+        assert await began_after([flooded, other], other, 1.0, namespace="victim") <= 2 * RUN
 
     virtually(scenario())
 

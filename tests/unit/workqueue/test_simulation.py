@@ -26,8 +26,8 @@ import pytest
 
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
-from runner.workqueue import queue as workqueue
 from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.line import Waiting
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
 from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason
 
@@ -316,7 +316,7 @@ def _lines_up_what_is_held(self: WorkQueue, key: ObjectKey, cause: Cause) -> Non
     self._line_up(key, cause)
 
 
-def _last_in_first_out(self: WorkQueue, key: ObjectKey, entry: workqueue._Waiting) -> None:
+def _last_in_first_out(self: WorkQueue, key: ObjectKey, entry: Waiting) -> None:
     entry.rank = -entry.rank
     _PUSH(self, key, entry)
 
@@ -338,7 +338,7 @@ def _least_urgent_kind_first(self: Dispatcher) -> Offer | None:
         if not offer.queue.active
         or _ADMITS(self.limit, background=offer.background, change_waits=any(not each.background for each in offers))
     )
-    return max(free, key=lambda offer: offer.rank, default=None)
+    return max(free, key=lambda offer: offer.precedence, default=None)
 
 
 _PUSH, _RETRY, _ADMITS = WorkQueue._push, WorkQueue.retry, ConcurrencyLimit.admits
