@@ -35,6 +35,7 @@ from runner.errors import (
     TerminalError,
 )
 from runner.events.recorder import EventRecorder
+from runner.kube import decode
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectRef, deleted_for, is_paused, uid_of
@@ -48,6 +49,7 @@ from runner.workqueue.request import ReconcileRequest, RunReason
 REQUEST_BACKOFF = Backoff(1.0)
 """Before the next attempt if a request to the API server failed, and not the run."""
 
+_TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
 _UNANNOUNCED = {RunReason.RESYNC, RunReason.DEPENDENT}
 
 
@@ -127,6 +129,8 @@ class Reconciler:
         """Run the attempt's plan, unless the object is paused, invalid or unchanged; then report the run."""
         if is_paused(attempt.obj):
             return await self._pause(attempt)
+        if self._informer.is_cut(attempt.key):
+            return await self._refuse(attempt, _TOO_DEEP)
         await self._end_contention(attempt)
         basis = None
         try:

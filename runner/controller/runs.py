@@ -18,9 +18,7 @@ from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
 from runner.engine import params, retention
 from runner.engine.job import Engine, Event, Job, RunResult, canceled
-from runner.errors import TerminalError
 from runner.events.recorder import EventRecorder
-from runner.kube import decode
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
 from runner.status import report
@@ -63,10 +61,6 @@ class JobFactory:
             TerminalError: the object cannot become variables.
         """
         watch, defaults = self._watch, self._defaults
-        if decode.is_cut(attempt.obj):
-            raise TerminalError(
-                f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
-            )
         cause = _cause(attempt.request)
         parameters = params.build(attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing)
         self._warn(attempt.obj, parameters, overrides)

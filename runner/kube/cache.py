@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from runner.kube import decode
 from runner.kube.object_diff import changed_fields
 from runner.kube.relist import Relist
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
@@ -58,6 +59,8 @@ class Summary:
     """Seconds since the epoch."""
     run_requested: str = ""
     """Value of the annotation that requests a run; empty if it is not set."""
+    is_cut: bool = False
+    """True if a part nests too deeply and is not in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
     kept = {**obj, "metadata": meta}
     generation = meta.get("generation")
     annotations = {name: value for name, value in annotations_of(obj).items() if name != LAST_RUN}
+    text = orjson.dumps(kept)
     summary = Summary(
         uid=meta.get("uid") or "",
         resource_version=meta.get("resourceVersion") or "",
@@ -181,9 +185,10 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
         created=created_at(obj),
         run_requested=run_requested(obj),
+        is_cut=decode.is_cut(text),
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.
-    return summary, bytes(memoryview(orjson.dumps(kept)))
+    return summary, bytes(memoryview(text))
 
 
 def _content_digest(kept: Object, meta: Object, annotations: dict[str, str]) -> bytes:

@@ -41,9 +41,9 @@ def loads(raw: bytes) -> Any:
     return _cut(value, MAX_DEPTH)
 
 
-def is_cut(obj: Any) -> bool:
-    """True if a part of the object nests too deeply and is therefore unknown."""
-    return _REPLACEMENT in orjson.dumps(obj)
+def is_cut(text: bytes) -> bool:
+    """Return True if a part of an object nests too deeply and is therefore unknown. `text` is its JSON from orjson."""
+    return _REPLACEMENT in text
 
 
 def _is_shallow(value: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Sequence
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, GoneError, KindNotFoundError
-from runner.kube.cache import Cache, Change
+from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher
@@ -47,6 +47,10 @@ class DeselectedObjects:
     def get(self, key: ObjectKey) -> Object | None:
         """Return the object as last seen; None if it is not watched."""
         return self._cache.get(key)
+
+    def summary(self, key: ObjectKey) -> Summary | None:
+        """Return the summary of the object; None if it is not watched."""
+        return self._cache.summary(key)
 
     def deleting(self) -> list[ObjectKey]:
         """Return the keys of the objects that are being deleted."""

@@ -21,6 +21,10 @@ def resource(spec: bytes) -> bytes:
     return b'{"metadata": {"name": "n", "namespace": "s", "uid": "u", "resourceVersion": "1"}, "spec": %s}' % spec
 
 
+def is_cut(obj: Any) -> bool:
+    return decode.is_cut(orjson.dumps(obj))
+
+
 def depth(value: Any) -> int:
     found = 0
     layer = [value]
@@ -39,7 +43,7 @@ def test_objects_within_the_limit_are_read_whole(levels: int) -> None:
     raw = resource(nested(levels))
 
     assert decode.loads(raw) == json.loads(raw)
-    assert not decode.is_cut(decode.loads(raw))
+    assert not is_cut(decode.loads(raw))
 
 
 @pytest.mark.parametrize("levels", [300, 900, 1500, 10_000])
@@ -49,10 +53,24 @@ def test_deeper_objects_keep_their_metadata_and_can_be_cached(levels: int, *, li
 
     assert obj["metadata"]["uid"] == "u"
     assert depth(obj) <= decode.MAX_DEPTH
-    assert decode.is_cut(obj)
+    assert is_cut(obj)
     cache = Cache()
     cache.apply("", Applied(obj))
     assert cache.get(ObjectKey("s", "n")) == obj
+
+
+def test_the_summary_of_an_object_records_that_it_is_cut_until_it_is_flat_again() -> None:
+    cache, key = Cache(), ObjectKey("s", "n")
+    for spec, version, expected in (
+        (nested(1500), b"1", True),
+        (b'{"size": 1}', b"2", False),
+        (nested(300), b"3", True),
+    ):
+        raw = resource(spec).replace(b'"resourceVersion": "1"', b'"resourceVersion": "%s"' % version)
+        cache.apply("", Applied(decode.loads(raw)))
+        summary = cache.summary(key)
+        assert summary is not None
+        assert summary.is_cut is expected
 
 
 def test_a_deep_object_does_not_change_the_others_of_a_page() -> None:
@@ -60,7 +78,7 @@ def test_a_deep_object_does_not_change_the_others_of_a_page() -> None:
 
     deep, other = decode.loads(page)["items"]
 
-    assert decode.is_cut(deep)
+    assert is_cut(deep)
     assert other["spec"] == {"size": 1}
 
 
