@@ -49,10 +49,12 @@ class Ahead:
     state: tuple[object, ...] = ()
     """Settings of the environment in which they were compiled."""
     known: Mapping[_Key, _Compiled] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    """Why templates could not be precompiled, except invalid ones; each run compiles them itself."""
 
 
 def compile_ahead(noted: Iterable[str]) -> Ahead:
-    """Compile the templates of runs' notes. Skip invalid notes and failures: the run compiles those."""
+    """Compile the templates of runs' notes. Skip invalid notes and templates, which the runs report."""
     noted = sorted(noted)
     if not noted:
         return Ahead()
@@ -61,15 +63,32 @@ def compile_ahead(noted: Iterable[str]) -> Ahead:
     environment: Any = _jinja_bits.AnsibleEnvironment()
     state = _state(_jinja_bits, environment)
     known: dict[_Key, _Compiled] = {}
+    failures: list[str] = []
     for each in noted:
         try:
-            text, is_expression, escapes, uses = json.loads(each)
-            environment.filters, environment.tests = _stand_ins(uses, "filter"), _stand_ins(uses, "test")
-            key, found = (text, is_expression, escapes), tuple((kind, name, passes) for kind, name, passes in uses)
+            key, found = _parse(each)
+        except (KeyError, TypeError, ValueError):
+            continue  # not written by a run of this version
+        environment.filters, environment.tests = _stand_ins(found, "filter"), _stand_ins(found, "test")
+        try:
             known[key] = _Compiled(_compile(_jinja_bits, environment, *key), found)
-        except Exception:  # noqa: BLE001, S112 - whatever is wrong with it, the run will say
+        except TemplateSyntaxError:
             continue
-    return Ahead(state, known)
+        except Exception as error:  # noqa: BLE001 - a defect, which the server reports
+            failures.append(f"{type(error).__name__}: {error}")
+    problems = (f"{len(failures)} templates cannot be precompiled: {failures[0]}",) if failures else ()
+    return Ahead(state, known, problems)
+
+
+def _parse(note: str) -> tuple[_Key, _Uses]:
+    """Read the note of a run. Raises KeyError, TypeError or ValueError."""
+    text, is_expression, escapes, uses = json.loads(note)
+    if not isinstance(text, str) or not isinstance(is_expression, bool) or not isinstance(escapes, bool | None):
+        raise TypeError(note)
+    for _, _, passes in uses:
+        if passes:
+            _PassArg[passes]
+    return (text, is_expression, escapes), tuple((str(kind), str(name), passes) for kind, name, passes in uses)
 
 
 def _compile(bits: Any, environment: Any, text: str, is_expression: bool, escapes: bool | None) -> CodeType:  # noqa: FBT001 - a key

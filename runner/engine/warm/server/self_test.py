@@ -95,9 +95,9 @@ def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Ver
 
 
 def _examine(bench: _Bench, off: frozenset[str]) -> Verdict:
-    modules = bench.made.modules
+    made = bench.made.modules, bench.made.templates
     disabled: dict[str, str] = {}
-    problems = list(modules.problems) if modules else []
+    problems = [problem for ahead in made if ahead for problem in ahead.problems]
     trial = bench.run(off)
     while trial.uninstalled:
         disabled[trial.uninstalled] = trial.problem

@@ -142,7 +142,23 @@ def test_what_is_too_long_is_not_noted_and_no_more_than_a_bound(monkeypatch: pyt
 
 @pytest.mark.parametrize("line", ["no JSON", "[]", '["{{ x | gone }}", false, null, []]', '["{{", false, null, []]'])
 def test_what_cannot_be_compiled_is_left_to_the_run(line: str) -> None:
-    assert seen(lambda: len(templates.compile_ahead([line]).known)) == 0
+    def compiled() -> Any:
+        ahead = templates.compile_ahead([line])
+        return [len(ahead.known), ahead.problems]
+
+    assert seen(compiled) == [0, []]
+
+
+def test_a_failure_of_the_precompilation_itself_is_a_problem() -> None:
+    def compiled() -> Any:
+        lines = noted("{{ size }}", "{{ names | length }}")
+        type(environment())._parse = broken
+        return list(templates.compile_ahead(lines).problems)
+
+    def broken(*_: object) -> Any:
+        raise AttributeError("no such hook")
+
+    assert seen(compiled) == ["2 templates cannot be precompiled: AttributeError: no such hook"]
 
 
 def test_a_filter_that_is_gone_fails_as_it_does_without_code_from_before() -> None:
