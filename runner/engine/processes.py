@@ -155,11 +155,16 @@ def below(pid: int) -> set[int]:
     return found
 
 
-def of_run(identity: str, supervisor: int) -> list[Process]:
-    """Return all processes of a run: its supervisor and all marked processes, with their descendants."""
+def of_run(identity: str, supervisor: Process | None) -> list[Process]:
+    """Return all processes of a run: its supervisor and all marked processes, with their descendants.
+
+    After the supervisor has ended, another process can get its pid: that process is not of the run.
+    """
     processes = table()
-    marked = {pid for pid in processes if marker(pid) == identity}
-    roots = marked | {supervisor}
+    roots = {pid for pid in processes if marker(pid) == identity}
+    found = processes.get(supervisor.pid) if supervisor else None
+    if found and supervisor and found.start == supervisor.start:
+        roots.add(found.pid)
     pids = (roots | descendants(processes, roots)) - {os.getpid()}
     return [processes[pid] for pid in pids if pid in processes]
 
@@ -215,7 +220,7 @@ def end_descendants(grace: float, kill_within: float = 5.0) -> None:
         time.sleep(_SCAN_INTERVAL)
 
 
-def kill(identity: str, supervisor: int, within: float) -> bool:
+def kill(identity: str, supervisor: Process | None, within: float) -> bool:
     """Kill the processes of a run, repeatedly while it forks. Return True if none lives after `within` seconds."""
     deadline = time.monotonic() + within
     while left := living(of_run(identity, supervisor)):

@@ -18,6 +18,7 @@ import orjson
 
 from runner.config import shortages
 from runner.engine import processes
+from runner.engine.processes import Process
 from runner.engine.run_dir import TEMPORARY, RunFolder
 from runner.engine.starter import Started, Starter
 from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
@@ -33,8 +34,10 @@ _STOP_WITHIN = GRACE + 5.0
 class Supervision:
     """One supervisor."""
 
-    def __init__(self, process: Started, identity: str) -> None:
+    def __init__(self, process: Started, supervisor: Process | None, identity: str) -> None:
+        """`supervisor` is the state of `process` at its start; None if it had ended already."""
         self._process = process
+        self._supervisor = supervisor
         self._identity = identity
         self._complaint = b""
         self._stderr = asyncio.create_task(self._read_stderr())
@@ -59,7 +62,13 @@ class Supervision:
             temporary=str(folder.path / TEMPORARY),
             memory=memory,
         )
-        return cls(await starter.start(order, folder.environment), identity)
+        started = await starter.start(order, folder.environment)
+        try:
+            supervisor = await shortages.outlast(processes.read, started.pid)
+        except BaseException:
+            started.control.close()  # ends the supervisor and its run
+            raise
+        return cls(started, supervisor, identity)
 
     @property
     def pid(self) -> int:
@@ -94,7 +103,7 @@ class Supervision:
         Raises:
             OSError: the remaining processes are unknown.
         """
-        await shortages.outlast(processes.kill, self._identity, self.pid, _KILL_WITHIN)
+        await shortages.outlast(processes.kill, self._identity, self._supervisor, _KILL_WITHIN)
 
     async def sweep(self, known: Collection[int]) -> tuple[str, bool]:
         """Wait for the supervisor and end the processes that it left.
@@ -109,7 +118,7 @@ class Supervision:
             code = await self._process.wait()
         if self.ending is not None and self.ending.alone:
             return self._how(code), True
-        gone = await shortages.outlast(processes.kill, self._identity, self.pid, _KILL_WITHIN)
+        gone = await shortages.outlast(processes.kill, self._identity, self._supervisor, _KILL_WITHIN)
         await shortages.outlast(_reap_strays, known)
         return self._how(code), gone
 

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: S
     marked = start("exec sleep 60", **{MARKER: identity})
     other = start("exec sleep 60", **{MARKER: f"{identity}-other"})
 
-    found = {process.pid for process in processes.of_run(identity, supervisor.pid)}
+    found = {process.pid for process in processes.of_run(identity, processes.read(supervisor.pid))}
 
     assert {supervisor.pid, marked.pid} < found
     assert len(found) == 3
@@ -91,9 +92,24 @@ def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: S
 def test_killing_a_run_leaves_none_of_it_alive(start: Start, identity: str) -> None:
     supervisor = start("trap '' TERM INT; sleep 60 & wait", **{MARKER: identity})
 
-    assert processes.kill(identity, supervisor.pid, within=5)
+    assert processes.kill(identity, processes.read(supervisor.pid), within=5)
 
-    assert processes.living(processes.of_run(identity, supervisor.pid)) == []
+    assert processes.living(processes.of_run(identity, processes.read(supervisor.pid))) == []
+
+
+def test_a_process_that_got_the_pid_of_an_ended_supervisor_is_not_killed(start: Start, identity: str) -> None:
+    stranger = start("sleep 60 & wait")
+    marked = start("exec sleep 60", **{MARKER: identity})
+    found = processes.read(stranger.pid)
+    assert found is not None
+    supervisor = replace(found, start=found.start - 1)
+
+    assert processes.kill(identity, supervisor, within=5)
+    assert processes.kill(identity, None, within=5)
+
+    assert marked.wait(5) == -signal.SIGKILL
+    assert stranger.poll() is None
+    assert len(processes.descendants(processes.table(), [stranger.pid])) == 1
 
 
 def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, tmp_path: Path) -> None:
@@ -171,9 +187,10 @@ def test_a_stray_that_became_ours_is_reaped() -> None:
 
 def test_without_descriptors_nobody_takes_what_cannot_be_seen_for_gone(start: Start) -> None:
     sleeper = start("exec sleep 60", **{MARKER: "id"})
+    supervisor = processes.read(sleeper.pid)
     for look in (processes.table, partial(processes.read, sleeper.pid), partial(processes.marker, sleeper.pid)):
         with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
             look()
     with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
-        processes.kill("id", sleeper.pid, within=0)
+        processes.kill("id", supervisor, within=0)
     assert sleeper.poll() is None
