@@ -61,6 +61,8 @@ class Reason(Enum):
     """Ansible cannot resolve what the module imports, or a file is not Python source."""
     PLUGIN = "plugin"
     """A lookup, filter, test or connection plugin may do anything to its process."""
+    RESOURCES = "resources"
+    """File descriptors or memory ran out, so that the module could not be forked."""
     RESTARTS = "starts_interpreter"
     """The module may start itself again from its archive: `multiprocessing`, `respawn`."""
     SESSION = "session"

@@ -4,12 +4,14 @@ It is forked before the run loads code of the project. So changes of plugins to 
 with new interpreters. Owns the socket for requests to run modules, and the wait for them.
 
 Promises: it has a single thread. It ends when no process that could send requests is left. A module that it forked has
-then ended or continues as an orphan, as after a run with new interpreters.
+then ended or continues as an orphan, as after a run with new interpreters. If file descriptors run out, it refuses new
+modules, and still waits for those that run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import pickle
@@ -21,13 +23,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
+from runner.config import shortages
+from runner.engine.executions import Reason
 from runner.engine.warm.modules.module_process import Request
 from runner.engine.warm.modules.shell import Output
 
 _ASK = b"module"
 _DESCRIPTORS = 6
+_STATUS_AT = 3
+"""Position of the descriptor for the status among them."""
 _STATUS = struct.Struct("=q")
 _CHUNK = 1 << 16
+_POLL = 0.02
+"""Seconds between checks of modules for which the kernel gave no pidfd."""
 _SURVIVED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 """Signals to a group of processes that the zygote ignores: they are for its modules."""
 
@@ -36,6 +44,10 @@ Run = Callable[[list[int]], NoReturn]
 
 class Unavailable(Exception):  # noqa: N818 - not an error: the module is then run the cold way
     """Error: no module can be forked."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.reason = Reason.RESOURCES if shortages.passes(cause) else Reason.FORK_FAILED
 
 
 @dataclass
@@ -78,7 +90,7 @@ class Zygote:
                 pipes.ask(self._socket, request, folder)
                 pid = pipes.started()
             except OSError as error:
-                raise Unavailable(str(error)) from error
+                raise Unavailable(error) from error
             self._running.add(pid)
             begun()
             try:
@@ -156,21 +168,31 @@ def _serve(requests: socket.socket, run: Run) -> None:
 
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ, None)
+        polled: dict[int, int] = {}
         while True:
-            for key, _ in selector.select():
+            for key, _ in selector.select(_POLL if polled else None):
                 if key.data is not None:
                     selector.unregister(key.fd)
-                    _reap(key.fd, *key.data)
-                elif not _answer(requests, selector, begin):
+                    os.close(key.fd)
+                    _reap(*key.data)
+                elif not _answer(requests, selector, polled, begin):
                     return
+            for pid in [pid for pid in polled if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)]:
+                _reap(pid, polled.pop(pid))
 
 
-def _answer(requests: socket.socket, selector: selectors.BaseSelector, run: Run) -> bool:
-    """Fork a requested module. Return True if more requests can follow."""
+def _answer(requests: socket.socket, selector: selectors.BaseSelector, polled: dict[int, int], run: Run) -> bool:
+    """Fork a requested module. Return True if more requests can follow.
+
+    `polled` receives the pid and the descriptor of its status if the selector cannot wait for it.
+    """
     message, descriptors, _, _ = socket.recv_fds(requests, len(_ASK), _DESCRIPTORS)
     if message != _ASK:
         return False
-    status = descriptors[3]
+    if len(descriptors) < _DESCRIPTORS:  # the kernel has closed the others
+        _refuse(descriptors)
+        return True
+    status = descriptors[_STATUS_AT]
     try:
         pid = os.fork()
     except OSError as error:
@@ -183,8 +205,19 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, run: Run)
             os.close(descriptor)
     if pid > 0:
         _tell(status, pid)
-        selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+        try:
+            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+        except OSError:
+            polled[pid] = status
     return True
+
+
+def _refuse(descriptors: list[int]) -> None:
+    """Refuse a request of which not all descriptors arrived."""
+    for descriptor in descriptors[_STATUS_AT : _STATUS_AT + 1]:
+        _tell(descriptor, -errno.EMFILE)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _be_module(descriptors: list[int], run: Run) -> NoReturn:
@@ -194,8 +227,7 @@ def _be_module(descriptors: list[int], run: Run) -> NoReturn:
         os._exit(1)
 
 
-def _reap(process: int, pid: int, status: int) -> None:
-    os.close(process)
+def _reap(pid: int, status: int) -> None:
     _, ended = os.waitpid(pid, 0)
     _tell(status, os.waitstatus_to_exitcode(ended))
     os.close(status)

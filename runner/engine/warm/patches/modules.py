@@ -13,7 +13,6 @@ Must be imported only where Ansible is loaded.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
@@ -220,11 +219,13 @@ def _hook_execute(current: list[Any]) -> None:
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
         self._warm = None
         self._obstacle = Reason.ASYNC if wrap_async else _obstacle(self)
-        with contextlib.suppress(Unavailable):  # it is raised before anything has run
-            try:
-                return execute(self, *args, wrap_async=wrap_async, **kwargs)
-            finally:
-                self._warm, self._obstacle = None, Reason.FORK_FAILED
+        try:
+            return execute(self, *args, wrap_async=wrap_async, **kwargs)
+        except Unavailable as error:  # it is raised before anything has run
+            reason = error.reason
+        finally:
+            self._warm, self._obstacle = None, Reason.FORK_FAILED
+        self._obstacle = reason
         return execute(self, *args, wrap_async=wrap_async, **kwargs)
 
     @functools.wraps(configure)

@@ -41,7 +41,7 @@ _LAST_WORDS = 2000
 """Characters of a trial's output that are reported."""
 _MARKS = re.compile(r"(?:[A-Za-z0-9+/=]+\x1b\[\d+D)+|\x1b\[[0-9;]*[mK]")
 """Colours, and how ansible-runner's callback marks events on the terminal."""
-_UNEXPECTED = frozenset({Reason.DEFECT, Reason.FORK_FAILED, Reason.PAYLOAD, Reason.SWITCHED_OFF})
+_UNEXPECTED = frozenset({Reason.DEFECT, Reason.FORK_FAILED, Reason.PAYLOAD, Reason.RESOURCES, Reason.SWITCHED_OFF})
 """Reasons of slower ways that no setting of the project explains."""
 _OF_COLLECTION = "operator_sdk.util.requeue_after"
 _PLAYBOOK: Any = [

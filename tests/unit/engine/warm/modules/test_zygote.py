@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+from runner.engine.executions import Reason
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
+from tests.shortage import no_descriptor_left
 
 
 def ended_by(act: Callable[[], Any]) -> Callable[[list[int]], NoReturn]:
@@ -116,6 +118,37 @@ def test_a_zygote_that_is_gone_has_run_nothing(zygote_of: ZygoteOf) -> None:
 def test_a_folder_that_is_not_there_is_no_place_to_run(zygote_of: ZygoteOf, tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         zygote_of(lambda: None).run(REQUEST, str(tmp_path / "missing"), nothing)
+
+
+@pytest.mark.parametrize("spare", range(6))
+def test_without_descriptors_for_a_module_it_refuses_the_module_and_continues(zygote_of: ZygoteOf, spare: int) -> None:
+    zygote = zygote_of(lambda: os.write(1, b"ran") and 0)
+    zygote.run(REQUEST, "/", nothing)
+
+    with no_descriptor_left(spare, zygote.pid), pytest.raises(Unavailable) as refused:
+        zygote.run(REQUEST, "/", nothing)
+
+    assert refused.value.reason is (Reason.RESOURCES if spare > 3 else Reason.FORK_FAILED)
+    assert zygote.run(REQUEST, "/", nothing).stdout == b"ran"
+
+
+def test_without_a_descriptor_to_wait_for_a_module_it_waits_all_the_same(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(lambda: os.write(1, b"ran") and 7)
+    zygote.run(REQUEST, "/", nothing)
+
+    with no_descriptor_left(6, zygote.pid):
+        outputs = [zygote.run(REQUEST, "/", nothing) for _ in range(3)]
+
+    assert [(output.code, output.stdout) for output in outputs] == [(7, b"ran")] * 3
+
+
+def test_a_client_without_descriptors_runs_nothing_and_says_why(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(lambda: None)
+    for spare in range(9):  # the pipes and files of one request
+        with no_descriptor_left(spare), pytest.raises(Unavailable) as refused:
+            zygote.run(REQUEST, "/", nothing)
+        assert refused.value.reason is Reason.RESOURCES
+    assert zygote.run(REQUEST, "/", nothing).code == 0
 
 
 def test_signals_meant_for_modules_do_not_end_it(zygote_of: ZygoteOf) -> None:
