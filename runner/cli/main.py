@@ -28,6 +28,7 @@ from runner.dev import cli as dev_cli
 from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.packaging import cli as packaging_cli
+from runner.rbac import cli as rbac_cli
 from runner.scaffold import cli as scaffold_cli
 from runner.schema import cli as schema_cli
 
@@ -130,7 +131,9 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     logs.add_commands(commands)
     _command(commands, "version", _version, "show the versions of this program and its main dependencies", "", "")
     scaffold_cli.add_commands(commands)
-    packaging_cli.add_commands(schema_cli.add_commands(commands))
+    generated = schema_cli.add_commands(commands)
+    packaging_cli.add_commands(generated)
+    rbac_cli.add_commands(generated)
     devcluster_cli.add_commands(commands)
     dev_cli.add_commands(commands)
     return parser, list(commands.choices)

@@ -31,7 +31,8 @@ class OperatorRights:
         self._settings = settings
         self._watches = watches
         path = settings.record_rbac
-        self._record = RightsRecord(path, everywhere=not settings.namespaces) if path else None
+        own = auth.pod_namespace(auth.HostEnvironment.of_process()) or ""
+        self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=own) if path else None
 
     @property
     def noted(self) -> CallObserver | None:

@@ -24,8 +24,8 @@ from runner.rbac.rights import Right
 _PAUSE = 1.0
 """Seconds between two writes of the file."""
 _HEADER = (
-    "# What the operator and its runs were seen to need. Written by --record-rbac, and added to while that is given:\n"
-    "# what no run has done yet is not in it.\n"
+    "# Permissions that the operator and its runs used, from --record-rbac. Permissions that no run used are missing.\n"
+    "# `ansible-operator generate rbac FILE` adds them to config/rbac/role.yaml.\n"
 )
 _log = log.get(__name__)
 
@@ -33,24 +33,27 @@ _log = log.get(__name__)
 class RightsRecord:
     """Records rights, and writes them to the file."""
 
-    def __init__(self, path: Path, *, everywhere: bool) -> None:
+    def __init__(self, path: Path, *, everywhere: bool, own_namespace: str = "") -> None:
         """`everywhere`: the operator watches all namespaces, so that a right in one is required in all.
+
+        `own_namespace` is the operator's, empty outside of a cluster.
 
         Raises:
             ConfigError: the file cannot be used.
         """
         self._path = path
         self._everywhere = everywhere
-        self._rights = _read(path)
+        self._own_namespace = own_namespace
+        self._rights = read(path)
         self._written: frozenset[Right] = frozenset()
         self._news = asyncio.Event()
         self._logged = log.Once()
 
     def add(self, found: Iterable[Right]) -> None:
-        """Record rights."""
-        new = set(found)
-        if self._everywhere:
-            new = rights.spread(new)
+        """Record rights of the operator itself."""
+        self._add(rights.spread_own(found, self._own_namespace) if self._everywhere else set(found))
+
+    def _add(self, new: set[Right]) -> None:
         if not new <= self._rights:
             self._rights |= new
             self._news.set()
@@ -68,7 +71,8 @@ class RightsRecord:
         """Record a run's call: a handler of the proxy, before those that answer from the cache."""
         answer = await proceed(call)
         kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
-        self.add(rights.of_call(call.info, answer.status, kind, call.run.run.service_account))
+        found = rights.of_call(call.info, answer.status, kind, call.run.run.service_account)
+        self._add(rights.spread(found) if self._everywhere else found)
         return answer
 
     async def follow(self) -> None:
@@ -96,12 +100,17 @@ class RightsRecord:
         self._logged.reset()
 
 
-def _read(path: Path) -> set[Right]:
+def read(path: Path) -> set[Right]:
+    """Return the rights in a record; none if the file does not exist.
+
+    Raises:
+        ConfigError: the file is not a record.
+    """
     try:
         return rights.read([each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each])
     except FileNotFoundError:
         return set()
     except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"--record-rbac: {path} is there and is no record to add to ({error}); name another file, or remove it"
+            f"{path}: not a record of --record-rbac ({error}); name another file, or remove this one"
         ) from error

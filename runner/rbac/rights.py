@@ -26,8 +26,8 @@ _GRANTED_TO_ALL_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/
 _GRANTED_TO_ALL = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
 _SESSIONS = frozenset({"exec", "attach", "portforward"})
 _APPLY = "application/apply-patch"
-_STAY = frozenset({("coordination.k8s.io", "leases"), ("", "configmaps")})
-"""Resources that the operator uses in its own namespace only, whichever namespaces it watches."""
+_LEASES = ("coordination.k8s.io", "leases")
+_CONFIG_MAPS = ("", "configmaps")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -118,11 +118,23 @@ def of_call(info: RequestInfo, status: int, content_type: str, account: str) -> 
 
 
 def spread(rights: Iterable[Right]) -> set[Right]:
-    """Extend rights in single namespaces to all, for an operator that watches all namespaces."""
-    return {
-        right if (right.group, right.resource) in _STAY or right.verb == "impersonate" else replace(right, namespace="")
-        for right in rights
+    """Extend the rights of runs in single namespaces to all, for an operator that watches all namespaces."""
+    return {right if right.verb == "impersonate" else replace(right, namespace="") for right in rights}
+
+
+def spread_own(rights: Iterable[Right], own_namespace: str) -> set[Right]:
+    """Extend the rights of the operator's own calls, except those on objects that only the operator itself uses.
+
+    These are its Leases, and the ConfigMap in its own namespace.
+    """
+    found = set(rights)
+    stay = {
+        each
+        for each in found
+        if (each.group, each.resource) == _LEASES
+        or ((each.group, each.resource) == _CONFIG_MAPS and own_namespace and each.namespace == own_namespace)
     }
+    return stay | spread(found - stay)
 
 
 def roles(rights: Iterable[Right]) -> list[dict[str, Any]]:
@@ -141,11 +153,12 @@ def _role(account: str, namespace: str, rights: Sequence[Right]) -> dict[str, An
         "apiVersion": _API,
         "kind": "Role" if namespace else "ClusterRole",
         "metadata": {**meta, "annotations": {RECORDED_FOR: account or OPERATOR}},
-        "rules": _rules(rights),
+        "rules": rules(rights),
     }
 
 
-def _rules(rights: Sequence[Right]) -> list[dict[str, Any]]:
+def rules(rights: Iterable[Right]) -> list[dict[str, Any]]:
+    """Return rules with these rights, whatever their accounts and namespaces, in a stable order."""
     verbs: dict[tuple[str, str, str, str], set[str]] = {}
     for right in rights:
         verbs.setdefault((right.group, right.name, right.resource, right.path), set()).add(right.verb)

@@ -35,7 +35,8 @@ A warning lists parts of the schema that an argument spec cannot express."""
 def add_commands(subparsers: Subparsers) -> Subparsers:
     """Add `generate` and its commands. Return these, so that more commands can be added."""
     generate = subparsers.add_parser(
-        "generate", help="generate CRD schemas, argument specs of roles, a Helm chart, an OLM bundle, or manifests"
+        "generate",
+        help="generate CRD schemas, argument specs of roles, RBAC rules, a Helm chart, an OLM bundle, or manifests",
     )
     commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, run, text, description in (

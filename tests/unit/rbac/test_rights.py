@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -142,14 +144,44 @@ def test_what_is_read_from_roles_is_what_they_were_made_of(found: set[Right]) ->
     assert rights.roles(sorted(found, reverse=True)) == rights.roles(found)
 
 
-def test_an_operator_of_all_namespaces_needs_in_all_what_it_needed_in_one() -> None:
-    lease = Right("", "own", "coordination.k8s.io", "leases", "get")
-    acting = Right("", "own", "", "serviceaccounts", "impersonate", "runs")
-    assert rights.spread([Right("", "a", "", "pods", "get"), lease, acting]) == {
-        Right("", "", "", "pods", "get"),
-        lease,
-        acting,
-    }
+async def _run_called(record: RightsRecord, call: str, account: str = "") -> None:
+    method, target = call.split()
+    run = SimpleNamespace(run=SimpleNamespace(service_account=account))
+    made: Any = SimpleNamespace(info=request.parse(method, target), headers=[], run=run)
+
+    async def proceed(_: object) -> Any:
+        return SimpleNamespace(status=200)
+
+    await record.handle(made, proceed)
+
+
+async def test_an_operator_of_all_namespaces_needs_in_all_what_its_runs_used_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "roles.yaml"
+    record = RightsRecord(path, everywhere=True, own_namespace="own")
+    for kind in ("configmaps", "pods"):
+        await _run_called(record, f"POST /api/v1/namespaces/a/{kind}")
+    await _run_called(record, "GET /apis/coordination.k8s.io/v1/namespaces/own/leases/x")
+    await _run_called(record, "GET /api/v1/namespaces/a/secrets/x", "a/runs")
+    # The operator itself: the object's reference, its own Lease and ConfigMap, and the account of the runs.
+    record.noted("GET", "/api/v1/namespaces/a/configmaps", {"watch": "true"}, "", 200)
+    record.noted("PATCH", "/api/v1/namespaces/own/configmaps/x", {}, "", 200)
+    record.noted("PUT", "/apis/coordination.k8s.io/v1/namespaces/own/leases/x", {}, "", 200)
+    record.add({Right("", "a", "", "serviceaccounts", "impersonate", "runs")})
+    record.write()
+    shown = [
+        (role["kind"], role["metadata"].get("namespace"), rule["resources"], rule["verbs"])
+        for role in yaml.safe_load_all(path.read_text())
+        for rule in role["rules"]
+    ]
+    assert shown == [
+        ("ClusterRole", None, ["configmaps"], ["create", "list", "watch"]),
+        ("ClusterRole", None, ["pods"], ["create"]),
+        ("ClusterRole", None, ["leases"], ["get"]),
+        ("Role", "a", ["serviceaccounts"], ["impersonate"]),
+        ("Role", "own", ["configmaps"], ["patch"]),
+        ("Role", "own", ["leases"], ["update"]),
+        ("ClusterRole", None, ["secrets"], ["get"]),
+    ]
 
 
 def test_a_record_grows_and_the_same_rights_make_the_same_bytes(tmp_path: Path) -> None:
@@ -175,6 +207,6 @@ def test_a_record_grows_and_the_same_rights_make_the_same_bytes(tmp_path: Path) 
 def test_a_file_that_is_no_record_is_not_overwritten(tmp_path: Path, text: str) -> None:
     path = tmp_path / "roles.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"--record-rbac: .*roles.yaml is there and is no record to add to"):
+    with pytest.raises(ConfigError, match=r"roles.yaml: not a record of --record-rbac"):
         RightsRecord(path, everywhere=False)
     assert path.read_text() == text

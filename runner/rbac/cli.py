@@ -1,0 +1,113 @@
+"""`ansible-operator generate rbac`: recorded permissions in the operator's role.
+
+Owns the argument and output of the command. Errors pass through as ConfigError; the caller prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from runner.rbac.rights import Right
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_ROLE = Path("config/rbac/role.yaml")
+_DESCRIPTION = """\
+Add the permissions in FILE, which `run --record-rbac=FILE` wrote, to config/rbac/role.yaml. The roles that config/rbac
+binds to the operator already grant some of them; these are not added again. All other lines remain unchanged."""
+
+
+def add_commands(commands: Subparsers) -> None:
+    """Add `rbac` to the commands of `generate`."""
+    parser = commands.add_parser(
+        "rbac",
+        help="add recorded permissions to the operator's role",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="file that `run --record-rbac=FILE` wrote")
+    parser.set_defaults(func=_rbac)
+
+
+def _rbac(arguments: argparse.Namespace) -> int:
+    from runner.rbac import record, rights  # noqa: PLC0415 - help needs none of their imports
+    from runner.yamlfile import edits, tree  # noqa: PLC0415 - as above
+
+    if not arguments.file.exists():
+        raise ConfigError(f"{arguments.file}: file not found; `ansible-operator run --record-rbac=FILE` writes it")
+    text = tree.read(_ROLE, str(_ROLE))
+    found = record.read(arguments.file)
+    missing = _missing({each for each in found if not each.account}, list(_granted(_ROLE.parent)))
+    added = rights.rules(missing)
+    for rule in added:
+        text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
+    if added:
+        _ROLE.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{_ROLE}: {len(added)} rules added\n" if added else f"{_ROLE}: no permission is missing\n")
+    for account in sorted({each.account for each in found if each.account}):
+        sys.stdout.write(f"not added: the permissions of the service account {account}; apply its Roles in the file\n")
+    return 0
+
+
+def _granted(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the Roles and ClusterRoles in a folder that it binds to a service account."""
+    import yaml  # noqa: PLC0415 - as above
+
+    from runner.yamlfile import tree  # noqa: PLC0415 - as above
+
+    documents: list[Mapping[str, Any]] = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            documents += [each for each in yaml.safe_load_all(tree.read(path, str(path))) if isinstance(each, dict)]
+        except yaml.YAMLError as error:
+            raise ConfigError(
+                f"{path}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first"
+            ) from None
+    bound = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in documents
+        if each.get("kind") in {"RoleBinding", "ClusterRoleBinding"}
+        and any(subject["kind"] == "ServiceAccount" for subject in each.get("subjects") or ())
+    }
+    for each in documents:
+        if (each.get("kind"), each.get("metadata", {}).get("name")) in bound:
+            yield each
+
+
+def _missing(found: set[Right], roles: Sequence[Mapping[str, Any]]) -> set[Right]:
+    """Return the rights that no role grants. A Role only applies to the operator's own namespace."""
+    watched = {each.namespace for each in found if each.verb == "watch"}
+    return {
+        right
+        for right in found
+        if not any(
+            _grants(rule, right)
+            for role in roles
+            if role["kind"] == "ClusterRole" or (right.namespace and right.namespace not in watched)
+            for rule in role.get("rules") or ()
+        )
+    }
+
+
+def _grants(rule: Mapping[str, Any], right: Right) -> bool:
+    def has(field: str, *values: str) -> bool:
+        return not {"*", *values}.isdisjoint(rule.get(field) or ())
+
+    if not has("verbs", right.verb):
+        return False
+    if right.path:
+        return any(
+            right.path == url or (url.endswith("*") and right.path.startswith(url[:-1]))
+            for url in rule.get("nonResourceURLs") or ()
+        )
+    _, _, subresource = right.resource.partition("/")
+    matches = has("apiGroups", right.group) and has("resources", right.resource, f"*/{subresource}")
+    return matches and (not rule.get("resourceNames") or right.name in rule["resourceNames"])

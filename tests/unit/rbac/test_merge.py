@@ -1,0 +1,79 @@
+"""`generate rbac`, as a user types it in a new project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.cli import main
+from runner.rbac import rights
+from runner.rbac.rights import Right
+
+ROLE = Path("config/rbac/role.yaml")
+RECORD = Path("recorded.yaml")
+GROUP = "cache.example.com"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["init", "--domain", "example.com", "--project-name", "cache-operator"]) == 0
+    assert main.main(["create", "api", "--group", "cache", "--version", "v1", "--kind", "Memcached"]) == 0
+    capsys.readouterr()
+
+
+def merge(*found: Right) -> int:
+    RECORD.write_text(yaml.safe_dump_all(rights.roles(found)))
+    return main.main(["generate", "rbac", str(RECORD)])
+
+
+def test_recorded_permissions_that_are_missing_get_into_the_role_once(capsys: pytest.CaptureFixture[str]) -> None:
+    before = ROLE.read_text()
+    recorded = [
+        *(Right("", "", GROUP, "memcacheds", verb) for verb in ("get", "list", "watch")),
+        *(Right("", "", "", "configmaps", verb) for verb in ("create", "watch")),
+        Right("", "", "apps", "deployments", "create"),
+        Right("", "", "", "", "get", path="/logs/kubelet"),
+        Right("", "operators", "coordination.k8s.io", "leases", "update"),
+        Right("", "operators", "", "configmaps", "patch"),
+        Right("shop/runs", "", "", "secrets", "get"),
+    ]
+    assert merge(*recorded) == 0
+    told = capsys.readouterr().out
+    assert f"{ROLE}: 3 rules added\n" in told
+    assert "shop/runs" in told
+    added = ROLE.read_text().removeprefix(before)
+    assert added != ROLE.read_text()
+    assert yaml.safe_load(added) == [
+        {"nonResourceURLs": ["/logs/kubelet"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "watch"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]},
+    ]
+    after = ROLE.read_text()
+    assert merge(*recorded) == 0
+    assert f"{ROLE}: no permission is missing\n" in capsys.readouterr().out
+    assert ROLE.read_text() == after
+
+
+def test_a_role_of_the_operators_own_namespace_grants_nothing_in_a_watched_one() -> None:
+    assert merge(Right("", "shop", GROUP, "memcacheds", "watch"), Right("", "shop", "", "configmaps", "patch")) == 0
+    assert yaml.safe_load(ROLE.read_text())["rules"][-1] == {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "verbs": ["patch"],
+    }
+
+
+def test_roles_for_users_of_the_kind_are_not_the_operators() -> None:
+    assert merge(Right("", "", GROUP, "memcacheds", "deletecollection")) == 0
+    assert "deletecollection" in ROLE.read_text()
+
+
+@pytest.mark.parametrize("content", [None, "kind: ConfigMap\nmetadata: {name: a}\n"])
+def test_a_file_that_is_no_record_is_refused(capsys: pytest.CaptureFixture[str], content: str | None) -> None:
+    if content is not None:
+        RECORD.write_text(content)
+    assert main.main(["generate", "rbac", str(RECORD)]) == 2
+    assert capsys.readouterr().err.startswith("error: recorded.yaml: ")
