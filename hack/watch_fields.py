@@ -355,6 +355,14 @@ REFERENCES = (
         "namespace of the objects; default: the value in the spec, or the namespace of the object",
         _SECRET + ", namespace: vault}]",
     ),
+    Field(
+        "references[].namespaces",
+        "list",
+        "",
+        NEW,
+        "further namespaces that a spec may name; `*`: all ([References](#references))",
+        _SECRET + ", namespaces: [vault]}]",
+    ),
 )
 
 SECTIONS: tuple[tuple[str, tuple[Field, ...]], ...] = (

@@ -39,6 +39,7 @@ from runner.kube import decode
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectRef, deleted_for, is_paused, uid_of
+from runner.references.state import references_of
 from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.report import StatusReport
@@ -207,8 +208,10 @@ class Reconciler:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
         failed = report.FailureDetails([*missing, *decision.advice], output.pointer(job), final=final)
-        ended = report.run_ended(run, failed).with_conditions(report.ignored(attempt.obj, job.ignored_variables))
-        ended = report.observed(attempt.obj, ended)
+        found = references_of(self._watch.references, attempt.obj)
+        ignored = report.ignored_references(attempt.obj, [*map(str, found.foreign)], [*map(str, found.excess)])
+        ignored += report.ignored(attempt.obj, job.ignored_variables)
+        ended = report.observed(attempt.obj, report.run_ended(run, failed).with_conditions(ignored))
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
 
     def _advise(self, attempt: Attempt, decision: Decision) -> None:

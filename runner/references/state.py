@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from runner.objects import Object, ObjectKey, key_of, metadata, uid_of
+from runner.objects import Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.watches.reference_fields import WatchReference
 
 _KEY = secrets.token_bytes(32)
 _DIGEST_SIZE = 16
 GONE = "is gone"
 """Change of an object that was deleted or is not selected any more."""
+MOST_REFERENCES = 100
+"""Maximum number of names in the spec of one object that are watched."""
+_LONGEST_NAME = 253
 _NO_CONTENT = {"apiVersion", "kind", "metadata", "status"}
 
 
@@ -75,6 +78,41 @@ def has_to_be_read(old: ReferencedState | None, new: ReferencedState) -> bool:
     return old.content is not None and (old.generation is None or new.generation is None)
 
 
+@dataclass(frozen=True, slots=True)
+class SpecReferences:
+    """References of an object, and those that are not watched."""
+
+    watched: frozenset[ObjectRef]
+    foreign: tuple[ObjectRef, ...]
+    """References to namespaces that the watch does not allow, in the order of the spec."""
+    excess: tuple[ObjectRef, ...]
+    """References beyond the maximum number."""
+    invalid: tuple[str, ...]
+    """Errors of invalid references."""
+
+
+def references_of(references: Iterable[WatchReference], obj: Object) -> SpecReferences:
+    """Return the references of an object. Names in watches.yaml do not count towards the maximum."""
+    own = key_of(obj).namespace
+    fixed: set[ObjectRef] = set()
+    named: dict[ObjectRef, None] = {}
+    foreign: dict[ObjectRef, None] = {}
+    invalid: list[str] = []
+    for reference in references:
+        try:
+            found = [ObjectRef(reference.gvk, key) for key in names(reference, obj)]
+        except ValueError as error:
+            invalid.append(str(error))
+            continue
+        if reference.name:
+            fixed.update(found)
+            continue
+        for each in found:
+            (named if reference.allows(each.key.namespace, own) else foreign)[each] = None
+    kept, excess = tuple(named)[:MOST_REFERENCES], tuple(named)[MOST_REFERENCES:]
+    return SpecReferences(frozenset(fixed.union(kept)), tuple(foreign), excess, tuple(invalid))
+
+
 def names(reference: WatchReference, obj: Object) -> Iterator[ObjectKey]:
     """Yield the references of an object, by path or by the watch's own name. Raises ValueError for an invalid one."""
     own = reference.namespace or key_of(obj).namespace
@@ -93,7 +131,7 @@ def _named(value: object, own: str, path: str) -> Iterator[ObjectKey]:
     name, namespace = (value.get("name"), value.get("namespace")) if isinstance(value, dict) else (value, None)
     if name is None or name == "":
         return
-    if not isinstance(name, str) or not isinstance(namespace, str | None) or "/" in name:
+    if not isinstance(name, str) or not isinstance(namespace, str | None) or "/" in name or len(name) > _LONGEST_NAME:
         raise ValueError(f"{path} is not a reference; set a name, {{name, namespace}}, or a list of them")
     yield ObjectKey(namespace or own, name)
 

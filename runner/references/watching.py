@@ -28,7 +28,7 @@ from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, LabelSelection
 from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
-from runner.references.state import GONE, ReferencedState, names
+from runner.references.state import GONE, ReferencedState, SpecReferences, references_of
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 
@@ -128,13 +128,12 @@ class References:
         watch = self._watches.get(gvk)
         if watch is None:
             return
-        target, asked = ObjectRef(gvk, key_of(obj)), set[ObjectRef]()
-        for reference in watch.references:
-            try:
-                asked |= {ObjectRef(reference.gvk, key) for key in names(reference, obj)}
-            except ValueError as error:
-                self._tell(target, "Cannot watch a referenced object", str(error))
-        fresh, left = self._index.update(target, frozenset(asked))
+        target, found = ObjectRef(gvk, key_of(obj)), references_of(watch.references, obj)
+        for problem in found.invalid:
+            self._tell(target, "Cannot watch a referenced object", problem)
+        if found.foreign or found.excess:
+            self._warn_ignored(target, found)
+        fresh, left = self._index.update(target, found.watched)
         self._leave(left)
         for each in fresh:
             self._kinds[each.gvk].ask(each.key)
@@ -286,6 +285,19 @@ class References:
         for each in left:
             self._kinds[each.gvk].drop(each.key)
             self._unproven.pop(each, None)
+
+    def _warn_ignored(self, target: ObjectRef, found: SpecReferences) -> None:
+        """Warn once per object about references that are not watched; its condition names all."""
+        if self._logged.is_new((target.gvk, target.key)):
+            _log.warning(
+                "Ignoring references of an object: they are in namespaces that the watch does not allow, or too many. "
+                "Allow namespaces with references[].namespaces in watches.yaml",
+                other_namespaces=len(found.foreign),
+                too_many=len(found.excess),
+                first=str((*found.foreign, *found.excess)[0]),
+                gvk=str(target.gvk),
+                **target.key._asdict(),
+            )
 
     def _tell(self, target: ObjectRef, message: str, problem: str) -> None:
         """Log a problem once."""

@@ -25,12 +25,15 @@ IGNORED_VARIABLES_ADVICE = (
     "The run does not receive variables of the spec that Ansible itself interprets; rename these fields, "
     "or allow them with allowAnsibleVariables in watches.yaml"
 )
+IGNORED_REFERENCES = "IgnoredReferences"
+"""A condition of objects whose spec has references that are not watched."""
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
 
 _SHORT = 600
 """Bytes of a message that leave room for its task and path within the 1,000 bytes of an Event's note."""
+_MOST_NAMED = 20
 _CUT = "\n(cut here)"
 _UNKNOWN_FAILURE = "unknown playbook failure"
 
@@ -124,6 +127,29 @@ def ignored(obj: Object, variables: Sequence[str]) -> tuple[Condition, ...]:
     if find(conditions_of(obj), IGNORED_VARIABLES) is None:
         return ()
     return (make(IGNORED_VARIABLES, "False", "NoneIgnored", ""),)
+
+
+def ignored_references(obj: Object, foreign: Sequence[str], excess: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the condition that names references in namespaces that are not allowed, and those beyond the maximum."""
+    sentences = []
+    if foreign:
+        sentences.append(
+            f"{_listed(foreign)}: not watched, because the watch does not allow these namespaces. "
+            "Use objects in the namespace of this object, or allow them with references[].namespaces in watches.yaml."
+        )
+    if excess:
+        sentences.append(f"{_listed(excess)}: not watched, because the spec names too many objects.")
+    if sentences:
+        reason = "NamespaceNotAllowed" if foreign else "TooManyReferences"
+        return (make(IGNORED_REFERENCES, "True", reason, _bounded(" ".join(sentences), MAX_MESSAGE)),)
+    if find(conditions_of(obj), IGNORED_REFERENCES) is None:
+        return ()
+    return (make(IGNORED_REFERENCES, "False", "NoneIgnored", ""),)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:

@@ -11,8 +11,10 @@ from runner.watches import field_selectors, label_selectors, selector_fields
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile.fields import Fields
 
-_FIELDS = ("group", "version", "kind", "path", "name", "selector", "namespace")
+_FIELDS = ("group", "version", "kind", "path", "name", "selector", "namespace", "namespaces")
 _WAYS = ("path", "name", "selector")
+ANY_NAMESPACE = "*"
+"""Element of `namespaces` that allows all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,17 @@ class WatchReference:
     """Label selector as the API writes it."""
     namespace: str
     """Their namespace; empty: that of the object, unless the spec contains another."""
+    namespaces: frozenset[str] = frozenset()
+    """Further namespaces that a spec may name."""
+
+    def allows(self, namespace: str, own: str) -> bool:
+        """Return True if an object in namespace `own` may reference objects in `namespace`.
+
+        Cluster-scoped objects may reference all: no user of a single namespace can write them.
+        """
+        return (
+            not own or namespace in {own, self.namespace} or not self.namespaces.isdisjoint({namespace, ANY_NAMESPACE})
+        )
 
 
 def read(fields: Fields) -> tuple[WatchReference, ...]:
@@ -52,7 +65,9 @@ def _reference(item: Fields) -> WatchReference | None:
         item.error("name", problem)
     if "selector" in given and not selector and isinstance(item.node("selector"), yaml.MappingNode | None):
         item.error("selector", "selects all objects of the kind: set labels")
-    return WatchReference(gvk, path, name, selector, _namespace(item)) if path or name or selector else None
+    if not (path or name or selector):
+        return None
+    return WatchReference(gvk, path, name, selector, _namespace(item), _namespaces(item))
 
 
 def _path(item: Fields) -> SpecPath | None:
@@ -65,9 +80,23 @@ def _path(item: Fields) -> SpecPath | None:
         return None
 
 
+def _namespaces(item: Fields) -> frozenset[str]:
+    texts = item.texts("namespaces")
+    for text in texts:
+        if text != ANY_NAMESPACE and not _is_namespace(text):
+            item.error("namespaces", f"invalid namespace {text!r}: use names, or '*' for all namespaces")
+    if texts and not item.is_present("path"):
+        item.warn("namespaces", "no effect without path: only names in a spec can be in several namespaces")
+    return frozenset(texts)
+
+
+def _is_namespace(text: str) -> bool:
+    return label_selectors.is_subdomain(text) and "." not in text
+
+
 def _namespace(item: Fields) -> str:
     text = item.text("namespace")
-    if text and (not label_selectors.is_subdomain(text) or "." in text):
+    if text and not _is_namespace(text):
         item.error(
             "namespace", f"invalid namespace {text!r}: use a name, or remove the field for the namespace of the object"
         )

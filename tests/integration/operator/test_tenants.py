@@ -95,3 +95,37 @@ def test_sixty_objects_of_one_namespace_do_not_delay_an_object_of_another(
     things.await_success("victim")
     assert _waiting(operator) > 30
     assert [line["namespace"] for line in operator.lines(msg="Run started")][started:].index(things.namespace) < 5
+
+
+def test_references_to_other_namespaces_are_not_watched_unless_the_watch_allows_them(
+    project: Project, things: Things, tenant: Things, api: Api
+) -> None:
+    project.role("thing", "    - ansible.builtin.debug: {msg: hello}\n")
+    secret = {"version": "v1", "kind": "Secret", "path": "spec.secrets"}
+    shared = {"version": "v1", "kind": "ConfigMap", "path": "spec.maps", "namespaces": [things.namespace]}
+    project.watch("thing", references=[shared, secret])
+    project.grant([""], ["secrets", "configmaps"])
+    project.bind_everywhere()
+    operator = project.start(f"--namespace={tenant.namespace}")
+    victims = {"name": "password", "namespace": things.namespace}
+    many = [f"many-{number}" for number in range(110)]
+    tenant.create(
+        "spy", {"secrets": [victims, "own", *many], "maps": {"name": "shared", "namespace": things.namespace}}
+    )
+    tenant.await_success("spy")
+    ignored = tenant.await_condition("spy", "IgnoredReferences")
+    assert ignored["reason"] == "NamespaceNotAllowed"
+    assert f"Secret {things.namespace}/password: not watched" in ignored["message"]
+    assert all(f"Secret {tenant.namespace}/many-{number}" in ignored["message"] for number in range(98, 110))
+    assert f"{tenant.namespace}/many-97" not in ignored["message"]
+
+    core = f"/api/v1/namespaces/{things.namespace}"
+    api.call("POST", f"{core}/secrets", {"metadata": {"name": "password"}})
+    api.call("POST", f"/api/v1/namespaces/{tenant.namespace}/secrets", {"metadata": {"name": "own"}})
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "shared"}})
+    for text in (f"Secret {tenant.namespace}/own appeared", f"ConfigMap {things.namespace}/shared appeared"):
+        operator.await_line("A reference changed", name="spy", why=text)
+    assert f"{things.namespace}/password appeared" not in operator.log
+
+    tenant.merge("spy", {"spec": {"secrets": ["own"]}})
+    tenant.await_condition("spy", "IgnoredReferences", "False")

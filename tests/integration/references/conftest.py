@@ -37,8 +37,8 @@ SECRET, CONFIG_MAP, CLUSTER_ROLE = (
 THING = GVK("test.example.com", "v1", "Thing")
 
 
-def by_path(gvk: GVK, path: str = "spec.ref") -> WatchReference:
-    return WatchReference(gvk, SpecPath.parse(path), "", "", "")
+def by_path(gvk: GVK, path: str = "spec.ref", namespaces: frozenset[str] = frozenset()) -> WatchReference:
+    return WatchReference(gvk, SpecPath.parse(path), "", "", "", namespaces)
 
 
 def by_label(gvk: GVK, labels: str, namespace: str = "") -> WatchReference:

@@ -107,7 +107,7 @@ async def test_another_namespace_is_followed_where_rights_allow_it_and_told_with
     async with asyncio.timeout(30):
         while not await is_allowed():
             await asyncio.sleep(0.02)
-    async with refer(by_path(SECRET), user=user) as it:
+    async with refer(by_path(SECRET, namespaces=frozenset({"kube-system"})), user=user) as it:
         it.names("one", ["near", {"name": "far", "namespace": "kube-system"}])
         async with asyncio.timeout(4):
             await it.references.ready(THING, it.key("one"))
@@ -118,7 +118,7 @@ async def test_another_namespace_is_followed_where_rights_allow_it_and_told_with
     assert "Cannot watch a referenced object" in told
     assert "Secret kube-system/far: " in told
     assert "resources: [secrets], verbs: [watch]}" in told
-    async with refer(by_path(SECRET)) as it:
+    async with refer(by_path(SECRET, namespaces=frozenset({"kube-system"}))) as it:
         it.names("one", {"name": "far", "namespace": "kube-system"})
         await it.knows("one")
 

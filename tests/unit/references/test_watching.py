@@ -9,7 +9,7 @@ import pytest
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.references import state as reference_states
 from runner.references.index import ReferenceIndex
-from runner.references.state import ReferencedState, difference, has_to_be_read, names
+from runner.references.state import ReferencedState, difference, has_to_be_read, names, references_of
 from runner.references.watching import DeferredReferences, ReferenceNotification
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
@@ -49,7 +49,7 @@ class TestNames:
         obj = {"metadata": {"name": "one", "namespace": "shop"}, "spec": spec}
         assert [str(key) for key in names(reference, obj)] == found
 
-    @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b"])
+    @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b", "a" * 254])
     def test_what_is_no_name_is_told(self, value: Any) -> None:
         reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
         with pytest.raises(ValueError, match=r"spec\.ref is not a reference; set a name"):
@@ -59,6 +59,45 @@ class TestNames:
         obj = {"metadata": {"name": "one", "namespace": "shop"}}
         assert list(names(WatchReference(SECRET, None, "all", "", ""), obj)) == [ObjectKey("shop", "all")]
         assert list(names(WatchReference(SECRET, None, "all", "", "vault"), obj)) == [ObjectKey("vault", "all")]
+
+    @pytest.mark.parametrize(
+        ("namespace", "namespaces", "own", "watched"),
+        [
+            ("", (), "shop", {"shop/a"}),
+            ("", ("other",), "shop", {"shop/a", "other/c"}),
+            ("", ("*",), "shop", {"shop/a", "vault/b", "other/c"}),
+            ("vault", (), "shop", {"vault/a", "vault/b"}),
+            ("", (), "", {"a", "vault/b", "other/c"}),
+        ],
+    )
+    def test_a_spec_refers_to_its_own_namespace_and_to_those_that_the_watch_allows(
+        self, namespace: str, namespaces: tuple[str, ...], own: str, watched: set[str]
+    ) -> None:
+        reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", namespace, frozenset(namespaces))
+        ref = ["a", {"name": "b", "namespace": "vault"}, {"name": "c", "namespace": "other"}]
+        found = references_of([reference], {"metadata": {"name": "one", "namespace": own}, "spec": {"ref": ref}})
+        assert {str(each.key) for each in found.watched} == watched
+        assert len(found.foreign) == 3 - len(watched)
+        assert not found.excess
+
+    def test_a_spec_refers_to_a_hundred_objects_at_most_beside_those_of_the_watch(self) -> None:
+        spec = {"ref": ["0", *map(str, range(120))], "others": "z"}
+        references = [
+            WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", ""),
+            WatchReference(KIND, SpecPath.parse("spec.others"), "", "", ""),
+            WatchReference(SECRET, None, "defaults", "", "vault"),
+        ]
+        found = references_of(references, {"metadata": {"name": "one", "namespace": "shop"}, "spec": spec})
+        assert len(found.watched) == 101
+        assert ObjectRef(SECRET, ObjectKey("vault", "defaults")) in found.watched
+        assert [each.key.name for each in found.excess] == [*map(str, range(100, 120)), "z"]
+
+    def test_an_invalid_reference_does_not_hide_others(self) -> None:
+        references = [WatchReference(SECRET, SpecPath.parse(f"spec.{name}"), "", "", "") for name in ("odd", "ref")]
+        obj = {"metadata": {"name": "one", "namespace": "shop"}, "spec": {"odd": 3, "ref": "a"}}
+        found = references_of(references, obj)
+        assert [str(each.key) for each in found.watched] == ["shop/a"]
+        assert len(found.invalid) == 1
 
 
 class TestStates:

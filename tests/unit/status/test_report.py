@@ -194,3 +194,15 @@ def test_what_a_schema_took_out_is_named() -> None:
 def test_an_odd_status_is_no_obstacle(odd: Any) -> None:
     obj = {**_object(), "status": odd}
     assert report.patch(obj, report.run_began(obj), NOW) is not None
+
+
+def test_references_that_are_not_watched_are_named_until_there_are_none() -> None:
+    foreign, excess = [f"Secret vault/{number}" for number in range(22)], ["Secret shop/z"]
+    (condition,) = report.ignored_references(_object(), foreign, excess)
+    assert (condition["status"], condition["reason"]) == ("True", "NamespaceNotAllowed")
+    assert "Secret vault/19 and 2 more: not watched, because the watch does not allow" in condition["message"]
+    assert "Secret shop/z: not watched, because the spec names too many" in condition["message"]
+    written = _write(_object(), report.StatusReport((condition,)))
+    (after,) = report.ignored_references(written, (), ())
+    assert (after["type"], after["status"]) == ("IgnoredReferences", "False")
+    assert report.ignored_references(_object(), (), ()) == ()

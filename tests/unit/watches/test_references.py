@@ -29,6 +29,13 @@ def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
     assert (reference.gvk, reference.namespace) == (GVK("apps", "v1", "Deployment"), "shop")
     assert reference.path is not None
     assert reference.path.text == "spec.apps[*].name"
+    assert reference.namespaces == frozenset()
+
+
+def test_a_watch_lists_the_namespaces_that_a_spec_may_name(one: One) -> None:
+    rest = "  references:\n  - {version: v1, kind: Secret, path: spec.a, namespaces: [vault, '*']}\n"
+    (reference,) = one(rest).references
+    assert reference.namespaces == {"vault", "*"}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,10 @@ def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
             "references[0].selector: found text ('a=b'), expected a mapping",
         ),
         ("{version: v1, kind: Secret, name: a, namespace: b/c}", "references[0].namespace: invalid namespace 'b/c'"),
+        (
+            "{version: v1, kind: Secret, path: spec.a, namespaces: [b/c]}",
+            "references[0].namespaces: invalid namespace 'b/c'",
+        ),
         ("spec.secret", "references[0]: found text, expected a mapping with group, version, kind, path"),
     ],
 )
