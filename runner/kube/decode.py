@@ -23,6 +23,28 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _REPLACEMENT = orjson.dumps(TOO_DEEP)
 
 
+class TooDeepError(ValueError):
+    """Error: a value nests too deeply to be read whole."""
+
+
+def loads_whole(raw: bytes) -> Any:
+    """Read JSON.
+
+    Raises:
+        TooDeepError: a value nests deeper than `MAX_DEPTH` levels.
+        orjson.JSONDecodeError: `raw` is not JSON.
+    """
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        if _cut_text(raw) is None:
+            raise
+    else:
+        if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH or _is_shallow(value):
+            return value
+    raise TooDeepError(f"deeper than {MAX_DEPTH} levels")
+
+
 def loads(raw: bytes) -> Any:
     """Read JSON; at most `MAX_DEPTH` levels of each value are kept.
 

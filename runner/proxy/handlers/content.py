@@ -14,6 +14,7 @@ import orjson
 import yaml
 
 from runner.errors import ConfigError
+from runner.kube import decode
 from runner.objects import Object
 from runner.proxy.calls import Answer, Call, Whole
 from runner.proxy.http.connection import Body
@@ -62,11 +63,15 @@ async def hold(call: Call) -> bytes | None:
 
 
 def parse(media: str, data: bytes) -> Object | None:
-    """Parse an object; None if it is invalid, because the API server's error is more precise."""
+    """Parse an object; None if it is invalid, because the API server's error is more precise.
+
+    Raises:
+        TooDeepError: the object nests too deeply to be changed and written.
+    """
     if media == PROTOBUF:
         return owners.read(data)
     try:
-        found = orjson.loads(data)
+        found = decode.loads_whole(data)
     except orjson.JSONDecodeError:
         found = _parse_yaml(data) if media in _OF_YAML else None
     return found if isinstance(found, dict) else None
@@ -83,8 +88,16 @@ def dump(media: str, obj: Object, before: bytes) -> bytes:
 
 
 async def observe(answer: Answer) -> Object | None:
-    """Return the object in a response, which is still sent to the client; None if it cannot be parsed."""
-    return parse(JSON, await json_in(answer))
+    """Return the object in a response, which is still sent to the client; None if it cannot be parsed whole."""
+    return parse_whole(JSON, await json_in(answer))
+
+
+def parse_whole(media: str, data: bytes) -> Object | None:
+    """Parse an object; None if it is invalid or nests too deeply."""
+    try:
+        return parse(media, data)
+    except decode.TooDeepError:
+        return None
 
 
 async def json_in(answer: Answer) -> bytes:
@@ -125,7 +138,23 @@ def _header(answer: Answer, name: bytes) -> bytes:
 
 def _parse_yaml(data: bytes) -> object:
     try:
-        node = yaml.compose(data.decode(), Loader=yaml.CSafeLoader)
+        text = data.decode()
+        _check_depth(text)
+        node = yaml.compose(text, Loader=yaml.CSafeLoader)
         return None if node is None else tree.plain(node)
+    except decode.TooDeepError:
+        raise
     except (yaml.YAMLError, ConfigError, ValueError):
         return None
+
+
+def _check_depth(text: str) -> None:
+    """Raise TooDeepError before libyaml, which is recursive, could exhaust the stack and end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > decode.MAX_DEPTH:
+                raise decode.TooDeepError(f"deeper than {decode.MAX_DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1

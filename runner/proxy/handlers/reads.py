@@ -188,7 +188,7 @@ class Reads:
         if not attempt.place.name and isinstance(call.content, bytes):
             # The name of the object that would have been created.
             media = content.media_type(call.head.get(b"content-type"))
-            obj = content.parse(media, call.content) if content.is_readable(media) else None
+            obj = content.parse_whole(media, call.content) if content.is_readable(media) else None
             name = key_of(obj).name if obj is not None else ""
             self._bodies.ended_unobserved(attempt)
             attempt = self._bodies.begin(attempt.place._replace(name=name))
@@ -278,7 +278,7 @@ async def _object(answer: Answer, path: str) -> ObjectResponse | None:
         # For example, of a deprecated version: every read must return the warning.
         return None
     data = await content.json_in(answer)
-    obj = content.parse(content.JSON, data)
+    obj = content.parse_whole(content.JSON, data)
     return ObjectResponse(path, data, obj) if obj is not None else None
 
 

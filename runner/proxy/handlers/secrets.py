@@ -18,6 +18,8 @@ import orjson
 
 from runner import log
 from runner.engine.run_secrets import RunSecrets
+from runner.kube import decode
+from runner.kube.decode import TooDeepError
 from runner.proxy.calls import Answer, Call, Content, Proceed, Whole, refusal
 from runner.proxy.handlers import content, secret_objects
 from runner.proxy.handlers.secret_objects import SecretValues
@@ -127,6 +129,9 @@ async def _learn(run: RunIdentity, media: str, data: bytes, read: Read) -> bool:
         try:
             for values, names in read(_parse(media, data)):
                 run.secrets.learn(values, names)
+        except TooDeepError:
+            run.secrets.exhaust()
+            return False
         except ValueError:
             return False
         return True
@@ -149,7 +154,7 @@ def _parse(media: str, data: bytes) -> Any:
     if media == content.PROTOBUF:
         return secrets.read(data)
     try:
-        return orjson.loads(data)
+        return decode.loads(data)  # a Secret's values are not nested
     except orjson.JSONDecodeError:
         found = content.parse(content.YAML, data) if media in _YAML else None
         if found is None:
@@ -198,4 +203,4 @@ class _Watched:
             found, self._rest = secrets.split(stream)
             return found
         *lines, self._rest = stream.split(b"\n")
-        return [orjson.loads(line) for line in lines if line.strip()]
+        return [decode.loads(line) for line in lines if line.strip()]

@@ -15,9 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import orjson
+
 from runner import log
 from runner.errors import ApiError, NotFoundError
-from runner.kube import discovery
+from runner.kube import decode, discovery
+from runner.kube.decode import TooDeepError
 from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
@@ -184,7 +187,13 @@ class Writes:
                 media=media,
             )
             return
-        obj = content.parse(media, data)
+        try:
+            obj = content.parse(media, data)
+        except TooDeepError as error:
+            self._warn(
+                call, "Cannot add the owner: the object nests too deeply; set the owner in the role", why=str(error)
+            )
+            return
         if obj is None or (media in _MERGES and not (owners.wants_adoption(obj) or owners.wants_release(obj))):
             return
         owned = await self._decide(call, run, resource, obj, media)
@@ -231,7 +240,12 @@ def _is_write(call: Call) -> bool:
 
 async def _observed(answer: Answer) -> Object | None:
     try:
-        return await content.observe(answer)
+        data = await content.json_in(answer)
     except BaseException:
         answer.finish()
         raise
+    try:
+        found = decode.loads(data)  # the metadata suffices, so deeper values may be missing
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -83,6 +83,24 @@ async def test_values_are_known_before_the_client_has_the_answer(staged: Staged,
         assert not stage.run.secrets.is_exhausted
 
 
+async def test_values_beside_deeply_nested_fields_are_learned(staged: Staged) -> None:
+    deep = orjson.dumps(secret())[:-1] + b', "extra": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    async with staged(Secrets()) as stage:
+        stage.api.answers(stage.reply(deep, "200 OK", "Content-Type: application/json"))
+        assert (await stage.get(f"{PATH}/a")).body == deep
+        assert knows(stage)
+        assert not stage.run.secrets.is_exhausted
+
+
+async def test_yaml_that_nests_too_deeply_to_be_read_withholds_the_output(staged: Staged) -> None:
+    body = b"stringData: {a: b}\nextra: " + b"[a, " * 1500 + b"]" * 1500
+    async with staged(Secrets()) as stage:
+        wire = await stage.connect()
+        kind = "Content-Type: application/apply-patch+yaml"
+        assert (await wire.ask(stage.request(f"PATCH {PATH}/a", kind, body=body))).status == 200
+        assert stage.run.secrets.is_exhausted
+
+
 async def test_packed_answers_are_read(staged: Staged) -> None:
     packed = gzip.compress(orjson.dumps(secret()))
     async with staged(Secrets()) as stage:

@@ -249,6 +249,39 @@ async def test_content_too_large_to_be_held_passes_as_it_is_with_one_warning(sta
     assert len([line for line in logs if line["log_level"] == "warning"]) == 1
 
 
+_JSON, _APPLY = "application/json", "application/apply-patch+yaml"
+
+
+@pytest.mark.parametrize(
+    ("media", "deep"),
+    [
+        (_JSON, b"[" * 300 + b"]" * 300),  # orjson reads it, and does not write it
+        (_JSON, b'{"a":' * 1500 + b"1" + b"}" * 1500),  # orjson does not read it
+        (_APPLY, b"[" * 1500 + b"]" * 1500),
+        (_APPLY, b"[a, " * 1500 + b"]" * 1500),  # YAML
+        (_APPLY, b"[a, " * 100_000 + b"]" * 100_000),  # libyaml would exhaust the stack
+        (_APPLY, b"\n- " + b"- " * 100_000 + b"x"),
+    ],
+)
+async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_warning_and_observed(
+    staged: Staged, writes: Writes, around: Surroundings, media: str, deep: bytes
+) -> None:
+    head = b'"kind": "ConfigMap", "metadata": {"name": "a"}'
+    body = b"{%b, data: {x: %b}}" % (head, deep) if media == _APPLY else b'{%b, "data": %b}' % (head, deep)
+    if deep.startswith(b"\n"):
+        body = b"kind: ConfigMap\nmetadata: {name: a}\ndata:" + deep
+    stored = b'{%b, "data": %b}' % (head, b"[" * 5000 + b"]" * 5000)
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(stored))
+        with capture_logs() as logs:
+            start = f"PATCH {PATH}/a" if media == _APPLY else f"POST {PATH}"
+            seen = await send(stage, start, body, f"Content-Type: {media}")
+    assert seen.body == body
+    (warning,) = (line for line in logs if line["log_level"] == "warning")
+    assert warning["event"] == "Cannot add the owner: the object nests too deeply; set the owner in the role"
+    assert around.told == [("wrote configmaps of sample", "a")]
+
+
 async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Writes) -> None:
     async with staged(writes) as stage:
         wire = await stage.connect()
