@@ -145,11 +145,6 @@ class Identities:
         for connection in list(session.connections) if session else ():
             connection.abort()
 
-    def find(self, token: str) -> RunIdentity | None:
-        """Return the run of a token, None if it is unknown or revoked."""
-        session = self.session(token)
-        return session.run if session else None
-
     def session(self, token: str) -> Session | None:
         """Return the session of a token, None if it is unknown or revoked."""
         return self._sessions.get(_digest(token))

@@ -43,8 +43,6 @@ class Proxy:
     """HTTP server. `handlers` run after authentication, in this order."""
 
     def __init__(self, credentials: Credentials, identities: Identities, handlers: Sequence[Handler]) -> None:
-        self._credentials = credentials
-        self._identities = identities
         self._upstream = Upstream(credentials)
         way: Proceed = Forward(credentials, self._upstream)
         for handler in reversed([Authenticate(identities), *handlers]):
@@ -61,10 +59,8 @@ class Proxy:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def kubeconfig_for(self, token: str) -> str:
-        """Return the kubeconfig of the run that `token` was issued to."""
-        run = self._identities.find(token)
-        namespace = run.owner.ref.key.namespace if run else ""
-        return kubeconfig(self.url, token, namespace or self._credentials.namespace)
+        """Return the kubeconfig of a run with this token."""
+        return kubeconfig(self.url, token)
 
     async def start(self, host: str, port: int) -> int:
         """Listen on `port`, or on a free one if it is 0; return it. Raises ConfigError if the address is in use."""

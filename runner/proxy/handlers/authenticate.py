@@ -30,16 +30,17 @@ _USER_FIELD = b"impersonate-user"
 _BEARER = "bearer "
 
 
-def kubeconfig(url: str, token: str, namespace: str) -> str:
-    """Return the kubeconfig of a run as JSON, which is YAML and a hundred times faster to write."""
+def kubeconfig(url: str, token: str) -> str:
+    """Return the kubeconfig of a run as JSON, which is YAML and a hundred times faster to write.
+
+    It sets no namespace, like that of the Go operator: without `-n`, `kubectl` in a pod uses the pod's namespace.
+    """
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": _CONTEXT,
-            "contexts": [
-                {"name": _CONTEXT, "context": {"cluster": _CONTEXT, "user": _CONTEXT, "namespace": namespace}}
-            ],
+            "contexts": [{"name": _CONTEXT, "context": {"cluster": _CONTEXT, "user": _CONTEXT}}],
             "clusters": [{"name": _CONTEXT, "cluster": {"server": url}}],
             "users": [
                 {"name": _CONTEXT, "user": {"token": token, "as": _USER, "as-user-extra": {_TOKEN_EXTRA: [token]}}}

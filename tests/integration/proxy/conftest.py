@@ -257,14 +257,14 @@ def environ(standing: Standing, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def kubectl(devcluster: DevCluster, environ: dict[str, str]) -> Kubectl:
-    """Run kubectl as a role does."""
+def kubectl(devcluster: DevCluster, environ: dict[str, str], namespace: str) -> Kubectl:
+    """Run kubectl as a role does, in the test's namespace."""
 
     def run(
         *arguments: str, stdin: str | None = None, check: bool = True, **more: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [devcluster.kubectl, *arguments],
+            [devcluster.kubectl, f"--namespace={namespace}", *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,

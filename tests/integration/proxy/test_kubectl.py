@@ -36,8 +36,12 @@ def test_it_needs_no_login_and_acts_as_the_operator(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").stdout == "yes\n"
 
 
-def test_its_namespace_is_the_owners(kubectl: Kubectl, namespace: str) -> None:
-    assert kubectl("get", "configmap", "owner", "-o=jsonpath={.metadata.namespace}").stdout == namespace
+def test_contract_without_a_namespace_it_uses_that_of_its_surroundings_not_the_owners(
+    devcluster: DevCluster, kubectl: Kubectl, environ: dict[str, str]
+) -> None:
+    assert kubectl("get", "configmap", "owner", "-o=name").returncode == 0
+    command = [str(devcluster.kubectl), "get", "service", "kubernetes", "-o=jsonpath={.metadata.namespace}"]
+    assert subprocess.check_output(command, text=True, env=environ) == "default"
 
 
 @pytest.mark.parametrize("verb", [("create",), ("apply",), ("apply", "--server-side")])
@@ -87,8 +91,8 @@ def test_what_can_be_asked_for_is_explained(kubectl: Kubectl) -> None:
     assert "apps/v1\n" in kubectl("api-versions").stdout
 
 
-def test_a_watch_follows(kubectl: Kubectl, devcluster: DevCluster, environ: dict[str, str]) -> None:
-    command = [str(devcluster.kubectl), "get", "configmaps", "-w", "-o=name"]
+def test_a_watch_follows(kubectl: Kubectl, devcluster: DevCluster, namespace: str, environ: dict[str, str]) -> None:
+    command = [str(devcluster.kubectl), f"--namespace={namespace}", "get", "configmaps", "-w", "-o=name"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as watching:
         assert watching.stdout is not None
         while watching.stdout.readline() != "configmap/owner\n":
@@ -105,7 +109,7 @@ def test_a_log_can_be_read_and_followed(
     log = tmp_path / "web.log"
     log.write_text(kwok.log_line("first", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
-    command = [str(devcluster.kubectl), "logs", "-f", pod]
+    command = [str(devcluster.kubectl), f"--namespace={namespace}", "logs", "-f", pod]
     while kubectl("logs", pod).stdout != "first\n":
         pass
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as following:
@@ -132,7 +136,7 @@ def test_a_pods_output_can_be_attached_to(
             with log.open("a") as more:
                 more.write(kwok.log_line("here", datetime.now(UTC)))
 
-    command = [str(devcluster.kubectl), "attach", pod]
+    command = [str(devcluster.kubectl), f"--namespace={namespace}", "attach", pod]
     env = {**environ, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
     speaking = threading.Thread(target=speak)
     speaking.start()
@@ -193,7 +197,14 @@ def test_a_port_is_forwarded(
 
         threading.Thread(target=serve, daemon=True).start()
         devcluster.set_pod_port(namespace, pod, 80, server.getsockname()[1])
-        command = [str(devcluster.kubectl), "port-forward", pod, ":80", "--address=127.0.0.1"]
+        command = [
+            str(devcluster.kubectl),
+            f"--namespace={namespace}",
+            "port-forward",
+            pod,
+            ":80",
+            "--address=127.0.0.1",
+        ]
         env = {**environ, "KUBECTL_PORT_FORWARD_WEBSOCKETS": websockets}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as forwarding:
             assert forwarding.stdout is not None

@@ -198,7 +198,8 @@ async def test_kubectl_is_answered_from_memory(
     kubeconfig.write_text(operating.proxy.kubeconfig_for(operating.token))
     before = operating.results["hit"]
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
-    command = [str(devcluster.kubectl), "get", "configmap", "one", "-o=jsonpath={.data.value}"]
+    named = f"--namespace={operating.namespace}"
+    command = [str(devcluster.kubectl), named, "get", "configmap", "one", "-o=jsonpath={.data.value}"]
     process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     assert (output, operating.results["hit"]) == (b"a", before + 1)

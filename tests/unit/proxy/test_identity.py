@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 async def test_a_run_is_known_by_its_token_until_it_ends(stage: Stage) -> None:
     identities, run = Identities(), stage.make_run(ident="one")
     token = identities.issue(run)
-    assert identities.find(token) is run
-    assert identities.find(token + "x") is None
+    session = identities.session(token)
+    assert session is not None
+    assert session.run is run
+    assert identities.session(token + "x") is None
     identities.revoke(token)
     identities.revoke(token)
-    assert identities.find(token) is None
+    assert identities.session(token) is None
 
 
 async def test_no_two_tokens_are_alike_and_none_is_kept(stage: Stage) -> None:
@@ -139,10 +141,10 @@ async def test_an_operator_that_impersonates_lends_its_runs_no_second_user(
         assert not stage.api.seen
 
 
-async def test_the_kubeconfig_of_a_run_names_its_owners_namespace_and_no_token_in_the_address(stage: Stage) -> None:
+async def test_contract_the_kubeconfig_of_a_run_sets_no_namespace_and_no_token_in_the_address(stage: Stage) -> None:
     config = yaml.safe_load(stage.proxy.kubeconfig_for(stage.token))
     assert config["clusters"][0]["cluster"] == {"server": f"http://127.0.0.1:{stage.port}"}
-    assert config["contexts"][0]["context"]["namespace"] == "ns"
+    assert "namespace" not in config["contexts"][0]["context"]
     user = config["users"][0]["user"]
     assert user["token"] == stage.token
     assert user["as-user-extra"] == {"run-token": [stage.token]}

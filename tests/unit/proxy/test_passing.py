@@ -286,7 +286,7 @@ async def test_a_write_is_never_sent_twice(stage: Stage) -> None:
 
 async def test_an_api_server_that_is_away_is_said_in_the_apis_own_form(stage: Stage) -> None:
     stage.api.script = lambda *_: asyncio.sleep(0)
-    stage.proxy._credentials.base_url = "http://127.0.0.1:9"
+    stage.proxy._upstream._credentials.base_url = "http://127.0.0.1:9"
     answer = await stage.get()
     assert answer.status == 503
     assert orjson.loads(answer.body)["reason"] == "ServiceUnavailable"

@@ -121,7 +121,7 @@ async def test_credentials_that_were_renewed_need_new_connections(
 ) -> None:
     async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
         assert (await stage.get()).status == 200
-        credentials = stage.proxy._credentials
+        credentials = stage.proxy._upstream._credentials
         assert credentials.ssl is not None
         credentials.ssl = ssl.create_default_context(cadata=authority.pair.certificate.decode())
         assert (await stage.get()).status == 200
