@@ -21,7 +21,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import ObservedWatch
 
 from runner import log
-from runner.config.paths import SearchPath
+from runner.config.paths import SearchPath, ansible_configs
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.unchanged import content_files
@@ -177,7 +177,7 @@ class WatchedSources:
 
     def _take(self) -> dict[str, str]:
         places, cwd = self._project.places, self._project.cwd
-        paths = [self._project.watches_file.absolute().with_name(_REQUIREMENTS), cwd / "ansible.cfg"]
+        paths = [self._project.watches_file.absolute().with_name(_REQUIREMENTS), *ansible_configs(os.environ, cwd)]
         for content in _contents(self._loaded.watches):
             paths += [path for path in content_files.of_content(content) if self._counts(content, path)]
         for root in places.roles:

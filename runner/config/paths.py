@@ -118,6 +118,16 @@ def ansible_environment(search_path: SearchPath) -> dict[str, str]:
     return {name: ":".join(map(str, entries)) for name, entries in search_path.given.items() if entries}
 
 
+def ansible_configs(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
+    """Return the files of which Ansible reads the first that exists.
+
+    An `ansible.cfg` in the operator's working directory is not one of them: runs have another working directory.
+    """
+    given, home = environ.get("ANSIBLE_CONFIG", ""), environ.get("HOME", "")
+    own = [cwd / Path(given).expanduser()] if given else []
+    return (*own, *([Path(home, ".ansible.cfg")] if home else []), Path("/etc/ansible/ansible.cfg"))
+
+
 def absolute(text: str, cwd: Path) -> Path:
     """Return the absolute form of a path that can be relative to `cwd`."""
     return Path(os.path.normpath(cwd / text))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import __version__
-from runner.config.paths import SearchPath
+from runner.config.paths import SearchPath, ansible_configs
 from runner.unchanged import content_files
 from runner.unchanged.content_files import FileDigests
 from runner.unchanged.last_run import digest
@@ -70,8 +70,8 @@ class ContentDigest:
             yield from content_files.below(root)
         for root in self.places.collections:
             yield from content_files.of_collections(root)
-        given = (self.environ.get(name, "") for name in ("ANSIBLE_CONFIG", "ANSIBLE_INVENTORY"))
-        for path in (Path("/etc/ansible/ansible.cfg"), self.cwd / "ansible.cfg", *(self.cwd / p for p in given if p)):
+        inventory = self.environ.get("ANSIBLE_INVENTORY", "")
+        for path in (*ansible_configs(self.environ, self.cwd), *([self.cwd / inventory] if inventory else ())):
             yield from content_files.below(path) if path.is_dir() else (path,)
 
 

@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
         "collections/ansible_collections/a/installed/MANIFEST.json": '{"version": "1.0.0"}',
         "collections/ansible_collections/a/installed/README.md": "text",
         "collections/ansible_collections/a/source/plugins/modules/x.py": "x = 1",
+        "home/.ansible.cfg": "[defaults]",
         "ansible.cfg": "[defaults]",
         "site.yml": "- hosts: all",
         "runs/artifacts/1/stdout": "output",
@@ -40,7 +41,9 @@ def make(folder: Path, make_watch: Callable[..., Watch]) -> Callable[..., Conten
         places = search_path(cwd=folder, roles_path="", collections_path=str(folder / "collections"), environ={})
         # Only the folders of this test: what is installed here is not the matter.
         places = replace(places, collections=(folder / "collections/ansible_collections",))
-        return ContentDigest(make_watch(**fields), places, args, environ or {}, folder)
+        return ContentDigest(
+            make_watch(**fields), places, args, {"HOME": str(folder / "home"), **(environ or {})}, folder
+        )
 
     return build
 
@@ -63,7 +66,7 @@ async def test_the_same_files_are_the_same_whatever_their_times(
         "roles/other/tasks/main.yml",
         "collections/ansible_collections/a/installed/MANIFEST.json",
         "collections/ansible_collections/a/source/plugins/modules/x.py",
-        "ansible.cfg",
+        "home/.ansible.cfg",
     ],
 )
 async def test_a_file_that_runs_may_use_counts(make: Callable[..., ContentDigest], folder: Path, path: str) -> None:
@@ -71,6 +74,14 @@ async def test_a_file_that_runs_may_use_counts(make: Callable[..., ContentDigest
     (folder / path).parent.mkdir(exist_ok=True)
     (folder / path).write_text("something else")
     assert await make().digest() != before
+
+
+async def test_an_ansible_cfg_counts_only_where_runs_read_it(make: Callable[..., ContentDigest], folder: Path) -> None:
+    given = {"ANSIBLE_CONFIG": str(folder / "ansible.cfg")}
+    before, before_given = await make().digest(), await make(environ=given).digest()
+    (folder / "ansible.cfg").write_text("[defaults]\ntimeout = 5\n")
+    assert await make().digest() == before
+    assert await make(environ=given).digest() != before_given
 
 
 async def test_what_lies_beside_a_playbook_counts_but_not_what_runs_leave(

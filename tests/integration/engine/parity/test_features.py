@@ -73,14 +73,22 @@ async def test_settings_vault_and_callbacks_of_an_ansible_cfg(parity: Parity) ->
     assert '["by-cfg", "start", "configured.yml"]' in cold.files["work/notes"]["content"]
 
 
-async def test_vault_passwords_by_arguments_and_none_at_all(parity: Parity) -> None:
+async def test_contract_an_ansible_cfg_in_the_working_directory_or_beside_the_playbook_has_no_effect(
+    parity: Parity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the Go operator: a run works in its own folder, so Ansible does not find that file."""
+    monkeypatch.chdir(parity.place.project / "cfg")
+    without = await parity("cfg/decrypted.yml", Outcome.FAILED)
+
+    assert "no vault secrets found" in without.result.message
+
+
+async def test_vault_passwords_by_arguments(parity: Parity) -> None:
     password = parity.place.project / "cfg" / "password"
 
     cold = await parity("cfg/decrypted.yml", ansible_args=f"--vault-password-file {password}")
-    without = await parity("cfg/decrypted.yml", Outcome.FAILED)
 
     assert cold.task("decrypted")["msg"] == "hidden behind vault"
-    assert "no vault secrets found" in without.result.message
 
 
 async def test_several_hosts_strategies_batches_and_delegation(parity: Parity) -> None:
