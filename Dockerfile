@@ -20,6 +20,9 @@ RUN /build/bin/pip install --no-cache-dir --require-hashes -r requirements/build
  && /build/bin/pip wheel --no-cache-dir --wheel-dir /wheels --require-hashes -r requirements/image-${ANSIBLE_CORE}.txt
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY runner/ runner/
+# The label `commit` of the metric ansible_operator_build_info.
+ARG COMMIT=unknown
+RUN printf '%s\n' "${COMMIT}" > runner/commit.txt
 # Into a folder that becomes /usr/local. What no operator uses goes: a second, asynchronous client of Kubernetes as
 # large as the first, Ansible's tests of collections, compiled code of pip, and what debuggers want to know of libraries.
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \

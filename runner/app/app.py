@@ -20,6 +20,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from runner import __version__, log
 from runner.app import former_kinds
@@ -47,7 +48,7 @@ from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
 from runner.events.recorder import EventRecorder
-from runner.kube.client import Client, Selection
+from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
@@ -154,7 +155,7 @@ class _Operator:
         settings = self._settings
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
-            client = await stack.enter_async_context(Client(credentials, noted=self._rights.noted))
+            client = await stack.enter_async_context(Client(credentials, noted=self._noted(credentials)))
             await self._admin.open_probes(stack)
             if not await self._connect(client):
                 return None
@@ -198,6 +199,16 @@ class _Operator:
             followed.append(self._reloader.follow(self._controllers, engine))
             await self._work(engine, followed, ownership)
         return None if self._signals.stop.is_set() else self._reloader.following
+
+    def _noted(self, credentials: auth.Credentials) -> CallObserver:
+        host = urlsplit(credentials.base_url).netloc.rpartition("@")[2]
+
+        def noted(method: str, path: str, params: Params, content_type: str, status: int) -> None:
+            self._metrics.requested(host, method, status)
+            if self._rights.noted is not None and status != NO_RESPONSE:
+                self._rights.noted(method, path, params, content_type, status)
+
+        return noted
 
     def _engine(self) -> RunEngine:
         settings = self._settings

@@ -147,7 +147,7 @@ class Controller:
             seconds = asyncio.get_running_loop().time() - started
             self._metrics.work_seconds.labels(self._name, self._name).observe(seconds)
             self._metrics.reconcile_seconds.labels(self._name).observe(seconds)
-            self._metrics.reconciles.labels(self._name, _RESULT_NAMES[type(result)]).inc()
+            self._metrics.reconciled(self._name, _RESULT_NAMES[type(result)])
 
     async def _reconcile(self, request: ReconcileRequest) -> Result:
         try:

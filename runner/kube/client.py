@@ -37,7 +37,9 @@ from runner.objects import Object, ObjectKey
 
 Params = Mapping[str, str]
 CallObserver: TypeAlias = Callable[[str, str, Params, str, int], None]
-"""Receives a call's method, path, query and content type, and the status of its response."""
+"""Receives a call's method, path, query and content type, and the status of its response; 0 if there was none."""
+NO_RESPONSE = 0
+"""Status of a call without a response, for a `CallObserver`."""
 
 _USER_AGENT = (
     f"ansible-operator/{__version__} ({platform.system().lower()}/{platform.machine()}) "
@@ -128,7 +130,7 @@ class Client:
     def __init__(
         self, credentials: Credentials, limits: ClientLimits | None = None, noted: CallObserver | None = None
     ) -> None:
-        """`noted` is called for each call with a response."""
+        """`noted` is called for each call."""
         self.credentials = credentials
         self._noted = noted
         self._limits = limits or ClientLimits()
@@ -292,17 +294,22 @@ class Client:
                     allow_redirects=False,
                     read_bufsize=_STREAM_BUFFER,
                 )
-            except aiohttp.ClientConnectorCertificateError:
-                # The server's authority may have been renewed; the next try finds out.
-                await credentials.refresh()
+            except (aiohttp.ClientError, OSError) as error:
+                self._note(call, NO_RESPONSE)
+                if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                    # The server's authority may have been renewed; the next try finds out.
+                    await credentials.refresh()
                 raise
             self._warnings.note(str(call), answer.headers.getall("Warning", ()))
-            if self._noted is not None:
-                self._noted(call.method, call.path, call.params, call.content_type, answer.status)
+            self._note(call, answer.status)
             if answer.status >= _BAD_REDIRECT:
                 async with answer:
                     raise answers.error(str(call), answer.status, answer.headers, await answer.read())
         return answer
+
+    def _note(self, call: _Call, status: int) -> None:
+        if self._noted is not None:
+            self._noted(call.method, call.path, call.params, call.content_type, status)
 
 
 def _session(connections: int, sockets: Sockets) -> aiohttp.ClientSession:

@@ -11,11 +11,13 @@ import asyncio
 import platform
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+import runner
 from runner import __version__
 from runner.engine import executions
 from runner.engine.job import Outcome, RunResult
@@ -30,6 +32,8 @@ _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 
 LAG_INTERVAL = 0.1
 """Seconds between two measurements of the event loop's lag."""
 
+_COMMIT = Path(runner.__file__).with_name("commit.txt")
+_UNKNOWN = "unknown"
 _RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
@@ -86,13 +90,18 @@ class Metrics:
         self.work_seconds = self._histogram(
             "workqueue_work_duration_seconds", "Time that workers process a request", ["name", "controller"]
         )
+        self.reconcile_errors = self._counter(
+            "controller_runtime_reconcile_errors", "Reconciles that failed", ["controller"]
+        )
         self.workers = self._gauge("controller_runtime_max_concurrent_reconciles", "Number of workers", ["controller"])
         self.objects = self._gauge("ansible_operator_objects", "Watched objects in the cache", ["GVK"])
 
     def _add_process_metrics(self) -> None:
         build = Info("ansible_operator_build", "Versions of operator, ansible-core and Python", registry=self.registry)
-        build.info(
-            {"version": __version__, "ansible_core": version("ansible-core"), "python": platform.python_version()}
+        versions = {"ansible_core": version("ansible-core"), "python": platform.python_version()}
+        build.info({"version": __version__, "commit": _commit(), **versions})
+        self.api_requests = self._counter(
+            "rest_client_requests", "Requests of the operator itself to the API server", ["code", "method", "host"]
         )
         self.loop_lag = self._histogram(
             "ansible_operator_loop_lag_seconds", "Lag of the event loop in seconds", [], _LAG_SECONDS
@@ -125,6 +134,7 @@ class Metrics:
             self.run_results.labels(str(gvk), result)
         for outcome in _RESULTS:
             self.reconciles.labels(name, outcome)
+        self.reconcile_errors.labels(name)
         self.reconcile_seconds.labels(name)
         self.queue_seconds.labels(name, name)
         self.work_seconds.labels(name, name)
@@ -202,6 +212,16 @@ class Metrics:
             ]
         )
 
+    def reconciled(self, name: str, result: str) -> None:
+        """Count a reconcile of the controller `name`."""
+        self.reconciles.labels(name, result).inc()
+        if result == "error":
+            self.reconcile_errors.labels(name).inc()
+
+    def requested(self, host: str, method: str, status: int) -> None:
+        """Count a request of the operator to the API server; `status` is 0 if there was no response."""
+        self.api_requests.labels(str(status) if status else "<error>", method, host).inc()
+
     def read_through_proxy(self, result: str) -> None:
         """Count a GET of an owned object by a run: `hit` or `miss`."""
         self.proxy_reads.labels(result).inc()
@@ -248,7 +268,27 @@ class Metrics:
                 ["controller"],
                 (((name,), q.active) for name, q in queues),
             ),
+            _gauges(
+                "workqueue_unfinished_work_seconds",
+                "Time that workers have processed the active requests so far, as a sum",
+                labels,
+                (((name, name), sum(q.in_progress())) for name, q in queues),
+            ),
+            _gauges(
+                "workqueue_longest_running_processor_seconds",
+                "Time that a worker has processed the oldest active request so far",
+                labels,
+                (((name, name), max(q.in_progress(), default=0.0)) for name, q in queues),
+            ),
         ]
+
+
+def _commit() -> str:
+    """Return the commit of the source code, which the build of the image writes; otherwise `unknown`."""
+    try:
+        return _COMMIT.read_text(encoding="ascii").strip() or _UNKNOWN
+    except OSError:
+        return _UNKNOWN
 
 
 class _ScrapeCollector(Collector):

@@ -30,6 +30,7 @@ OWN_NAMES = (
     *(
         "ansible_operator_",
         "controller_runtime_",
+        "rest_client_",
         "workqueue_",
         "resource_created_at_",
         "leader_election_master_status",

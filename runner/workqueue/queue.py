@@ -28,6 +28,7 @@ class _Running:
     """A key that a worker reconciles."""
 
     entry: Waiting
+    since: float
     again: Cause | None = None
     """Why it is due once more afterwards."""
 
@@ -226,7 +227,7 @@ class WorkQueue:
         now = asyncio.get_running_loop().time()
         key, entry = self._line(background=offer.background).pop(now)
         del self._waiting[key]
-        self._running[key] = _Running(entry)
+        self._running[key] = _Running(entry, now)
         self._limit.acquire(background=offer.background)
         failures = self._failures.get(key, _Failures())
         cause = entry.cause
@@ -260,6 +261,11 @@ class WorkQueue:
     def active(self) -> int:
         """Return how many keys workers reconcile."""
         return len(self._running)
+
+    def in_progress(self) -> list[float]:
+        """Return for how many seconds workers have processed each of the active keys."""
+        now = asyncio.get_running_loop().time()
+        return [now - running.since for running in self._running.values()]
 
     def is_running(self, key: ObjectKey) -> bool:
         """Return whether a worker reconciles `key`."""

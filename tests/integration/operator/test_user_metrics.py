@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import urllib3
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Project, Things
+    from tests.integration.operator.conftest import Eventually, Project, Things
 
 
 def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its_task(
-    project: Project, things: Things
+    project: Project, things: Things, eventually: Eventually
 ) -> None:
     project.role(
         "thing",
@@ -38,7 +39,14 @@ def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its
     failure = things.await_condition("bad", "Failure")["message"]
     assert failure.splitlines()[0].endswith("things_made is already a counter, not a gauge: use another name")
     (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
-    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
+
+    def scrape() -> str:
+        return str(urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode())
+
+    text = scrape()
     (count,) = [line.split()[1] for line in text.splitlines() if line.startswith("things_made ")]
     assert float(count) == len(operator.lines(msg="Run started"))
     assert "ansible_operator_build_info{" in text
+    assert 'rest_client_requests_total{code="200",' in text
+    error = re.compile(r"^controller_runtime_reconcile_errors_total{.*} 1\.0$", re.MULTILINE)
+    eventually(lambda: error.search(scrape()), "the failed reconcile to be counted")

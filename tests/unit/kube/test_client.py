@@ -159,6 +159,21 @@ async def test_every_call_ends_in_time(api: Api, client: Client, write_kubeconfi
                 await hasty.request(method, PATH, body={})
 
 
+async def test_an_observer_receives_each_call_and_no_status_without_a_response(
+    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, str, int]] = []
+    api.on("/version", api.reply({"kind": "Status"}, 403))
+    for url in (api.url, "http://127.0.0.1:9"):
+        credentials = await auth.load(str(write_kubeconfig(url)), None, HostEnvironment({}, tmp_path))
+        async with Client(
+            credentials, noted=lambda method, path, *rest: seen.append((method, path, rest[-1]))
+        ) as client:
+            with pytest.raises((errors.ApiError, errors.ApiUnavailableError)):
+                await client.request("GET", "/version")
+    assert seen == [("GET", "/version", 403), ("GET", "/version", 0)]
+
+
 async def test_a_refused_token_is_read_again_once(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from runner import __version__
 from runner.engine.job import Outcome, RunResult
 from runner.monitoring import object_series
 from runner.monitoring.metrics import Metrics
@@ -42,6 +46,69 @@ async def test_kinds_of_dependents_show_whether_they_are_watched() -> None:
         'ansible_operator_dependents_watched{GVK="v1, Kind=Secret"} 0.0',
         "ansible_operator_dependents_kept_bytes 4096.0",
     ]
+
+
+CONTROLLER = 'controller="thing-v1-controller"'
+QUEUE = f'{CONTROLLER},name="thing-v1-controller"'
+
+
+async def test_contract_series_of_controller_dashboards_exist_from_the_start() -> None:
+    metrics = Metrics()
+    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))), 2)
+    metrics.requested("10.0.0.1:443", "GET", 200)
+    metrics.requested("10.0.0.1:443", "PATCH", 0)
+    text = (await metrics.text()).decode().splitlines()
+    for line in [
+        f"workqueue_depth{{{QUEUE}}} 0.0",
+        f"workqueue_adds_total{{{QUEUE}}} 0.0",
+        f"workqueue_queue_duration_seconds_count{{{QUEUE}}} 0.0",
+        f"workqueue_work_duration_seconds_count{{{QUEUE}}} 0.0",
+        f"workqueue_retries_total{{{QUEUE}}} 0.0",
+        f"workqueue_unfinished_work_seconds{{{QUEUE}}} 0.0",
+        f"workqueue_longest_running_processor_seconds{{{QUEUE}}} 0.0",
+        f'controller_runtime_reconcile_total{{{CONTROLLER},result="error"}} 0.0',
+        f"controller_runtime_reconcile_errors_total{{{CONTROLLER}}} 0.0",
+        f"controller_runtime_reconcile_time_seconds_count{{{CONTROLLER}}} 0.0",
+        f"controller_runtime_active_workers{{{CONTROLLER}}} 0.0",
+        f"controller_runtime_max_concurrent_reconciles{{{CONTROLLER}}} 2.0",
+        'rest_client_requests_total{code="200",host="10.0.0.1:443",method="GET"} 1.0',
+        'rest_client_requests_total{code="<error>",host="10.0.0.1:443",method="PATCH"} 1.0',
+    ]:
+        assert line in text
+
+
+async def test_only_failed_reconciles_count_as_errors() -> None:
+    metrics = Metrics()
+    for result in ("success", "error", "requeue_after", "error"):
+        metrics.reconciled("thing-v1-controller", result)
+    name = "controller_runtime_reconcile_errors_total"
+    assert await lines(metrics, name) == [f"{name}{{{CONTROLLER}}} 2.0"]
+
+
+async def test_requests_in_progress_count_as_unfinished_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    queue = WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2)))
+    metrics, start = Metrics(), loop.time()
+    metrics.add_kind(THING, queue, 2)
+    for later, name in ((0.0, "a"), (3.0, "b")):
+        monkeypatch.setattr(loop, "time", lambda later=later: start + later)
+        queue.add(ObjectKey("shop", name), RunReason.CREATED)
+        assert await queue.get() is not None
+    monkeypatch.setattr(loop, "time", lambda: start + 5.0)
+    found = [*await lines(metrics, "workqueue_unfinished"), *await lines(metrics, "workqueue_longest")]
+    assert [round(float(line.split()[-1]), 3) for line in found] == [7.0, 5.0]
+
+
+@pytest.mark.parametrize(("content", "commit"), [(None, "unknown"), ("\n", "unknown"), ("0a1b2c\n", "0a1b2c")])
+async def test_contract_the_build_info_has_version_and_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, commit: str
+) -> None:
+    monkeypatch.setattr("runner.monitoring.metrics._COMMIT", tmp_path / "commit.txt")
+    if content is not None:
+        (tmp_path / "commit.txt").write_text(content)
+    (line,) = await lines(Metrics(), "ansible_operator_build_info")
+    assert f'commit="{commit}"' in line
+    assert f'version="{__version__}"' in line
 
 
 async def test_every_series_of_a_kind_is_there_at_zero() -> None:
