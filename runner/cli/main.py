@@ -245,13 +245,10 @@ def _validate(arguments: argparse.Namespace) -> int:
     found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
     level_of_warnings = "error" if arguments.strict else "warning"
-    problems = {
-        *((each, "error") for each in found.problems.errors),
-        *((each, level_of_warnings) for each in found.problems.warnings),
-    }
-    lines = [f"{level_of_warnings}: {sentence}" for sentence in warnings]
-    lines += [each.render(level) for each, level in sorted(problems)]
-    levels = Counter([level_of_warnings] * len(warnings) + [level for _, level in problems])
+    reported = [(level_of_warnings, f"{level_of_warnings}: {sentence}") for sentence in warnings]
+    reported += found.problems.report(strict=arguments.strict)
+    lines = [line for _, line in reported]
+    levels = Counter(level for level, _ in reported)
     lines.append(
         f"{settings.watches_file}: {_count(len(found.watches), 'watch', 'watches')}, "
         f"{_count(levels['error'], 'error', 'errors')}, {_count(levels['warning'], 'warning', 'warnings')}"

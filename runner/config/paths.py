@@ -89,8 +89,8 @@ def find_role(name: str, search_path: SearchPath, *, cwd: Path | None = None) ->
     return SearchResult(next((path for path in searched if path.is_dir()), None), tuple(searched))
 
 
-def find_playbook(name: str, cwd: Path) -> SearchResult:
-    """Find a playbook of `watches.yaml` by absolute path, or by path relative to the project's folder `cwd`."""
+def find_file(name: str, cwd: Path) -> SearchResult:
+    """Find a playbook by absolute path, or by path relative to the project's folder `cwd`."""
     searched = [absolute(str(path), cwd) for path in _absolute_or_in_project(name, cwd)]
     return SearchResult(next((path for path in searched if path.is_file()), None), tuple(searched))
 

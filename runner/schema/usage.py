@@ -77,12 +77,21 @@ class _Comparison:
         whole = "\n".join(texts)
         if self._may_read_anything(whole):
             return
-        for key, line in self.crd.lines.items():
-            name = snake_case(key) if self.watch.snake_case_parameters else key
-            if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole):
-                self._warn(
-                    self.crd.path, line, f"spec.{key}: {self._shown(self.role)} does not read the variable {name!r}"
-                )
+        unread = [
+            (key, name, line)
+            for key, line in self.crd.lines.items()
+            for name in [snake_case(key) if self.watch.snake_case_parameters else key]
+            if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole)
+        ]
+        role = self._shown(self.role)
+        if not unread:
+            return
+        key, name, first = unread[0]
+        message = f"spec.{key}: {role} does not read the variable {name!r}"
+        if len(unread) > 1:
+            names = _list((f"spec.{key}", line) for key, _, line in unread)
+            message = f"{role} does not read the variables of {len(unread)} fields: {names}"
+        self._warn(self.crd.path, first, message)
 
     def _may_read_anything(self, whole: str) -> bool:
         return (
@@ -94,14 +103,18 @@ class _Comparison:
     def _tell_unsettable(self) -> None:
         fields = {snake_case(key) if self.watch.snake_case_parameters else key for key in self.crd.lines}
         known = fields | set(self.watch.vars) | OPERATOR_VARIABLES
+        unset: dict[Path, list[tuple[str, int]]] = {}
         for path, name, line in _settings(self.role):
             if name not in known and not name.startswith("_"):
-                self._warn(
-                    path,
-                    line,
-                    f"{name}: no field of {self._shown(self.crd.path)} sets this variable; "
-                    "`ansible-operator generate crds` generates fields from meta/argument_specs.yml",
-                )
+                unset.setdefault(path, []).append((name, line))
+        crd = self._shown(self.crd.path)
+        advice = "`ansible-operator generate crds` generates fields from meta/argument_specs.yml"
+        for path, found in unset.items():
+            name, line = found[0]
+            message = f"{name}: no field of {crd} sets this variable; {advice}"
+            if len(found) > 1:
+                message = f"no field of {crd} sets these {len(found)} variables: {_list(found)}; {advice}"
+            self._warn(path, line, message)
 
     def _texts(self, content: Path) -> Iterator[str]:
         """Yield the texts of a role or playbook, and of the roles that it uses."""
@@ -121,10 +134,14 @@ class _Comparison:
             yield paths.find_role(found[1], self.places).path if found[1] and "{{" not in found[1] else None
 
     def _warn(self, path: Path, line: int, message: str) -> None:
-        self.problems.warnings.append(Problem(self._shown(path), line, "", message))
+        self.problems.warnings.append(Problem(self._shown(path), line, "", message, is_hint=True))
 
     def _shown(self, path: Path) -> str:
         return os.path.relpath(path, self.cwd) if path.is_absolute() and path.is_relative_to(self.cwd) else str(path)
+
+
+def _list(found: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} (line {line})" for name, line in found)
 
 
 def _crd(folder: Path, gvk: GVK) -> _Crd | None:

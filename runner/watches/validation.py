@@ -1,7 +1,8 @@
 """Checks of `ansible-operator validate`.
 
-Checks the watches file, its roles and playbooks, every YAML file in these, the collections they use, and variable names
-of older SDKs. Reads files only and runs nothing. Each problem has a file and a line.
+Checks the watches file, its roles and playbooks, and every YAML file in these. Follows includes with static names.
+Checks also the collections that tasks use, and variable names of older SDKs. Reads files only and runs nothing. Each
+problem has a file and a line.
 """
 
 from __future__ import annotations
@@ -32,6 +33,30 @@ _PLAY_TASKS = ("pre_tasks", "tasks", "post_tasks", "handlers")
 _ROLE_LISTS = ("tasks", "handlers")
 _ROLE_MAPPINGS = ("defaults", "vars", "meta")
 _SUFFIXES = {".yml", ".yaml"}
+_ROLE_ACTIONS = {"include_role", "import_role"}
+_TASKS_ACTIONS = {"include_tasks", "import_tasks"}
+_PLAYBOOK_ACTION = "import_playbook"
+_TASK_FOLDERS = ("tasks", "handlers")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Folders in which Ansible searches the roles and task files that a file names."""
+
+    folder: Path
+    """Folder of the file."""
+    role: Path | None
+    """Role of the file; None in a playbook."""
+    roots: tuple[Path, ...]
+    """Folders of roles beside the playbook, or beside the role of the watch."""
+    collections: tuple[str, ...] = ()
+    """Collections of the keyword `collections`."""
+
+    @property
+    def task_folders(self) -> tuple[Path, ...]:
+        """Folders that contain the task files."""
+        own = tuple(self.role / name for name in _TASK_FOLDERS) if self.role else ()
+        return (self.folder, *own, *((self.role,) if self.role else ()), *self.roots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +97,38 @@ class _Checks:
     collections: set[str] = field(default_factory=set)
 
     def content(self, content: Content) -> None:
-        if content.path in self.seen:
-            return
-        self.seen.add(content.path)
         match content:
             case Role(path=path):
-                self.role(path)
+                self.role(path, (path.parent,))
             case Playbook(path=path):
                 self.playbook(path)
 
-    def role(self, role: Path) -> None:
+    def role(self, role: Path, roots: tuple[Path, ...]) -> None:
+        if not self._is_new(role):
+            return
         if _main(role / "tasks") is None and _main(role / "meta") is None:
             self._error(role, 0, "the role has no tasks/main.yml: add one")
+        scope = _Scope(role / "tasks", role, roots, _collections_of_role(role))
         for folder in (*_ROLE_LISTS, *_ROLE_MAPPINGS):
             for path in _files(role / folder):
-                self._role_file(folder, path)
+                self._role_file(folder, path, scope)
         for path in sorted((role / "templates").rglob("*")):
             if path.is_file():
                 self._old_names(path)
 
-    def _role_file(self, folder: str, path: Path) -> None:
-        parsed = self._parse(path)
+    def _is_new(self, path: Path) -> bool:
+        """Return whether a role or file is not checked yet, and count it as checked."""
+        is_new = path not in self.seen
+        self.seen.add(path)
+        return is_new
+
+    def _role_file(self, folder: str, path: Path, scope: _Scope) -> None:
+        parsed = self._parse(path) if self._is_new(path) else None
         if parsed is None:
             return
         source, root = parsed
         if folder in _ROLE_LISTS:
-            if isinstance(root, yaml.SequenceNode):
-                self._tasks(source, root)
-            else:
-                self._wrong(source, root, "a list of tasks (`- …`)")
+            self._task_list(source, root, replace(scope, folder=path.parent))
         elif folder == "meta" and path.stem == "crd_validations":
             if not isinstance(root, yaml.SequenceNode):
                 self._wrong(source, root, "a list of rules (`- rule: …`)")
@@ -108,9 +136,13 @@ class _Checks:
             self._wrong(source, root, "a mapping of names to values")
         elif path.stem == "argument_specs":
             self._argument_specs(source, root)
+        elif folder == "meta" and path.stem == "main":
+            dependencies = dict(_pairs(root)).get("dependencies")
+            for node in dependencies.value if isinstance(dependencies, yaml.SequenceNode) else ():
+                self._included_role(source, node, _role_name(node), scope)
 
     def playbook(self, playbook: Path) -> None:
-        parsed = self._parse(playbook)
+        parsed = self._parse(playbook) if self._is_new(playbook) else None
         if parsed is None:
             return
         source, root = parsed
@@ -121,37 +153,83 @@ class _Checks:
             if not isinstance(play, yaml.MappingNode):
                 self._wrong(source, play, "a play: a mapping with hosts and tasks or roles")
                 continue
-            for key, value in _pairs(play):
-                if key in _PLAY_TASKS and isinstance(value, yaml.SequenceNode):
-                    self._tasks(source, value)
-                elif key == "roles" and isinstance(value, yaml.SequenceNode):
-                    self._roles_of_play(source, playbook, value)
+            self._play(source, playbook, dict(_pairs(play)))
 
-    def _roles_of_play(self, source: SourceText, playbook: Path, roles: yaml.SequenceNode) -> None:
-        beside = playbook.parent / "roles"
-        search_path = replace(self.search_path, roles=(beside, *self.search_path.roles, playbook.parent))
-        for node in roles.value:
-            name = _role_name(node)
-            if not name or "{{" in name:
-                continue
-            found = paths.find_role(name, search_path)
-            if found.path is None:
-                searched = ", ".join(map(str, found.searched))
-                self._warn(source.file, source.line(node.start_mark), f"role {name!r} not found; searched {searched}")
-            else:
-                self.content(Role(name, found.path))
+    def _play(self, source: SourceText, playbook: Path, play: Mapping[str, yaml.Node]) -> None:
+        folder = playbook.parent
+        scope = _Scope(folder, None, (folder / "roles", folder), _texts(play.get("collections")))
+        for key, value in play.items():
+            if key in _PLAY_TASKS and isinstance(value, yaml.SequenceNode):
+                self._tasks(source, value, scope)
+            elif key == "roles" and isinstance(value, yaml.SequenceNode):
+                for node in value.value:
+                    self._included_role(source, node, _role_name(node), scope)
+            elif _action(key) == _PLAYBOOK_ACTION:
+                name = _argument(value, "file")
+                is_file = Path(name).suffix in _SUFFIXES  # otherwise a playbook of a collection
+                path = self._included_file(source, value, name, (folder,)) if is_file else None
+                if path is not None:
+                    self.playbook(path)
 
-    def _tasks(self, source: SourceText, tasks: yaml.SequenceNode) -> None:
+    def _included_role(self, source: SourceText, node: yaml.Node, name: str, scope: _Scope) -> None:
+        """Check a role that a play, a task or another role names, unless the name is a template."""
+        if not name or "{{" in name:
+            return
+        beside = (scope.role.parent,) if scope.role else ()
+        search_path = replace(self.search_path, roles=(*scope.roots, *self.search_path.roles, *beside))
+        full_names = [f"{collection}.{name}" for collection in scope.collections if "." not in name]
+        cwd = self.cwd if Path(name).is_absolute() else None
+        results = [paths.find_role(each, search_path, cwd=cwd) for each in (name, *full_names)]
+        path = next((result.path for result in results if result.path), None)
+        if path is None:
+            searched = ", ".join(str(place) for result in results for place in result.searched)
+            self._warn(source.file, source.line(node.start_mark), f"role {name!r} not found; searched {searched}")
+        else:
+            self.role(path, scope.roots)
+
+    def _included_file(self, source: SourceText, node: yaml.Node, name: str, folders: tuple[Path, ...]) -> Path | None:
+        """Return the path of an included file; None, with a warning, if it does not exist."""
+        if not name or "{{" in name:
+            return None
+        results = [paths.find_file(name, folder) for folder in ((self.cwd,) if Path(name).is_absolute() else folders)]
+        path = next((result.path for result in results if result.path), None)
+        if path is None:
+            searched = ", ".join(dict.fromkeys(str(place) for result in results for place in result.searched))
+            self._warn(source.file, source.line(node.start_mark), f"file {name!r} not found; searched {searched}")
+        return path
+
+    def _included_tasks(self, source: SourceText, node: yaml.Node, scope: _Scope) -> None:
+        path = self._included_file(source, node, _argument(node, "file"), scope.task_folders)
+        parsed = self._parse(path) if path is not None and self._is_new(path) else None
+        if path is not None and parsed is not None:
+            self._task_list(*parsed, replace(scope, folder=path.parent))
+
+    def _task_list(self, source: SourceText, root: yaml.Node, scope: _Scope) -> None:
+        if isinstance(root, yaml.SequenceNode):
+            self._tasks(source, root, scope)
+        else:
+            self._wrong(source, root, "a list of tasks (`- …`)")
+
+    def _tasks(self, source: SourceText, tasks: yaml.SequenceNode, scope: _Scope) -> None:
         for task in tasks.value:
             if not isinstance(task, yaml.MappingNode):
                 self._wrong(source, task, "a task: a mapping with a module name and its arguments")
                 continue
             for key, value in task.value:
                 if key.value in _BLOCKS and isinstance(value, yaml.SequenceNode):
-                    self._tasks(source, value)
-                elif isinstance(key, yaml.ScalarNode) and _FQCN.fullmatch(key.value):
-                    self._collection(source, key.value, source.line(key.start_mark))
-                    self._idle_option(source, key.value, value)
+                    self._tasks(source, value, scope)
+                elif isinstance(key, yaml.ScalarNode):
+                    self._action(source, key, value, scope)
+
+    def _action(self, source: SourceText, key: yaml.ScalarNode, value: yaml.Node, scope: _Scope) -> None:
+        if _FQCN.fullmatch(key.value):
+            self._collection(source, key.value, source.line(key.start_mark))
+            self._idle_option(source, key.value, value)
+        action = _action(key.value)
+        if action in _ROLE_ACTIONS:
+            self._included_role(source, value, _argument(value, "name"), scope)
+        elif action in _TASKS_ACTIONS:
+            self._included_tasks(source, value, scope)
 
     def _idle_option(self, source: SourceText, module: str, arguments: yaml.Node) -> None:
         """Warn about `server_side_apply` without `apply`, which the module ignores."""
@@ -244,6 +322,43 @@ def _files(folder: Path) -> Iterator[Path]:
 def _pairs(node: yaml.MappingNode) -> list[tuple[str, yaml.Node]]:
     """Return the pairs of a mapping whose key is a scalar."""
     return [(key.value, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+
+
+def _action(name: str) -> str:
+    """Return the name of an action without the collection of Ansible itself."""
+    return name.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
+
+
+def _argument(node: yaml.Node, name: str) -> str:
+    """Return an argument of an action, also as `name=value`; text without a name is the file of an include."""
+    if isinstance(node, yaml.MappingNode):
+        value = dict(_pairs(node)).get(name)
+        return str(value.value) if isinstance(value, yaml.ScalarNode) else ""
+    text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+    if "=" not in text:
+        return text if name == "file" else ""
+    given = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    return given.get(name, text.split()[0] if name == "file" and "=" not in text.split()[0] else "")
+
+
+def _texts(node: yaml.Node | None) -> tuple[str, ...]:
+    """Return the texts in a list."""
+    items = node.value if isinstance(node, yaml.SequenceNode) else ()
+    return tuple(str(item.value) for item in items if isinstance(item, yaml.ScalarNode))
+
+
+def _collections_of_role(role: Path) -> tuple[str, ...]:
+    """Return the collections in which a role's short names are searched: its own, and those of its `meta/main.yml`."""
+    own: tuple[str, ...] = ()
+    match role.parts:
+        case (*_, "ansible_collections", namespace, collection, "roles", _):
+            own = (f"{namespace}.{collection}",)
+    meta = _main(role / "meta")
+    try:
+        root = yaml.compose(meta.read_text(encoding="utf-8"), Loader=yaml.SafeLoader) if meta else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return own  # the check of this file reports the error
+    return own + (_texts(dict(_pairs(root)).get("collections")) if isinstance(root, yaml.MappingNode) else ())
 
 
 def _role_name(node: yaml.Node) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from runner.config import duration, paths
-from runner.config.paths import SearchPath, SearchResult, find_playbook, find_role
+from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName
 from runner.objects import GVK
 from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
@@ -273,7 +273,7 @@ def _content(fields: Fields, folders: _Folders) -> Content | None:
     if playbook:
         if role:
             fields.warn("role", "role and playbook are both set: role is ignored; remove one of them")
-        found = find_playbook(playbook, folders.cwd)
+        found = find_file(playbook, folders.cwd)
         if found.path is not None:
             return Playbook(found.path)
         _report_missing(fields, "playbook", playbook, found)

@@ -26,6 +26,8 @@ _VARIABLE = re.compile(r"\$(?:\{([^}\s]+)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _STANDARD = "tag:yaml.org,2002:"
 _GO_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+")
 _LARGEST_INTEGER = 2**64
+_PLACES = 5
+"""Further places of a problem that its line names."""
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -37,6 +39,8 @@ class Problem:
     line: int
     subject: str
     message: str
+    is_hint: bool = False
+    """A warning that affects no run."""
 
     def __str__(self) -> str:
         return self.render("")
@@ -60,9 +64,29 @@ class Problems:
         if self.errors:
             raise ConfigError("\n".join(str(problem) for problem in sorted(set(self.errors))))
 
+    def report(self, *, strict: bool) -> list[tuple[str, str]]:
+        """Return level and text of each line for users: errors, warnings, then hints.
+
+        A message that is repeated is one line, with the other places. `strict` makes warnings errors.
+        """
+        level = "error" if strict else "warning"
+        ranked = {(0, "error", each) for each in self.errors}
+        ranked |= {(1 + each.is_hint, level, each) for each in self.warnings}
+        repeated: dict[tuple[str, str, str], list[Problem]] = {}
+        for _, name, problem in sorted(ranked):
+            repeated.setdefault((name, problem.subject, problem.message), []).append(problem)
+        return [(name, first.render(name) + _also(first, rest)) for (name, *_), (first, *rest) in repeated.items()]
+
     def warning_lines(self) -> tuple[str, ...]:
         """Return the warnings, in the order of the file."""
         return tuple(str(problem) for problem in sorted(set(self.warnings)))
+
+
+def _also(first: Problem, others: list[Problem]) -> str:
+    """Return the further places of a problem; empty if there is none."""
+    places = [f"line {each.line}" if each.file == first.file else f"{each.file}:{each.line}" for each in others]
+    more = [f"{len(places) - _PLACES} more"] if len(places) > _PLACES else []
+    return f" (also in {', '.join([*places[:_PLACES], *more])})" if places else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def test_each_problem_is_a_line_with_its_place(command: Command, project: Path) 
     (project / "watches.yaml").write_text("- version: v1\n  kind: K\n  role: nowhere\n  manageStatus: ${MANAGE}\n")
     done = command("validate", MANAGE="perhaps", ANSIBLE_ROLES_PATH="/opt/roles")
     assert done.returncode == 2
-    tried = f"/opt/roles/nowhere, /opt/roles/roles/nowhere, {project}/roles/nowhere"
+    tried = f"/opt/roles/nowhere, /opt/roles/roles/nowhere, {project}/roles/nowhere, {project}/nowhere"
     assert done.stdout.splitlines() == [
         f"watches.yaml:3: error: v1, Kind=K: role: 'nowhere' not found; searched {tried}",
         "watches.yaml:4: error: v1, Kind=K: manageStatus: found text ('perhaps'), expected true or false",

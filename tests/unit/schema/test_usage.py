@@ -58,6 +58,21 @@ def test_a_field_that_nothing_reads_is_told_with_its_place(warnings: Warnings) -
     ]
 
 
+def test_several_fields_or_variables_of_a_file_are_one_line(warnings: Warnings) -> None:
+    give_fields("logLevel", "size", "mode")
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }}"}})
+    (ROLE / "defaults/main.yml").write_text("---\nsize: 1\nimage: a\nport: 1\n")
+    unread = ", ".join(f"spec.{key} (line {line_of(CRD, f'{key}:')})" for key in ("logLevel", "mode"))
+    found = [line.split(": ", 1)[1] for line in warnings()]
+    assert found == [
+        f"warning: {ROLE} does not read the variables of 2 fields: {unread}",
+        (
+            f"warning: no field of {CRD} sets these 2 variables: image (line 3), port (line 4); "
+            "`ansible-operator generate crds` generates fields from meta/argument_specs.yml"
+        ),
+    ]
+
+
 def test_templates_values_of_defaults_and_roles_that_are_named_read_too(warnings: Warnings) -> None:
     give_fields("one", "two", "three", "four")
     give_tasks({"ansible.builtin.include_role": {"name": "other"}})

@@ -61,6 +61,7 @@ def test_a_role_without_tasks_would_do_nothing(validate: Validate, project: Path
     (project / "roles/r/tasks/main.yml").unlink()
     assert validate() == ["roles/r: error: the role has no tasks/main.yml: add one"]
     write(project, "roles/r/meta/main.yml", "dependencies: [other]\n")
+    write(project, "roles/other/tasks/main.yml", "- debug:\n")
     assert validate() == []
 
 
@@ -150,6 +151,90 @@ def test_spellings_of_the_first_sdks_are_a_warning_with_todays(validate: Validat
     ]
 
 
+BROKEN = "- debug: {msg: '{{ meta.name }}'}\n"
+FOUND = ":1: warning: meta.name was removed from the SDK: use ansible_operator_meta.name"
+
+
+class TestIncludes:
+    @pytest.mark.parametrize(
+        "task",
+        [
+            "include_role: {name: other}",
+            "import_role: {name: other}",
+            "ansible.builtin.include_role: {name: other, tasks_from: more}",
+            "include_role: name=other tasks_from=more",
+            "block: [{include_role: {name: other}}]",
+        ],
+    )
+    def test_a_role_with_a_static_name_is_checked(self, validate: Validate, project: Path, task: str) -> None:
+        write(project, "roles/r/tasks/main.yml", f"- {task}\n")
+        write(project, "roles/other/tasks/more.yml", BROKEN)
+        write(project, "roles/other/tasks/main.yml", "- import_role: {name: third}\n")
+        write(project, "roles/third/handlers/main.yml", BROKEN)
+        write(project, "roles/third/tasks/main.yml", "- include_role: {name: r}\n")
+        assert validate() == [f"roles/other/tasks/more.yml{FOUND}", f"roles/third/handlers/main.yml{FOUND}"]
+
+    @pytest.mark.parametrize(
+        ("task", "file"),
+        [
+            ("include_tasks: ../../../common/a.yml", "common/a.yml"),
+            ("import_tasks: {file: ../../../common/a.yml}", "common/a.yml"),
+            ("ansible.builtin.include_tasks: deep.d/a.yaml", "roles/r/tasks/deep.d/a.yaml"),
+            ("include_tasks: handlers/a.yml", "roles/r/handlers/a.yml"),
+            ("include_tasks: /opt/ansible/common/a.yml", "common/a.yml"),
+            ("include_tasks: file=../../../common/a.yml", "common/a.yml"),
+        ],
+    )
+    def test_a_task_file_with_a_static_name_is_checked(
+        self, validate: Validate, project: Path, task: str, file: str
+    ) -> None:
+        write(project, "roles/r/tasks/main.yml", f"- {task}\n")
+        write(project, file, BROKEN + "- include_tasks: main.yml\n")
+        write(project, "common/main.yml", "[]\n")
+        assert validate() == [f"{file}{FOUND}"]
+
+    @pytest.mark.parametrize(
+        ("task", "said"),
+        [
+            ("include_role: {name: nowhere}", "role 'nowhere' not found; searched {0}/roles/nowhere"),
+            ("include_tasks: nowhere.yml", "file 'nowhere.yml' not found; searched {0}/roles/r/tasks/nowhere.yml, "),
+            ("include_role: {name: no.such.role}", "role 'no.such.role' not found; searched {0}/home/.ansible"),
+        ],
+    )
+    def test_one_that_is_missing_is_a_warning_with_the_places(
+        self, validate: Validate, project: Path, task: str, said: str
+    ) -> None:
+        write(project, "roles/r/tasks/main.yml", f"- name: a\n  {task}\n")
+        (line,) = validate()
+        assert line.startswith(f"roles/r/tasks/main.yml:2: warning: {said.format(project)}")
+
+    @pytest.mark.parametrize(
+        "task", ["include_role: {name: '{{ a }}'}", "include_tasks: '{{ a }}.yml'", "include_role: {name: here}"]
+    )
+    def test_a_template_or_a_role_of_a_listed_collection_is_no_problem(
+        self, validate: Validate, project: Path, task: str
+    ) -> None:
+        write(project, "roles/r/meta/main.yml", "collections: [no.such, a.b]\n")
+        write(project, "home/.ansible/collections/ansible_collections/a/b/roles/here/tasks/main.yml", "- debug:\n")
+        write(project, "roles/r/tasks/main.yml", f"- {task}\n")
+        assert validate() == []
+
+    def test_dependencies_of_a_role_are_checked(self, validate: Validate, project: Path) -> None:
+        write(project, "roles/r/meta/main.yml", "dependencies:\n- other\n- {role: nowhere}\n- name: third\n")
+        write(project, "roles/other/tasks/main.yml", BROKEN)
+        write(project, "roles/third/tasks/main.yml", BROKEN)
+        first, missing, last = validate()
+        assert missing.startswith("roles/r/meta/main.yml:3: warning: role 'nowhere' not found; searched ")
+        assert [first, last] == [f"roles/{role}/tasks/main.yml{FOUND}" for role in ("other", "third")]
+
+    def test_a_role_of_a_collection_finds_its_neighbours(self, validate: Validate, project: Path) -> None:
+        inside = "home/.ansible/collections/ansible_collections/a/b/roles"
+        write(project, "roles/r/tasks/main.yml", "- include_role: {name: a.b.one}\n")
+        write(project, f"{inside}/one/tasks/main.yml", "- include_role: {name: two}\n")
+        write(project, f"{inside}/two/tasks/main.yml", BROKEN)
+        assert validate() == [f"{inside}/two/tasks/main.yml{FOUND}"]
+
+
 class TestPlaybook:
     @pytest.fixture(autouse=True)
     def watches_a_playbook(self, project: Path) -> None:
@@ -162,6 +247,7 @@ class TestPlaybook:
             "- hosts: localhost\n  roles: [r, {role: beside}]\n  tasks:\n    - debug:\n- import_playbook: other.yml\n",
         )
         write(project, "playbooks/roles/beside/tasks/main.yml", "- debug:\n")
+        write(project, "playbooks/other.yml", "- hosts: localhost\n")
         assert validate() == []
 
     @pytest.mark.parametrize(
@@ -180,6 +266,17 @@ class TestPlaybook:
         write(project, "playbooks/site.yml", text)
         (line,) = validate()
         assert line.startswith(f"playbooks/site.yml{said}")
+
+    def test_what_its_tasks_and_imports_name_is_checked(self, validate: Validate, project: Path) -> None:
+        tasks = "  tasks: [{include_role: {name: beside}}, {import_tasks: tasks/a.yml}]\n"
+        write(project, "playbooks/site.yml", f"- import_playbook: other.yml\n- hosts: all\n{tasks}")
+        files = ("playbooks/roles/beside/tasks/main.yml", "playbooks/tasks/a.yml")
+        for file in files:
+            write(project, file, BROKEN)
+        write(project, "playbooks/other.yml", "- hosts: all\n  roles: [nowhere]\n- import_playbook: a.b.site\n")
+        found = validate()
+        assert found[0].startswith("playbooks/other.yml:2: warning: role 'nowhere' not found; searched ")
+        assert found[1:] == [f"{file}{FOUND}" for file in files]
 
     def test_the_roles_of_its_plays_are_checked(self, validate: Validate, project: Path) -> None:
         write(project, "playbooks/site.yml", "- hosts: all\n  roles: [r, '{{ chosen }}', {vars: {a: b}}]\n")
