@@ -318,6 +318,7 @@ class _Operator:
             ansible_args=settings.ansible_args,
             environment=self._environment,
             verbosity=settings.verbosity_for,
+            raised=settings.is_raised,
             forget=shared.engine.forget,
             timeout=settings.run_timeout,
         )

@@ -271,6 +271,8 @@ class Settings:
     """Number of CPUs that the process may use."""
     ansible_debug_logs: bool
     """Print the whole output of a run when it ends."""
+    raised_verbosity: bool
+    """Whether `ANSIBLE_VERBOSITY` is more than 0: the log contains all output of tasks."""
     pod_name: str
     overrides: Mapping[str, str]
     """Environment variables that override a setting for one kind."""
@@ -278,6 +280,10 @@ class Settings:
     def verbosity_for(self, gvk: GVK) -> int:
         """Return the verbosity of Ansible for a kind."""
         return self._verbosity(gvk).value
+
+    def is_raised(self, gvk: GVK) -> bool:
+        """Return whether the environment raises the verbosity of a kind above the flag."""
+        return self.raised_verbosity or self.verbosity_for(gvk) > self.ansible_verbosity
 
     def workers_for(self, gvk: GVK) -> int:
         """Return how many objects of a kind are reconciled concurrently."""

@@ -36,6 +36,7 @@ def load(namespace: Namespace, environ: Mapping[str, str]) -> LoadedSettings:
     values = {option.field: found[option.flag] for option in OPTIONS if option.field and option.flag in found}
     reader.errors += _conflicts(values)
     debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), option_values.boolean, default=False)
+    verbosity = reader.environment(("ANSIBLE_VERBOSITY",), option_values.verbosity, default=0)
     if reader.errors:
         raise ConfigError("\n".join(dict.fromkeys(reader.errors)))
     if found[DEVELOPMENT_LOG.flag]:
@@ -50,6 +51,7 @@ def load(namespace: Namespace, environ: Mapping[str, str]) -> LoadedSettings:
         **values,
         cpus=machine.usable_cpus(Path("/")),
         ansible_debug_logs=debug_logs,
+        raised_verbosity=verbosity > 0,
         pod_name=environ.get("POD_NAME", ""),
         overrides=MappingProxyType({name: value for name, value in environ.items() if is_override(name)}),
     )

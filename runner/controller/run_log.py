@@ -104,7 +104,7 @@ class LoggedRun:
         """Record one event of ansible-runner."""
         if self._settings.whole_output and event.get("stdout"):
             self._output.append(event["stdout"])
-        for text in (block(event, self._settings.level), self._recap(event)):
+        for text in (block(event, self._settings.level, raised=self._job.raised), self._recap(event)):
             if text is not None:
                 self._settings.writer.write(self._heading(event) + text)
 

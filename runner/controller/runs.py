@@ -39,6 +39,8 @@ class RunDefaults:
     timeout: float
     """Seconds that a run may take if neither watch nor object sets a limit; 0: no limit."""
     verbosity: Callable[[GVK], int]
+    raised: Callable[[GVK], bool]
+    """Whether a user raised the verbosity of a kind."""
     forget: Callable[[Path], Awaitable[None]]
     """Removes the run folder of an object that is gone."""
 
@@ -74,6 +76,7 @@ class JobFactory:
             unsafe_keys=parameters.unsafe_keys,
             ignored_variables=parameters.reserved,
             verbosity=_or(overrides.verbosity, defaults.verbosity(watch.gvk)),
+            raised=bool(overrides.verbosity) or defaults.raised(watch.gvk),
             ansible_args=defaults.ansible_args,
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
             environment=defaults.environment,

@@ -26,8 +26,11 @@ _ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
 _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 
 
-def block(event: Event, level: Level) -> str | None:
-    """Return the block of an event in the log, None for most events."""
+def block(event: Event, level: Level, *, raised: bool = False) -> str | None:
+    """Return the block of an event in the log, None for most events.
+
+    `raised`: a user raised the verbosity, so that all output of tasks is shown.
+    """
     if level == "nothing":
         return None
     data = event.get("event_data")
@@ -37,7 +40,8 @@ def block(event: Event, level: Level) -> str | None:
         shown = {"event": event.get("event"), **data}
         text = "\n".join(filter(None, (text, json.dumps(shown, ensure_ascii=False, default=str))))
         return _framed(text)
-    if not text.strip() or not _is_shown(event.get("event", ""), data.get("task_action", "")):
+    shown_always = raised and "task" in data
+    if not text.strip() or not (shown_always or _is_shown(event.get("event", ""), data.get("task_action", ""))):
         return None
     name = event.get("event", "")
     title = [] if name in _STARTS else [f"TASK [{data.get('task', '')}] " + "*" * 32]

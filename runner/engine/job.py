@@ -57,6 +57,8 @@ class Job:
     """Seconds that the run may take; None is unlimited."""
     engine: EngineName | None = None
     """None is the operator's engine."""
+    raised: bool = False
+    """Whether a user raised the verbosity, so that the log contains all output of tasks."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
 

@@ -99,6 +99,21 @@ class TestPrecedence:
     def test_ansible_verbosity_in_the_environment_keeps_ansibles_own_meaning(self) -> None:
         assert told({"ANSIBLE_VERBOSITY": "5"}).settings.ansible_verbosity == 2
 
+    @pytest.mark.parametrize(
+        ("environ", "raised"),
+        [
+            ({}, False),
+            ({"ANSIBLE_VERBOSITY": "0"}, False),
+            ({"ANSIBLE_VERBOSITY": "1"}, True),
+            ({"ANSIBLE_VERBOSITY_MEMCACHED_CACHE_EXAMPLE_COM": "2"}, False),
+            ({"ANSIBLE_VERBOSITY_MEMCACHED_CACHE_EXAMPLE_COM": "3"}, True),
+            ({"ANSIBLE_VERBOSITY_OTHER_CACHE_EXAMPLE_COM": "3"}, False),
+            ({"ANSIBLE_OPERATOR_ANSIBLE_VERBOSITY": "4"}, False),
+        ],
+    )
+    def test_contract_the_environment_raises_the_verbosity(self, environ: dict[str, str], *, raised: bool) -> None:
+        assert told(environ).settings.is_raised(MEMCACHED) is raised
+
     def test_a_value_of_the_environment_that_does_not_parse_is_a_warning_and_the_default_holds(self) -> None:
         found, warnings = told({"ANSIBLE_OPERATOR_RECONCILE_PERIOD": "soon", "ANSIBLE_DEBUG_LOGS": "perhaps"})
         assert (found.reconcile_period, found.ansible_debug_logs) == (36_000, False)

@@ -65,6 +65,25 @@ def test_which_events_make_a_block(name: str, action: str, shown: bool) -> None:
     assert (blocks.block(event(name, action), "tasks") is not None) is shown
 
 
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("playbook_on_task_start", "set_fact"),
+        ("runner_on_ok", "command"),
+        ("runner_on_skipped", "command"),
+        ("runner_item_on_skipped", "command"),
+        ("runner_retry", "command"),
+    ],
+)
+def test_contract_a_raised_verbosity_shows_all_output_of_tasks(name: str, action: str) -> None:
+    text = blocks.block(event(name, action, stdout="ok: [localhost] => {}"), "tasks", raised=True)
+    assert text is not None
+    assert "ok: [localhost] => {}" in text
+    assert blocks.block(event(name, action), "nothing", raised=True) is None
+    assert blocks.block(event(name, action, stdout=""), "tasks", raised=True) is None
+    assert blocks.block({"event": "verbose", "stdout": "Using x", "event_data": {}}, "tasks", raised=True) is None
+
+
 def test_an_event_without_output_makes_no_block() -> None:
     assert blocks.block(event("runner_item_on_ok", stdout="\n"), "tasks") is None
 
