@@ -153,6 +153,15 @@ WATCH = (
         "blacklist: [{version: v1, kind: ConfigMap}]",
     ),
     Field(
+        "ownerAnnotations",
+        "boolean",
+        "true",
+        NEW,
+        "annotations about owners have an effect in objects that the role writes; `false`: the proxy removes them "
+        "([proxy.md](proxy.md#ownership))",
+        "ownerAnnotations: false",
+    ),
+    Field(
         "references",
         "list",
         "[]",

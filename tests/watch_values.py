@@ -30,6 +30,7 @@ _PLAIN = Watch(
     selector="",
     field_selector="",
     blacklist=frozenset(),
+    owner_annotations=True,
     references=(),
     service_account="",
     policy=policy.DEFAULT,

@@ -152,6 +152,7 @@ class RunAccess:
             blacklist=watch.blacklist,
             in_finalizer=attempt.plan.finalizing,
             service_account=account(watch.service_account, self._namespace),
+            owner_annotations=watch.owner_annotations,
             may_write=attempt.guard.is_valid,
             stats=RunStats(on_terminating=on_terminating),
             read_set=ReadSet() if watch.skip_unchanged else None,

@@ -86,6 +86,8 @@ class RunIdentity:
     service_account: str
     """The impersonated service account, `namespace/name`; empty: none. Such a run gets no cached responses, because the
     cache contains objects that only the operator may read."""
+    owner_annotations: bool = True
+    """False if the proxy removes annotations about owners from the objects that the run writes."""
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     """Return whether this replica still owns the object; called immediately before each write is sent."""
     stats: RunStats = field(default_factory=RunStats, compare=False)

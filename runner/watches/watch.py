@@ -94,6 +94,8 @@ class Watch:
     field_selector: str
     """Field selector as the API writes it (`metadata.name=main`); empty: all objects."""
     blacklist: frozenset[GVK]
+    owner_annotations: bool
+    """Whether annotations about owners in objects that a role writes have an effect."""
     references: tuple[WatchReference, ...]
     """Objects that the watched objects refer to; their changes start runs."""
     service_account: str
@@ -176,6 +178,7 @@ _WATCH_FIELDS = (
     "fieldSelector",
     "name",
     "blacklist",
+    "ownerAnnotations",
     "references",
     "serviceAccount",
     *policy_fields.FIELDS,
@@ -256,6 +259,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),
+        owner_annotations=fields.boolean("ownerAnnotations", default=True),
         references=reference_fields.read(fields),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),

@@ -10,6 +10,9 @@ A role can set annotations on the object:
 - `ansible.sdk.operatorframework.io/adopt: "true"`: an existing object without owner gets the resource as owner. The
   role must apply, update or patch it. A JSON Patch does not count, because it contains no definition.
 
+A watch can set `ownerAnnotations: false`. `without_annotations` then removes these and the primary-resource annotations
+from each definition, because a role can copy annotations that a user wrote.
+
 An owner is added at most once. An object with another owner (a `controller` reference or the annotations of another
 resource) is not changed. Virtual resources, which cannot be listed and watched, and subresources get no owner. Must not
 import: the client, or anything that does I/O.
@@ -32,6 +35,7 @@ ADOPT = "ansible.sdk.operatorframework.io/adopt"
 """Annotation: "true": an existing object without owner gets the resource as owner."""
 
 _PRIMARY = (PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE)
+_OF_OWNERS = frozenset({INJECT_OWNER, ADOPT, *_PRIMARY})
 
 
 class OwnerMark(Enum):
@@ -62,6 +66,19 @@ def wants_adoption(obj: Mapping[str, Any]) -> bool:
 def wants_release(obj: Mapping[str, Any]) -> bool:
     """Return whether a definition or merge patch requests that the object has no owner."""
     return annotations_of(obj).get(INJECT_OWNER) == "false"
+
+
+def without_annotations(obj: Object) -> Object:
+    """Return a definition or merge patch without annotations about owners; the same object if it has none."""
+    items = obj.get("items")
+    if isinstance(items, list):
+        plain = [without_annotations(item) if isinstance(item, dict) else item for item in items]
+        if any(each is not item for each, item in zip(plain, items, strict=True)):
+            obj = {**obj, "items": plain}
+    found = annotations_of(obj)
+    if _OF_OWNERS.isdisjoint(found):
+        return obj
+    return _with_metadata(obj, {"annotations": {name: found[name] for name in found if name not in _OF_OWNERS}})
 
 
 def is_virtual(resource: ApiResource) -> bool:

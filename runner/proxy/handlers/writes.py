@@ -194,11 +194,25 @@ class Writes:
                 call, "Cannot add the owner: the object nests too deeply; set the owner in the role", why=str(error)
             )
             return
-        if obj is None or (media in _MERGES and not (owners.wants_adoption(obj) or owners.wants_release(obj))):
+        if obj is None:
             return
-        owned = await self._decide(call, run, resource, obj, media)
-        if owned is not None and owned.obj is not obj:
-            call.content = content.dump(media, owned.obj, data)
+        definition = obj if run.owner_annotations else self._without_annotations(call, obj)
+        final = definition
+        if media not in _MERGES or owners.wants_adoption(definition) or owners.wants_release(definition):
+            owned = await self._decide(call, run, resource, definition, media)
+            final = definition if owned is None else owned.obj
+        if final is not obj:
+            call.content = content.dump(media, final, data)
+
+    def _without_annotations(self, call: Call, obj: Object) -> Object:
+        definition = owners.without_annotations(obj)
+        if definition is not obj:
+            self._warn(
+                call,
+                "Removed annotations about owners from an object of the role, because the watch sets ownerAnnotations: "
+                "false",
+            )
+        return definition
 
     async def _decide(
         self, call: Call, run: RunIdentity, resource: ApiResource, obj: Object, media: str

@@ -49,6 +49,7 @@ class TestDefaults:
             selector="",
             field_selector="",
             blacklist=frozenset(),
+            owner_annotations=True,
             references=(),
             service_account="",
             policy=policy.DEFAULT,
@@ -87,6 +88,7 @@ class TestDefaults:
   blacklist:
     - {group: apps, version: v1, kind: Deployment}
     - {version: v1, kind: Secret}
+  ownerAnnotations: false
   references:
     - {version: v1, kind: Secret, path: spec.password}
     - {group: apps, version: v1, kind: Deployment, name: web, namespace: shop}
@@ -135,6 +137,7 @@ class TestDefaults:
                 selector="app=cache",
                 field_selector="metadata.name=main,metadata.namespace=shop",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
+                owner_annotations=False,
                 references=(
                     WatchReference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
                     WatchReference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),

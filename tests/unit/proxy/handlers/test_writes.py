@@ -161,6 +161,43 @@ async def test_a_merge_patch_adopts_when_it_says_so(
         assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
 
 
+OF_OWNERS = {
+    ADOPT: "true",
+    INJECT_OWNER: "false",
+    "operator-sdk/primary-resource": "victim/one",
+    "operator-sdk/primary-resource-type": "Memcached.cache.example.com",
+}
+
+
+@pytest.mark.parametrize("existing", [None, {"uid": "1"}, {"uid": "1", "ownerReferences": [REFERENCE]}])
+@pytest.mark.parametrize("form", ["create", "apply", "update", "merge", "strategic-merge"])
+async def test_a_watch_can_disable_annotations_about_owners(
+    staged: Staged, writes: Writes, around: Surroundings, form: str, existing: dict[str, Any] | None
+) -> None:
+    if existing is not None:
+        around.existing[ObjectKey("ns", "a")] = config_map(**existing)
+    start = {"create": f"POST {PATH}", "update": f"PUT {PATH}/a"}.get(form, f"PATCH {PATH}/a")
+    suffix = {"create": "json", "update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
+    body = config_map(annotations={"team": "a", **OF_OWNERS})
+    async with staged(writes) as stage:
+        stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
+        seen = orjson.loads((await send(stage, start, body, f"Content-Type: application/{suffix}")).body)
+    assert seen["metadata"]["annotations"] == {"team": "a"}
+    is_new = form == "create" or (existing is None and "merge" not in form)
+    is_kept = form in {"apply", "update"} and existing is not None and "ownerReferences" in existing
+    assert seen["metadata"].get("ownerReferences") == ([REFERENCE] if is_new or is_kept else None)
+
+
+async def test_a_list_loses_the_annotations_of_each_object(staged: Staged, writes: Writes) -> None:
+    items = [config_map(annotations=OF_OWNERS), config_map(annotations={"team": "a"})]
+    async with staged(writes) as stage:
+        stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
+        seen = await send(stage, f"POST {PATH}", {"apiVersion": "v1", "kind": "List", "items": items})
+    sent = orjson.loads(seen.body)["items"]
+    assert [each["metadata"]["annotations"] for each in sent] == [{}, {"team": "a"}]
+    assert [each["metadata"]["ownerReferences"] for each in sent] == [[REFERENCE]] * 2
+
+
 @pytest.mark.parametrize(
     ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
 )
