@@ -35,6 +35,8 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 LogEvents: TypeAlias = Literal["tasks", "everything", "nothing"]
 LogFormat: TypeAlias = Literal["auto", "json", "console"]
 
+_FEWEST_WORKERS = 2
+"""Default of workers in a container with a small CPU quota. With two, one is reserved for changes."""
 _VERBOSITY = "ANSIBLE_VERBOSITY"
 _WORKERS = "MAX_CONCURRENT_RECONCILES"
 _OLD_WORKERS = "WORKER"
@@ -77,8 +79,8 @@ class Settings:
         RUNS,
         parse.count,
         None,
-        "maximum number of objects of a kind that are reconciled concurrently; default: number of usable CPUs; "
-        "MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
+        "maximum number of objects of a kind that are reconciled concurrently; default: number of usable CPUs, at "
+        "least 2; MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
         "N",
     )
     max_concurrent_runs: int | None = option(
@@ -313,7 +315,7 @@ class Settings:
         return _override(self.overrides, (_VERBOSITY,), gvk, parse.verbosity, self.ansible_verbosity)
 
     def _workers(self, gvk: GVK) -> _Override:
-        default = self.max_concurrent_reconciles or self.cpus
+        default = self.max_concurrent_reconciles or max(_FEWEST_WORKERS, self.cpus)
         return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, parse.count, default)
 
 

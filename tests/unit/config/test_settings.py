@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
     assert found.watches_file == Path("watches.yaml")
     assert found.namespaces == ()
     assert found.reconcile_period == 36_000
-    assert found.workers_for(MEMCACHED) == found.cpus >= 1
+    assert found.cpus >= 1
+    assert found.workers_for(MEMCACHED) == max(2, found.cpus)
     assert found.most_runs([MEMCACHED]) == 2 * found.cpus
     assert found.graceful_shutdown_timeout == 30
     assert found.inject_owner_ref is True
@@ -65,6 +66,16 @@ def test_the_page_is_shown_nowhere_else(address: str) -> None:
     found, warnings = told({"ANSIBLE_OPERATOR_UI_BIND_ADDRESS": address})
     assert found.ui_bind_address is None
     assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(("cpus", "workers", "runs"), [(1, 2, 2), (2, 2, 4), (5, 5, 10)])
+def test_the_quota_of_half_a_cpu_gives_two_workers_so_that_one_is_reserved_for_changes(
+    cpus: int, workers: int, runs: int
+) -> None:
+    found = replace(told().settings, cpus=cpus)
+    assert found.workers_for(MEMCACHED) == workers
+    assert found.most_runs([MEMCACHED]) == runs
+    assert told(max_concurrent_reconciles="1").settings.workers_for(MEMCACHED) == 1
 
 
 def test_settings_cannot_be_changed() -> None:
