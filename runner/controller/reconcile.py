@@ -207,7 +207,7 @@ class Reconciler:
     ) -> None:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
-        failed = report.FailureDetails([*missing, *decision.advice], output.pointer(job), final=final)
+        failed = report.FailureDetails(missing, decision.advice, output.pointer(job), final=final)
         found = references_of(self._watch.references, attempt.obj)
         ignored = report.ignored_references(attempt.obj, [*map(str, found.foreign)], [*map(str, found.excess)])
         ignored += report.ignored(attempt.obj, job.ignored_variables)

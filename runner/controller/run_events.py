@@ -6,6 +6,7 @@ the run. It has failed if one of its tasks failed, even if a block rescued the t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runner.engine.job import Event, Job, Outcome, RunResult
@@ -85,8 +86,8 @@ class RunEvents:
             if self._phase:
                 self._record_phase("Normal", "PhaseStarted", f"Phase {self._phase} started")
 
-    def ended(self, result: RunResult) -> None:
-        """Record the result."""
+    def ended(self, result: RunResult, missing: Sequence[str] = ()) -> None:
+        """Record the result. `missing`: sentences about rights that the run lacked."""
         well = result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED}
         self._end_phase("ended" if result.outcome is Outcome.SUCCEEDED else "was cut short", well=well)
         note, recap = f"{self._what} succeeded after {result.duration:.1f} s", result.recap
@@ -97,7 +98,7 @@ class RunEvents:
         others = len(result.failures) - 1
         more = f"; and {_count(others, 'more failed task')}" if others > 0 else ""
         ending = _ENDINGS.get(result.outcome, "Failed")
-        self._record("Normal" if well else "Warning", ending, report.first_failure(result) + more)
+        self._record("Normal" if well else "Warning", ending, report.first_failure(result, missing) + more)
 
     def _end_phase(self, how: str, *, well: bool = True) -> None:
         if self._has_failed and well:

@@ -110,9 +110,9 @@ class LoggedRun:
 
     def end(self, result: RunResult, api: RunStats) -> None:
         """Log the end of the run."""
+        self._log_missing_rights(api, result)
         for failure in result.failures:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
-        self._log_missing_rights(api, result)
         if self._output:
             # Masked again: some secret values were not known yet when this output was first written.
             self._settings.writer.write("\n".join([*self._output, ""]), through=self._job.secrets.masker.text)

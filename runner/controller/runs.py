@@ -165,7 +165,7 @@ class Runs:
         finally:
             del self._running[job.key]
         record.end(result, grant.stats)
-        events.ended(result)
+        events.ended(result, grant.stats.forbidden())
         self._scope.metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
         return result
 

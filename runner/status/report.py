@@ -57,6 +57,8 @@ class StatusReport:
 class FailureDetails:
     """Facts about a failed run beside its result."""
 
+    missing: Sequence[str] = ()
+    """Rights that the run lacked, with the rules to add. They come first, because a module's message is often long."""
     advice: Sequence[str] = ()
     """How to fix it, a sentence each."""
     more: str = ""
@@ -93,7 +95,7 @@ def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
     timed_out = result.outcome is Outcome.TIMED_OUT
     conditions = _failure("TimedOut" if timed_out else "Failed", failure_message(result, failed), result.recap)
     reason = kstatus.TIMED_OUT if timed_out else kstatus.FAILED
-    return StatusReport(conditions, kstatus.failed(reason, first_failure(result), final=failed.final))
+    return StatusReport(conditions, kstatus.failed(reason, first_failure(result, failed.missing), final=failed.final))
 
 
 def unusable(message: str) -> StatusReport:
@@ -153,26 +155,30 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:
-    """Return why a run failed: each failed task's message, or the engine's own; then the tasks, advice and `more`.
+    """Return why a run failed: missing rights, then each failed task's message, or the engine's own.
 
-    Advice and `more` are never cut.
+    The tasks, advice and `more` follow. Missing rights, advice and `more` are never cut.
     """
     lines = [failure.message or _UNKNOWN_FAILURE for failure in result.failures]
     if not lines or result.outcome is not Outcome.FAILED:
         lines.insert(0, result.message or _UNKNOWN_FAILURE)
-    lines += [_place(failure) for failure in result.failures if failure.task or failure.path]
+    lines = [*failed.missing, *lines, *(_place(each) for each in result.failures if each.task or each.path)]
     tail = "".join(f"\n{each}" for each in (*failed.advice, failed.more) if each)
     return _bounded("\n".join(lines), MAX_MESSAGE - len(tail)) + tail
 
 
-def first_failure(result: RunResult) -> str:
-    """Return in short why a run failed: the first failed task with its path, or the engine's own sentence."""
+def first_failure(result: RunResult, missing: Sequence[str] = ()) -> str:
+    """Return in short why a run failed: the first failed task with its path, or the engine's own sentence.
+
+    The rights that the run lacked, `missing`, come first.
+    """
     if not result.failures or result.outcome is not Outcome.FAILED:
-        return result.message or _UNKNOWN_FAILURE
+        return "; ".join([*missing, result.message or _UNKNOWN_FAILURE])
     first = result.failures[0]
-    message = first.message or _UNKNOWN_FAILURE
-    if len(data := message.encode(errors="replace")) > _SHORT:
-        message = data[:_SHORT].decode(errors="ignore") + "…"
+    message = "; ".join([*missing, first.message or _UNKNOWN_FAILURE])
+    most = max(_SHORT, len("; ".join(missing).encode()))
+    if len(data := message.encode(errors="replace")) > most:
+        message = data[:most].decode(errors="ignore") + "…"
     return f"{message} ({_place(first)})"
 
 

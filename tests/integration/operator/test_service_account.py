@@ -85,8 +85,10 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
     things.await_success("one")
     made = api.call("GET", f"/api/v1/namespaces/{space}/configmaps/one")
     assert [owner["name"] for owner in made["metadata"]["ownerReferences"]] == ["one"]
-    message = things.await_condition("elsewhere", "Failure")["message"]
-    assert advice_in(message).startswith("forbidden: get configmaps in namespace default (as ")
+    things.await_condition("elsewhere", "Failure")
+    conditions = things.conditions("elsewhere")
+    for each in ("Failure", "Ready"):
+        assert conditions[each]["message"].startswith("forbidden: get configmaps in namespace default (as "), each
     things.await_success("rescued")
     said = operator.await_line("A run succeeded without a right that it requested; add the rule", name="rescued")
     assert said["problem"] == secrets_of(space)

@@ -160,19 +160,30 @@ def test_a_long_failure_is_cut_and_says_so() -> None:
     assert message["message"].endswith("\n(cut here)\nAll of it: there")
 
 
-def test_advice_stands_behind_the_failed_tasks_messages_also_when_these_are_cut() -> None:
-    advice = ("forbidden: get pods; add a rule", "forbidden: list pods; add a rule")
-    short = report.run_ended(
-        _result(Outcome.FAILED, TaskFailure("t", "no", "")), report.FailureDetails(advice)
-    ).conditions[2]
-    assert short["message"].splitlines() == ["no", "task 't'", *advice]
-    long = report.run_ended(
-        _result(Outcome.FAILED, TaskFailure("t", "x" * 40_000, "")), report.FailureDetails(advice)
-    ).conditions[2]
-    assert len(long["message"]) == report.MAX_MESSAGE
-    assert long["message"].splitlines()[-3:] == ["(cut here)", *advice]
-    success = report.run_ended(_result(Outcome.SUCCEEDED), report.FailureDetails(advice))
+def test_missing_rights_come_first_and_advice_last_also_when_messages_are_cut() -> None:
+    missing = ("forbidden: get pods; add a rule", "forbidden: list pods; add a rule")
+    details = report.FailureDetails(missing, ("run it again",))
+    short = report.run_ended(_result(Outcome.FAILED, TaskFailure("t", "no", "")), details)
+    assert short.conditions[2]["message"].splitlines() == [*missing, "no", "task 't'", "run it again"]
+    traceback = "\n".join(["Traceback", *["  File x"] * 20_000, "403 Forbidden"])
+    long = report.run_ended(_result(Outcome.FAILED, TaskFailure("t", traceback, "")), details)
+    lines = long.conditions[2]["message"].splitlines()
+    assert len(long.conditions[2]["message"]) == report.MAX_MESSAGE
+    assert (*lines[:3], *lines[-2:]) == (*missing, "Traceback", "(cut here)", "run it again")
+    success = report.run_ended(_result(Outcome.SUCCEEDED), details)
     assert not any("forbidden" in condition["message"] for condition in success.conditions)
+
+
+def test_ready_begins_with_the_whole_rule_to_add() -> None:
+    rule = f"forbidden: create pods; add to its Role: {{resources: [{'x' * 700}], verbs: [create]}}"
+    for failure in (TaskFailure("t", "Traceback\n" * 500, "t.yml:3"), TaskFailure("t", "no", "t.yml:3")):
+        ended = report.run_ended(_result(Outcome.FAILED, failure), report.FailureDetails((rule,)))
+        ready = ended.health["Ready"]
+        assert ready is not None
+        assert ready["message"].startswith(rule)
+        assert ready["message"].endswith("(task 't', t.yml:3)")
+    timeout = report.run_ended(_result(Outcome.TIMED_OUT, message="took long"), report.FailureDetails((rule,)))
+    assert (timeout.health["Ready"] or {})["message"] == f"{rule}; took long"
 
 
 def test_what_a_schema_took_out_is_named() -> None:
