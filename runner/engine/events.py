@@ -156,7 +156,7 @@ def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) 
         task=str(data.get("task") or ""),
         message=failure_message(data, progress.items),
         path=str(data.get("task_path") or ""),
-        terminal=not unreachable and _is(data, _TERMINAL_ACTIONS),
+        terminal=_is(data, _TERMINAL_ACTIONS) and _is_terminal(data.get("res")),
     )
     suspect = _Suspect(str(data.get("host", "")), unreachable, progress.tasks, failure)
     return replace(progress, suspects=(*progress.suspects, suspect), items=())
@@ -164,6 +164,14 @@ def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) 
 
 def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
     return not actions.isdisjoint({data.get("task_action"), data.get("resolved_action")})
+
+
+def _is_terminal(result: object) -> bool:
+    """Return whether the module ran, for one item of a loop at least. A broken `when` fails the task before that."""
+    if not isinstance(result, dict):
+        return False
+    items = result.get("results")
+    return result.get("terminal") is True or any(map(_is_terminal, items if isinstance(items, list) else ()))
 
 
 def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:

@@ -77,7 +77,7 @@ def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_un
         """
         - name: Refuse for good
           operator_sdk.util.fail_terminal: {msg: this can never work}
-          when: size == 1
+          when: size == 1 or (size == 4 and a_misspelt_name.is_set)
         - name: Refuse for now
           ansible.builtin.fail: {msg: not today}
           when: size == 2
@@ -85,7 +85,11 @@ def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_un
     )
     project.watch("thing", retry={"delay": "100ms", "attempts": 2})
     operator = project.start()
-    for name, size, runs, said in (("final", 1, 1, "terminal failure"), ("tired", 2, 2, "2 runs failed in a row")):
+    for name, size, runs, said in (
+        ("final", 1, 1, "terminal failure"),
+        ("tired", 2, 2, "2 runs failed in a row"),
+        ("broken", 4, 2, "2 runs failed in a row"),
+    ):
         things.create(name, {"size": size})
         told = operator.await_line("No further run", name=name)
         assert said in told["why"]

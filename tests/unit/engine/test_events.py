@@ -88,13 +88,20 @@ class TestFailures:
         assert ended.message == ""
 
     @pytest.mark.parametrize(
-        ("action", "terminal"),
-        [("operator_sdk.util.fail_terminal", True), ("ansible.builtin.fail", False)],
+        ("action", "told", "terminal"),
+        [
+            ("operator_sdk.util.fail_terminal", {"terminal": True}, True),
+            ("operator_sdk.util.fail_terminal", {"results": [{"skipped": True}, {"terminal": True}]}, True),
+            ("operator_sdk.util.fail_terminal", {"results": [{"msg": "a 'when' expression failed"}]}, False),
+            ("operator_sdk.util.fail_terminal", {}, False),
+            ("ansible.builtin.fail", {"terminal": True}, False),
+        ],
+        ids=["ran", "ran for an item", "no item ran", "did not run", "another module"],
     )
     def test_a_role_says_with_a_module_of_its_own_that_trying_again_is_of_no_use(
-        self, action: str, *, terminal: bool
+        self, action: str, told: dict[str, object], *, terminal: bool
     ) -> None:
-        event = failed("a", {"msg": "never"}, task_action=action)
+        event = failed("a", {"msg": "never", **told}, task_action=action)
         assert result(task_start("a"), event, ONE_FAILED).is_terminal is terminal
         assert not result(task_start("a"), event, stats(), code=0).is_terminal
 

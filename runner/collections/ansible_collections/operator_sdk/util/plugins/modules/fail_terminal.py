@@ -12,6 +12,8 @@ description:
     until somebody changes it.
   - Meant for what only the object's author can mend, such as a spec that contradicts itself.
   - Rescued, ignored, or in a finalizer, it is a failure like any other. Outside of an operator it is one too.
+  - If the task fails before the module runs (because of a wrong C(when), say), or C(no_log) hides its result, the
+    operator retries.
 options:
   msg:
     description: What is wrong, and what to do about it. It stands in the object's Failure condition.
@@ -33,7 +35,13 @@ EXAMPLES = r"""
   when: backup is defined and storage is not defined
 """
 
-RETURN = r""" # """
+RETURN = r"""
+terminal:
+  description: Whether the operator does not retry.
+  returned: always
+  type: bool
+  sample: true
+"""
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -41,7 +49,7 @@ from ansible.module_utils.basic import AnsibleModule
 def main() -> None:
     """Fail with the message."""
     module = AnsibleModule(argument_spec={"msg": {"type": "str", "required": True}}, supports_check_mode=True)
-    module.fail_json(msg=module.params["msg"])
+    module.fail_json(msg=module.params["msg"], terminal=True)
 
 
 if __name__ == "__main__":
