@@ -16,9 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from runner.monitoring.metrics import controller_name
 from runner.objects import GVK
 
-_LATEST = 8
+_MOST_SHOWN = 8
 """Number of latest events on the screen."""
-_TROUBLE = frozenset({"warning", "error", "critical"})
+_SHORTEST_STORY = ("LATEST", "one event")
+_ERROR_ROWS = 4
+_KIND_WIDTH, _NUMBERS_WIDTH = 44, 28
+_LEVELS = frozenset({"warning", "error", "critical"})
 _DETAILS = ("problem", "error", "detail", "why", "command")
 
 
@@ -56,6 +59,8 @@ class LiveView:
     _error: str = ""
     metrics_port: int | None = None
     """Port of the operator's metrics, after the operator has logged it."""
+    page: str = ""
+    """URL of the status page, after the operator has logged it."""
 
     def take(self, line: str) -> str | None:
         """Update the state from a line of the operator's log. Return a line for the developer, or None."""
@@ -67,7 +72,7 @@ class LiveView:
             return None
         told = self._told(said)
         if told is not None:
-            self._story = [*self._story, told][-_LATEST:]
+            self._story = [*self._story, told][-_MOST_SHOWN:]
         return told
 
     def count(self, samples: Iterable[KindSample]) -> None:
@@ -79,6 +84,7 @@ class LiveView:
     def _told(self, said: Mapping[str, Any]) -> str | None:
         tellers = {
             "Serving": self._serving,
+            "Serving the status page": self._page,
             "Starting": self._starting,
             "Watching": self._watching,
             "Run started": self._start,
@@ -87,12 +93,16 @@ class LiveView:
             "A role or playbook was edited": self._notable,
             "Stopped": self._notable,
         }
-        teller = tellers.get(said.get("msg", ""), self._notable if said.get("level") in _TROUBLE else None)
+        teller = tellers.get(said.get("msg", ""), self._notable if said.get("level") in _LEVELS else None)
         return teller(said) if teller is not None else None
 
     def _serving(self, said: Mapping[str, Any]) -> None:
         if "/metrics" in said["paths"]:
             self.metrics_port = said["port"]
+
+    def _page(self, said: Mapping[str, Any]) -> str | None:
+        known, self.page = self.page, said["url"]
+        return f"status page {self.page}" if self.page != known else None
 
     def _starting(self, said: Mapping[str, Any]) -> str:
         self._kinds.clear()
@@ -130,22 +140,33 @@ class LiveView:
         told = f"{who}{said['msg']}" + (f": {details}" if details else "") + place
         if said["level"] != "info":
             told = f"{said['level']}: {told}"
+        if said["level"] in {"error", "critical"}:
             self._error = told
         return told
 
-    def picture(self, width: int) -> list[str]:
-        """Return the current state, in lines of at most `width` characters."""
-        lines = [f"{'KIND':<44} {'OBJECTS':>7} {'QUEUE':>6} {'OK':>5} {'FAILED':>6}"]
+    def picture(self, width: int, height: int = 1000) -> list[str]:
+        """Return the current state, in lines of at most `width` characters, and at most `height` lines.
+
+        If there is little space, the newest event stays.
+        """
+        name = max(min(_KIND_WIDTH, width - _NUMBERS_WIDTH), len("KIND"))
+        kinds = [f"{'KIND':<{name}} {'OBJECTS':>7} {'QUEUE':>6} {'OK':>5} {'FAILED':>6}"]
         for gvk, kind in sorted(self._kinds.items()):
             numbers = f"{kind.objects:>7} {kind.queued:>6} {kind.succeeded:>5} {kind.failed:>6}"
-            lines.append(f"{gvk[:44]:<44} {numbers}")
-        lines += ["", "RUNS"]
-        lines += [f"  {run.who}  task {run.tasks}: {run.task or run.reason}" for run in self._runs.values()] or [
-            "  none"
-        ]
-        lines += ["", "LAST ERROR", *(textwrap.wrap(self._error, width - 2)[:4] or ["none"])]
-        lines += ["", "LATEST", *(f"  {each}" for each in self._story)]
-        return [line[:width] for line in lines]
+            kinds.append(f"{gvk[:name]:<{name}} {numbers}")
+        runs = ["RUNS", *(f"  {run.who}  {_doing(run)}" for run in self._runs.values())]
+        errors = ["LAST ERROR", *(textwrap.wrap(self._error, width - 2)[:_ERROR_ROWS] or ["none"])]
+        sections = [kinds, runs if len(runs) > 1 else [*runs, "  none"], errors]
+        is_roomy = sum(map(len, sections)) + len(sections) + len(_SHORTEST_STORY) <= height
+        above = [line for section in sections for line in (*section, *([""] if is_roomy else []))]
+        above = above[: max(height - len(_SHORTEST_STORY), 0)]
+        count = min(max(height - len(above) - 1, 1), _MOST_SHOWN)
+        lines = [*above, "LATEST", *(f"  {each}" for each in self._story[-count:])]
+        return [line[:width] for line in lines[-height:]]
+
+
+def _doing(run: _Run) -> str:
+    return f"task {run.tasks}: {run.task}" if run.tasks else run.reason
 
 
 def _who(said: Mapping[str, Any]) -> str:

@@ -163,7 +163,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:
-            screen = Screen(LiveView(), sys.stdout, (*way, "Press Ctrl-C to stop."))
+            screen = Screen(LiveView(), sys.stdout, (*way, "Press Ctrl-C to stop.", f"Log: {log.name}"))
             reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
             reading.start()
             while not ended.wait(1.0):

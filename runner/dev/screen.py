@@ -66,9 +66,11 @@ class Screen:
         size = shutil.get_terminal_size()
         with self._lock:
             # Not cut, so that users can copy it: the terminal wraps long lines.
-            header = [*self._header, ""] if self._header else []
+            page = [f"Page: {self._board.page}"] if self._board.page else []
+            header = [*self._header, *page, ""] if self._header or page else []
             rows = sum(max(-(-len(line) // size.columns), 1) for line in header)
-            lines = [*header, *self._board.picture(size.columns)[: max(size.lines - 1 - rows, 0)]]
+            room = size.lines - 1 - rows
+            lines = [*header, *(self._board.picture(size.columns, room) if room > 0 else ())]
         self._write(_HOME_AND_CLEAR + "\n".join(lines) + "\n")
 
     def _write(self, text: str) -> None:

@@ -57,9 +57,42 @@ def test_the_picture_shows_kinds_queues_and_the_runs_that_go_on(board: LiveView)
     assert picture[picture.index("RUNS") + 1] == "  none"
 
 
+def test_a_run_before_its_first_task_is_shown_with_its_reason(board: LiveView) -> None:
+    take(board, msg="Run started", reason="created")
+    assert "  Memcached default/mc  created" in board.picture(120)
+
+
+def test_a_warning_does_not_replace_the_last_error(board: LiveView) -> None:
+    failed = take(board, msg="Task failed", level="error", task="Say it", error="no such thing", path="main.yml:3")
+    warned = take(board, msg="Retrying the object with backoff", level="warning", error="no such thing")
+    picture = board.picture(120)
+    assert picture[picture.index("LAST ERROR") + 1] == failed
+    assert picture[-1] == f"  {warned}"
+
+
+def test_where_the_page_is_is_told_once(board: LiveView) -> None:
+    line = json.dumps({"msg": "Serving the status page", "level": "info", "url": "http://127.0.0.1:4321/"})
+    assert board.take(line) == "status page http://127.0.0.1:4321/"
+    assert board.take(line) is None
+
+
+@pytest.mark.parametrize("height", range(1, 40))
+def test_the_picture_is_as_high_as_it_may_and_ends_with_the_newest_event(board: LiveView, height: int) -> None:
+    take(board, msg="Task failed", level="error", task="Say it", error="no such thing " * 40)
+    for number in range(12):
+        board.take(json.dumps({"msg": "Watching", "level": "info", "gvk": f"g/v1, Kind=K{number:02}"}))
+    picture = board.picture(70, height)
+    assert len(picture) <= height
+    assert picture[-1] == "  watching g/v1, Kind=K11"
+
+
 def test_the_picture_is_as_wide_as_the_terminal(board: LiveView) -> None:
     take(board, msg="Check the configuration", level="warning", detail="word " * 100)
-    assert max(map(len, board.picture(60))) <= 60
+    take(board, **ENDED)
+    picture = board.picture(60)
+    assert max(map(len, picture)) <= 60
+    assert picture[0].endswith("FAILED")
+    assert picture[1].split()[-4:] == ["0", "0", "1", "0"]
 
 
 @pytest.mark.parametrize(
