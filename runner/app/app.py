@@ -167,7 +167,13 @@ class _Operator:
             stack.callback(writer.close)
             discovery = Discovery(client)
             ownership = await setup.make(settings, credentials, self._metrics, stack)
-            guard = LoopGuard(self._dependent_changed, self._reference_changed, self._contended)
+            over_budget = self._metrics.over_budget
+            guard = LoopGuard(
+                self._dependent_changed,
+                self._reference_changed,
+                self._contended,
+                lambda gvk: over_budget.labels(str(gvk)).inc(),
+            )
             dependents = self._dependents(client, discovery, guard, ownership)
             references = References(client, discovery, settings.namespaces, self._watches, guard, ownership.owns)
             self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
@@ -240,7 +246,9 @@ class _Operator:
         if settings.shards > 1:
             store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
-        return Dependents(client, discovery, settings.namespaces, watches, guard, store, ownership.owns)
+        dependents = Dependents(client, discovery, settings.namespaces, watches, guard, store, ownership.owns)
+        ownership.listen(dependents)
+        return dependents
 
     def _dependent_changed(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].dependent_changed(key, why)

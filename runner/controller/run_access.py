@@ -92,9 +92,9 @@ class WriteObservers:
         """Return the digest of what the object owns; empty if some of it is not known."""
         return self._dependents.owned_now(owner.ref.gvk, owner.ref.key) or ""
 
-    def wants(self, owner: Owner, resource: ApiResource) -> bool:
-        """Return whether `read` needs objects of this kind that the owner's run reads."""
-        return self._dependents.wants(owner, resource)
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        """Return whether `read` needs objects of this kind that the owner's run reads in a namespace."""
+        return self._dependents.wants(owner, resource, namespace)
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """A run read an object."""

@@ -1,7 +1,7 @@
 """Triggers of runs, delayed if the same field of a dependent or the same reference triggers an object repeatedly.
 
 Owns the delayed triggers: one per owner and dependent, or object and reference. Reports the start and the end of each
-delay.
+delay. Dependents outside the namespace of their owner also share a budget, which bounds the runs that they trigger.
 
 Must not import: proxy, reconcile, controller.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from runner import log
+from runner.dependents.budget import TriggerBudget
 from runner.dependents.ledger import Notification
 from runner.dependents.loops import Loops, Slowdown, TriggerPair
 from runner.objects import GVK, ObjectKey, ObjectRef
@@ -72,9 +73,15 @@ class LoopGuard:
     """Trigger for a dependent."""
     wake_for_reference: TriggerRun
     contended: OnContention
+    over_budget: Callable[[GVK], None] = lambda _: None
+    """Receives the owner's kind each time that its budget delays a trigger."""
     _loops: Loops = field(default_factory=Loops)
     _held: dict[TriggerPair, _Held] = field(default_factory=dict)
     _contentions: dict[ObjectRef, dict[TriggerPair, asyncio.TimerHandle]] = field(default_factory=dict)
+    _budget: TriggerBudget = field(default_factory=TriggerBudget)
+    _postponed: dict[ObjectRef, asyncio.TimerHandle] = field(default_factory=dict)
+    """Owners without budget; each is triggered once when it has some."""
+    _logged: log.Once = field(default_factory=log.Once)
 
     def tell(self, kind: GVK, news: Notification) -> None:
         """Trigger an owner because of its dependent, now or later."""
@@ -111,14 +118,45 @@ class LoopGuard:
         """Drop the state of a deleted owner."""
         for timer in self._contentions.pop(target, {}).values():
             timer.cancel()
+        if target in self._postponed:
+            self._postponed.pop(target).cancel()
+        self._budget.forget(target)
 
     def _due(self, pair: TriggerPair, why: str) -> None:
         del self._held[pair]
         self._wake(pair, why)
 
     def _wake(self, pair: TriggerPair, why: str) -> None:
-        wake = self.wake_for_reference if pair.is_reference else self.wake
-        wake(pair.target.gvk, pair.target.key, why)
+        if pair.is_reference:
+            self.wake_for_reference(pair.target.gvk, pair.target.key, why)
+        elif pair.key.namespace == pair.target.key.namespace:
+            self.wake(pair.target.gvk, pair.target.key, why)
+        else:
+            self._wake_within_budget(pair.target, why)
+
+    def _wake_within_budget(self, target: ObjectRef, why: str) -> None:
+        if target in self._postponed:
+            self.over_budget(target.gvk)
+            return
+        loop = asyncio.get_running_loop()
+        seconds = self._budget.spend(target, loop.time())
+        if not seconds:
+            self.wake(target.gvk, target.key, why)
+            return
+        self.over_budget(target.gvk)
+        self._postponed[target] = loop.call_later(seconds, self._spend_again, target, why)
+        if self._logged.is_new(target):
+            _log.warning(
+                "Dependents in other namespaces trigger an object too often; delaying its runs. Check which client "
+                "changes these dependents",
+                dependent=why,
+                gvk=str(target.gvk),
+                **target.key._asdict(),
+            )
+
+    def _spend_again(self, target: ObjectRef, why: str) -> None:
+        del self._postponed[target]
+        self._wake_within_budget(target, why)
 
     def _note(self, pair: TriggerPair, news: Notification, slowdown: Slowdown) -> None:
         """Report the start of a contention, and its end after a quiet period."""

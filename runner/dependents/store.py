@@ -1,5 +1,7 @@
 """Storage of the kinds that each watch's runs have created, so that a restarted operator watches them at once.
 
+It also contains the record of the objects in other namespaces that runs wrote (`written`).
+
 In a cluster this is a ConfigMap in the operator's namespace with a key per watch. The leader election Role of every
 scaffolded project allows it (decision 8). Elsewhere it is a file in the runner folder. A missing entry costs little,
 because the first run of each object finds the kinds again. A refusal is logged once, with the rule to add.
@@ -17,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from runner import log
 from runner.config import atomic_file
+from runner.dependents.written import RecordsByWatch, WriteRecord
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK
@@ -27,6 +30,8 @@ KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
 
 CONFIG_MAP = "ansible-operator-dependent-kinds"
 _FILE = "dependent-kinds.json"
+_WRITTEN = "written."
+"""Prefix of the keys of records; kinds begin in upper case."""
 _LONGEST_MANAGER = 128
 _SERVER_ERROR = 500
 
@@ -44,6 +49,14 @@ class KindStore(Protocol):
         """Save the kinds."""
         ...
 
+    async def load_written(self) -> RecordsByWatch:
+        """Return the saved records; empty if they cannot be read."""
+        ...
+
+    async def save_written(self, records: RecordsByWatch) -> None:
+        """Save the records."""
+        ...
+
 
 class FileStore:
     """A file that operators with the same runner folder share."""
@@ -57,8 +70,19 @@ class FileStore:
 
     async def save(self, kinds: KindsByWatch) -> None:
         """See KindStore."""
+        await self._save(_spell(kinds))
+
+    async def load_written(self) -> RecordsByWatch:
+        """See KindStore."""
+        return _parse_records(await asyncio.to_thread(self._read))
+
+    async def save_written(self, records: RecordsByWatch) -> None:
+        """See KindStore."""
+        await self._save(_spell_records(records))
+
+    async def _save(self, data: dict[str, str]) -> None:
         try:
-            await asyncio.to_thread(self._write, _spell(kinds))
+            await asyncio.to_thread(self._write, data)
         except OSError as error:
             _log.warning("Cannot save the kinds of dependents", file=str(self._path), error=str(error))
 
@@ -76,9 +100,9 @@ class FileStore:
             )
             return {}
 
-    def _write(self, kinds: dict[str, str]) -> None:
+    def _write(self, data: dict[str, str]) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_file.write(self._path, json.dumps({**self._read(), **kinds}, indent=1, sort_keys=True))
+        atomic_file.write(self._path, json.dumps({**self._read(), **data}, indent=1, sort_keys=True))
 
 
 class ConfigMapStore:
@@ -93,17 +117,31 @@ class ConfigMapStore:
 
     async def load(self) -> KindsByWatch:
         """See KindStore."""
+        return _parse(await self._load())
+
+    async def save(self, kinds: KindsByWatch) -> None:
+        """See KindStore."""
+        await self._save(_spell(kinds))
+
+    async def load_written(self) -> RecordsByWatch:
+        """See KindStore."""
+        return _parse_records(await self._load())
+
+    async def save_written(self, records: RecordsByWatch) -> None:
+        """See KindStore."""
+        await self._save(_spell_records(records))
+
+    async def _load(self) -> dict[str, str]:
         try:
             found = await self._try("GET")
         except NotFoundError:
             return {}
         data = (found or {}).get("data") or {}
         self._saved = {str(watch): str(kinds) for watch, kinds in data.items()}
-        return _parse(self._saved)
+        return self._saved
 
-    async def save(self, kinds: KindsByWatch) -> None:
-        """See KindStore."""
-        for watch, text in _spell(kinds).items():
+    async def _save(self, data: Mapping[str, str]) -> None:
+        for watch, text in data.items():
             if self._saved.get(watch) == text or self._refused:
                 continue
             body = {
@@ -144,7 +182,8 @@ class ConfigMapStore:
             return
         self._refused = True
         _log.warning(
-            "Cannot save the kinds of dependents: after a restart, a kind is watched from the first run of an owner",
+            "Cannot save the kinds of dependents: after a restart, dependents are watched from the first run of their "
+            "owner",
             error=str(error),
             needs=f'in namespace {self._namespace}: apiGroups [""], resources [configmaps], verbs [get, create, patch]',
         )
@@ -165,6 +204,17 @@ class JointStore:
         stored = await self._store.load()
         await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
 
+    async def load_written(self) -> RecordsByWatch:
+        """See KindStore."""
+        return await self._store.load_written()
+
+    async def save_written(self, records: RecordsByWatch) -> None:
+        """See KindStore. Two replicas can save at once as in `save`."""
+        stored = await self._store.load_written()
+        await self._store.save_written(
+            {gvk: record.merged(stored[gvk]) if gvk in stored else record for gvk, record in records.items()}
+        )
+
 
 def _spell(kinds: KindsByWatch) -> dict[str, str]:
     """Write each kind as kubectl does, `Deployment.v1.apps`, one per line."""
@@ -172,7 +222,22 @@ def _spell(kinds: KindsByWatch) -> dict[str, str]:
 
 
 def _parse(data: Mapping[str, str]) -> KindsByWatch:
-    return {_gvk(watch): frozenset(_gvk(line) for line in text.split()) for watch, text in data.items()}
+    return {
+        _gvk(watch): frozenset(_gvk(line) for line in text.split())
+        for watch, text in data.items()
+        if not watch.startswith(_WRITTEN)
+    }
+
+
+def _spell_records(records: RecordsByWatch) -> dict[str, str]:
+    return {_WRITTEN + _name(watch): "\n".join((record.since, *record.marks)) for watch, record in records.items()}
+
+
+def _parse_records(data: Mapping[str, str]) -> RecordsByWatch:
+    written = (
+        (_gvk(key.removeprefix(_WRITTEN)), text.split()) for key, text in data.items() if key.startswith(_WRITTEN)
+    )
+    return {watch: WriteRecord(lines[0], tuple(lines[1:])) for watch, lines in written if lines}
 
 
 def _name(gvk: GVK) -> str:

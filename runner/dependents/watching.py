@@ -7,7 +7,8 @@ comparison needs it, one object at a time.
 
 Guarantees: a failed watch is retried forever. An operator that is limited to namespaces watches nothing outside them,
 except for cluster-scoped kinds if a watch enables them. The watched kinds survive a restart. Watches without owner
-injection have no dependents.
+injection have no dependents. An annotation on an object outside the owner's namespace counts only if a run of the owner
+wrote the object (`written`).
 
 Events of the API are not watched: they expire, and each expiry would trigger its owner. Must not import: proxy,
 reconcile, controller.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 from runner import log
@@ -26,6 +28,7 @@ from runner.dependents.kind import DependentKind, watcher_of
 from runner.dependents.ledger import Ledger, Notification, RunWrite
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindsByWatch, KindStore
+from runner.dependents.written import MOST_MARKS, WrittenObjects
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
@@ -76,7 +79,12 @@ class Dependents:
         self._to_start: asyncio.Queue[DependentKind] = asyncio.Queue()
         self._known: dict[GVK, set[GVK]] = {}
         """Kinds that each watch's runs have created."""
+        self._written = WrittenObjects(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        self._logged = log.Once()
         self._unsaved = asyncio.Event()
+        self._outdated = False
+        """True when other replicas may have stored records of objects that are ours now."""
+        self._loaded = asyncio.Event()
         self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Pairs of watch and kind for which a run of this process wrote or read an object."""
@@ -104,9 +112,18 @@ class Dependents:
             group.create_task(self._save())
             group.create_task(self._rereads.follow(self.bodies))
             group.create_task(DependentWatchHealth(self._kinds.values()).follow())
+            await self._loaded.wait()
             while True:
                 kind = await self._to_start.get()
                 kind.task = group.create_task(kind.follow())
+
+    def gained(self, shard: int) -> None:  # noqa: ARG002 - all records are loaded
+        """Load the records of the replica that had the shard."""
+        self._outdated = True
+        self._unsaved.set()
+
+    def lost(self, shard: int) -> None:
+        """Do nothing: notifications of objects that are not ours are dropped."""
 
     def began(self, owner: Owner) -> None:
         """Note the start of a run of `owner`."""
@@ -175,27 +192,44 @@ class Dependents:
             return False
         return any((known.group, known.kind) == kind for known in self._known.get(owner.ref.gvk, ()))
 
-    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
         """Return True if `read` needs objects of this kind; otherwise the response need not be parsed."""
-        return self._may_watch(owner, resource) and resource.gvk not in self._known.get(owner.ref.gvk, ())
+        if not self._may_watch(owner, resource):
+            return False
+        is_known = resource.gvk in self._known.get(owner.ref.gvk, ())
+        return not is_known or (owner.namespaced and namespace != owner.ref.key.namespace)
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Process an object that a run read: if its owner is the run's, its kind is watched from now on."""
-        if self.wants(owner, resource) and self._in_sight(resource, key_of(obj)) and self._owns(owner, obj):
-            self._vouch(owner.ref.gvk, resource)
+        """Process an object that a run read by name: if its owner is the run's, its kind is watched from now on."""
+        target, key = owner.ref, key_of(obj)
+        if not (
+            self.wants(owner, resource, key.namespace) and self._in_sight(resource, key) and self._owns(owner, obj)
+        ):
+            return
+        if target not in self._targets(resource, obj):
+            if not self._written.is_older(target, obj):
+                return
+            self._record(target, obj)
+        kind = self._vouch(target.gvk, resource)
+        if owner.namespaced and key.namespace != target.key.namespace and not kind.ledger.concerns(key):
+            # Its earlier events came when the annotation did not count.
+            state = self._state(resource, obj, suspect=False)
+            kind.ledger.wrote(kind.scope_of(key), key, RunWrite(target, uid_of(obj), _version(obj), state))
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's create, update or patch, also of a subresource."""
         target, key = owner.ref, key_of(obj)
         if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
             return
+        if self._owns(owner, obj) and target not in self._targets(resource, obj):
+            self._record(target, obj)
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         state = self._state(resource, obj, suspect=kind is not None and kind.ledger.suspects(key))
         if state is not None and target in state.targets:
             kind = self._vouch(owner.ref.gvk, resource)
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
-        write = RunWrite(target, uid_of(obj), str(metadata(obj).get("resourceVersion") or ""), state)
+        write = RunWrite(target, uid_of(obj), _version(obj), state)
         for news in kind.ledger.wrote(kind.scope_of(key), key, write):
             self._heard(kind, news)
         self._deferred.wrote(kind.gvk, key, write, with_status=self._with_status(target))
@@ -208,6 +242,7 @@ class Dependents:
         target = owner.ref
         details = answer.get("details")
         uid = uid_of(answer) or (details.get("uid", "") if isinstance(details, dict) else "")
+        self._written.discard(target, uid)
         if uid and not self._deferred.deleted(kind.gvk, target, uid):
             kind.ledger.deleted_by(target, uid)
 
@@ -247,8 +282,32 @@ class Dependents:
             ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
             for claim in claims
             for gvk, watch in self._watches.items()
-            if (gvk.group, gvk.kind) == (claim.group, claim.kind) and self._hears(watch, claim, resource)
+            if (gvk.group, gvk.kind) == (claim.group, claim.kind)
+            and self._hears(watch, claim, resource)
+            and self._is_credible(gvk, claim, obj)
         )
+
+    def _is_credible(self, gvk: GVK, claim: OwnerClaim, obj: Object) -> bool:
+        """Return True unless a user of another namespace can have written this annotation."""
+        if not claim.by_annotation:
+            return True
+        owner = ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
+        namespace = key_of(obj).namespace
+        return (bool(namespace) and namespace == owner.key.namespace) or self._written.has(owner, uid_of(obj))
+
+    def _record(self, owner: ObjectRef, obj: Object) -> None:
+        """Note that a run wrote an object whose owner an annotation names."""
+        is_full = self._written.is_full(owner.gvk)
+        if not self._written.add(owner, uid_of(obj)):
+            return
+        self._unsaved.set()
+        if is_full and self._logged.is_new(owner.gvk):
+            _log.warning(
+                "Runs wrote too many objects in other namespaces; changes of the oldest ones are not detected until a "
+                "run writes them again",
+                most=MOST_MARKS,
+                gvk=str(owner.gvk),
+            )
 
     def _hears(self, watch: Watch, claim: OwnerClaim, resource: ApiResource) -> bool:
         if resource.gvk in watch.blacklist:
@@ -302,6 +361,8 @@ class Dependents:
         return DependentKind(self._client, entries, watched, ledger, self._heard, self._settled)
 
     def _heard(self, kind: DependentKind, news: Notification) -> None:
+        if news.state is None:
+            self._written.discard(news.target, news.uid)
         if not self._deferred.defer(news.target, (kind.gvk, news)):
             self._tell(kind.gvk, news)
 
@@ -324,6 +385,8 @@ class Dependents:
     async def _resume(self) -> None:
         """Watch the kinds that earlier runs have created."""
         stored = await self._store.load()
+        self._written.load(await self._store.load_written())
+        self._loaded.set()
         for gvk in self._watches:
             self._known.setdefault(gvk, set()).update(stored.get(gvk, ()))
         for gvk in self._watches:
@@ -359,9 +422,18 @@ class Dependents:
             self._ensure(gvk, resource)
 
     async def _save(self) -> None:
-        """Save the kinds when one is new."""
+        """Save the kinds and the records when they have changed, after those of other replicas were loaded."""
+        await self._loaded.wait()
         while True:
             await self._unsaved.wait()
             self._unsaved.clear()
+            if self._outdated:
+                self._outdated = False
+                self._written.load(await self._store.load_written())
             kinds: KindsByWatch = {gvk: frozenset(known) for gvk, known in self._known.items()}
             await self._store.save(kinds)
+            await self._store.save_written(self._written.records(self._known))
+
+
+def _version(obj: Object) -> str:
+    return str(metadata(obj).get("resourceVersion") or "")

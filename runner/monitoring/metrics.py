@@ -73,6 +73,11 @@ class Metrics:
             ["way", "reason"],
         )
         self.tasks.labels(executions.Way.INTERPRETER.value, executions.Reason.DEFECT.value)
+        self.over_budget = self._counter(
+            "ansible_operator_delayed_dependent_triggers",
+            "Changes of dependents in other namespaces that were delayed, because their owner ran too often",
+            ["GVK"],
+        )
         self.skipped = self._counter(
             "ansible_operator_skipped_runs", "Runs skipped because nothing changed", ["GVK", "reason"]
         )

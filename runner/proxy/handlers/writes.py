@@ -41,8 +41,8 @@ _log = log.get(__name__)
 class WriteObserver(Protocol):
     """Observer of the objects that runs write and read, as returned by the API server."""
 
-    def wants(self, owner: Owner, resource: ApiResource) -> bool:
-        """Return whether `read` must be called for objects of this kind."""
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        """Return whether `read` must be called for objects of this kind in a namespace (empty: cluster-scoped)."""
         ...
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
@@ -136,7 +136,9 @@ class Writes:
     async def _get(self, call: Call, proceed: Proceed, run: RunIdentity) -> Answer:
         resource = await self._find(call) if run.watch_dependents else None
         answer = await proceed(call)
-        if resource is not None and answer.status < _REDIRECT and self._witness.wants(run.owner, resource):
+        if resource is None or answer.status >= _REDIRECT:
+            return answer
+        if self._witness.wants(run.owner, resource, call.info.namespace if resource.namespaced else ""):
             obj = await _observed(answer)
             if obj is not None:
                 self._witness.read(run.owner, resource, obj)
@@ -238,9 +240,9 @@ class Writes:
         return owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
 
     def _warn(self, call: Call, message: str, **fields: str) -> None:
-        """Log a warning once per resource."""
+        """Log a warning once per message and resource."""
         resource = call.info.qualified
-        if self._logged.is_new(resource):
+        if self._logged.is_new((message, resource)):
             _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
 
 

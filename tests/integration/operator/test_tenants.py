@@ -165,3 +165,48 @@ def test_a_watch_disables_annotations_about_owners_that_a_role_copies(
     operator.await_line(
         "Removed annotations about owners from an object of the role, because the watch sets ownerAnnotations: false"
     )
+
+
+MAKES_FAR = """
+    - kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: "{{ ansible_operator_meta.name }}-made", namespace: "{{ item }}"}
+          data: {value: made}
+      loop: ["{{ ansible_operator_meta.namespace }}", "{{ far }}"]
+"""
+
+
+def test_an_annotation_that_names_an_owner_in_another_namespace_counts_only_on_objects_that_its_runs_wrote(
+    project: Project, things: Things, tenant: Things, api: Api
+) -> None:
+    project.role("thing", MAKES_FAR)
+    project.watch("thing")
+    project.grant([""], ["configmaps"])
+    project.bind_everywhere()
+    operator = project.start(f"--namespace={tenant.namespace}")
+    things.create("victim", {"far": tenant.namespace})
+    things.await_success("victim")
+    maps = f"/api/v1/namespaces/{tenant.namespace}/configmaps"
+    annotations = api.call("GET", f"{maps}/victim-made")["metadata"]["annotations"]
+    assert annotations["operator-sdk/primary-resource"] == f"{things.namespace}/victim"
+    api.call("POST", maps, {"metadata": {"name": "forged", "annotations": annotations}})
+
+    def change_both(value: str) -> None:
+        """Change the forged object several times, then the object of the victim's role, and wait for its run."""
+        for number in range(5):
+            body = {"data": {"value": f"{value}-{number}"}}
+            api.call("PATCH", f"{maps}/forged", body, "application/merge-patch+json")
+        api.call("PATCH", f"{maps}/victim-made", {"data": {"value": value}}, "application/merge-patch+json")
+        operator.await_line("Run ended", name="victim", reason="dependent changed")
+
+    change_both("one")
+    assert operator.stop() == 0
+    assert f"{tenant.namespace}/forged" not in operator.log
+    operator = project.start(f"--namespace={tenant.namespace}")
+    operator.await_line("Run ended", name="victim", reason="present at start")
+    change_both("two")
+    assert f"{tenant.namespace}/victim-made" in operator.log
+    assert f"{tenant.namespace}/forged" not in operator.log
+    assert "Contended" not in things.conditions("victim")

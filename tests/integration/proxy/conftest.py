@@ -48,7 +48,8 @@ class Witness:
 
     told: list[str] = field(default_factory=list)
 
-    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        del namespace
         return owner.namespaced and resource.plural == "configmaps"
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:

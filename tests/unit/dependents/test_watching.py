@@ -63,13 +63,17 @@ class Harness:
     def __init__(self, client: Client, folder: Path, namespaces: tuple[str, ...], watches: tuple[Watch, ...]) -> None:
         self.woken: list[tuple[float, GVK, ObjectKey, str]] = []
         self.is_ours = True
-        guard = LoopGuard(self._wake, self._wake, lambda *_: None)
+        self.over_budget = 0
+        guard = LoopGuard(self._wake, self._wake, lambda *_: None, self._count)
         self.dependents = Dependents(
             client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda *_: self.is_ours
         )
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self.woken.append((asyncio.get_running_loop().time(), gvk, key, why))
+
+    def _count(self, _: GVK) -> None:
+        self.over_budget += 1
 
     def tell(self, event: Restarted | Synced | Applied | Deleted, scope: str = "") -> None:
         """Say something in place of the Deployments' watch."""
@@ -97,9 +101,9 @@ def make(tmp_path: Path, make_watch: Callable[..., Watch]) -> Make:
 
 def test_an_owned_objects_kind_is_watched_once(make: Make) -> None:
     dependents = make().dependents
-    assert dependents.wants(OWNER, DEPLOYMENT)
+    assert dependents.wants(OWNER, DEPLOYMENT, "ns")
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert not dependents.wants(OWNER, DEPLOYMENT)
+    assert not dependents.wants(OWNER, DEPLOYMENT, "ns")
     dependents.read(OWNER, DEPLOYMENT, child(1))
     assert dependents.watched() == {DEPLOYMENT.gvk}
 
@@ -117,15 +121,15 @@ def test_kinds_that_expire_cannot_be_watched_or_were_not_asked_for_are_not_watch
     make: Make, kind: ApiResource
 ) -> None:
     dependents = make().dependents
-    assert not dependents.wants(OWNER, kind)
+    assert not dependents.wants(OWNER, kind, "ns")
     dependents.wrote(OWNER, kind, child(1, kind=kind.gvk.kind))
     dependents.read(OWNER, kind, child(1, kind=kind.gvk.kind))
     assert dependents.watched() == frozenset()
 
 
 def test_cluster_scoped_kinds_are_watched_for_who_asked_and_for_cluster_scoped_owners(make: Make) -> None:
-    assert make(watch_cluster_scoped_resources=True).dependents.wants(OWNER, CLUSTER_ROLE)
-    assert make().dependents.wants(FLEET, CLUSTER_ROLE)
+    assert make(watch_cluster_scoped_resources=True).dependents.wants(OWNER, CLUSTER_ROLE, "")
+    assert make().dependents.wants(FLEET, CLUSTER_ROLE, "")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_cluster_scoped_kinds_are_watched_for_who_asked_and_for_cluster_scoped_o
 )
 def test_watches_may_leave_dependents_out(make: Make, watch: dict[str, Any]) -> None:
     dependents = make(**watch).dependents
-    assert not dependents.wants(OWNER, DEPLOYMENT)
+    assert not dependents.wants(OWNER, DEPLOYMENT, "ns")
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
     assert dependents.watched() == frozenset()
 
@@ -206,15 +210,142 @@ def test_what_another_replica_runs_is_not_woken_nor_counted_as_woken_too_often(
     assert "again and again" not in capsys.readouterr().out
 
 
-def test_an_owner_is_found_by_annotations_wherever_it_lives(make: Make, virtually: Virtually) -> None:
+def far(version: int, **meta: Any) -> Object:
+    """An object in another namespace whose annotations name the owner."""
+    fixed = {"name": "x", "namespace": "far", "uid": "uid-x", "ownerReferences": []}
+    return child(version, **{**fixed, "annotations": OWNER.annotations(), **meta})
+
+
+TENANT = Owner(ObjectRef(WATCHED, ObjectKey("far", "mine"), "uid-mine"), namespaced=True)
+
+
+def test_annotations_name_an_owner_in_another_namespace_if_its_run_wrote_the_object(
+    make: Make, virtually: Virtually
+) -> None:
     async def story() -> None:
         harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        names = OWNER.annotations()
-        harness.tell(Deleted(child(5, name="x", namespace="far", ownerReferences=[], annotations=names)))
-        assert [key for _, _, key, _ in harness.woken] == [ObjectKey("ns", "mc")]
+        harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
+        harness.tell(Applied(far(2, generation=2)))
+        harness.tell(Deleted(far(3, generation=2)))
+        assert [(key, why) for _, _, key, why in harness.woken] == [
+            (OWNER.ref.key, "Deployment far/x changed: spec"),
+            (OWNER.ref.key, "Deployment far/x was deleted"),
+        ]
 
     virtually(story())
+
+
+@pytest.mark.parametrize("namespace", ["far", ""])
+def test_annotations_that_another_user_wrote_do_not_trigger_an_owner_in_another_namespace(
+    make: Make, virtually: Virtually, namespace: str
+) -> None:
+    async def story() -> None:
+        harness = make(watch_cluster_scoped_resources=True)
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        # Also if the user's own resource wrote the object, or a run of the owner reads it.
+        harness.dependents.wrote(TENANT, DEPLOYMENT, far(2, namespace=namespace))
+        harness.dependents.read(
+            OWNER, DEPLOYMENT, far(2, namespace=namespace, creationTimestamp="2999-01-01T00:00:00Z")
+        )
+        for version in range(3, 9):
+            harness.tell(Applied(far(version, generation=version, namespace=namespace)))
+        harness.tell(Deleted(far(9, namespace=namespace)))
+        harness.tell(Applied(far(10, namespace=namespace, uid="uid-y")))
+        assert harness.woken == []
+        assert harness.dependents.owned_now(WATCHED, OWNER.ref.key) is None or not any(
+            key.namespace == namespace
+            for key, _ in harness.dependents._kinds["apps", "Deployment"].ledger.owned_by(OWNER.ref)
+        )
+
+    virtually(story())
+
+
+def test_an_object_with_an_old_name_that_no_run_wrote_does_not_inherit_the_owner(
+    make: Make, virtually: Virtually
+) -> None:
+    async def story() -> None:
+        harness = make()
+        harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
+        harness.tell(Deleted(far(2)))
+        harness.tell(Applied(far(3, uid="uid-forged")))
+        for version in range(4, 20):
+            harness.tell(Applied(far(version, generation=version, uid="uid-forged")))
+        assert [why for *_, why in harness.woken] == [
+            "Deployment far/x was deleted",
+            "Deployment far/x was recreated",
+        ]
+
+    virtually(story())
+
+
+def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_reads_it(
+    make: Make, virtually: Virtually
+) -> None:
+    async def story() -> None:
+        harness = make()
+        old = {"creationTimestamp": "2020-01-01T00:00:00Z"}
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        harness.tell(Applied(far(2, **old)))
+        harness.tell(Applied(far(3, generation=3, **old)))
+        assert harness.woken == []
+        assert harness.dependents.wants(OWNER, DEPLOYMENT, "far")
+        harness.dependents.read(TENANT, DEPLOYMENT, far(3, generation=3, **old))
+        harness.tell(Applied(far(4, generation=4, **old)))
+        assert harness.woken == []
+        harness.dependents.read(OWNER, DEPLOYMENT, far(4, generation=4, **old))
+        harness.tell(Applied(far(5, generation=5, **old)))
+        assert [why for *_, why in harness.woken] == ["Deployment far/x changed: spec"]
+
+    virtually(story())
+
+
+def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_reaches_other_replicas(
+    make: Make, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        first, replica = make().dependents, make().dependents
+        later = {"creationTimestamp": "2999-01-01T00:00:00Z"}
+        async with first._client, asyncio.timeout(30), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each.follow()) for each in (first, replica)]
+            await asyncio.gather(first._loaded.wait(), replica._loaded.wait())
+            first.wrote(OWNER, DEPLOYMENT, far(1, **later))
+            while not (records := await FileStore(tmp_path).load_written()) or not records[WATCHED].marks:
+                await asyncio.sleep(0.01)
+            replica.gained(0)
+            restarted = make().dependents
+            tasks.append(group.create_task(restarted.follow()))
+            for each in (restarted, replica):
+                while OWNER.ref not in each._targets(DEPLOYMENT, far(2, **later)):
+                    await asyncio.sleep(0.01)
+                assert each._targets(DEPLOYMENT, far(3, uid="uid-forged", **later)) == ()
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(story())
+
+
+def test_dependents_in_other_namespaces_trigger_an_owner_within_a_budget(
+    make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        harness = make()
+        for number in range(200):
+            harness.dependents.wrote(OWNER, DEPLOYMENT, far(1, name=f"x{number}", uid=f"uid-{number}"))
+        for number in range(200):
+            harness.tell(Applied(far(2, generation=2, name=f"x{number}", uid=f"uid-{number}")))
+        assert len(harness.woken) == 30
+        assert harness.over_budget == 170
+        for number in range(100):
+            harness.dependents.wrote(OWNER, DEPLOYMENT, child(1, name=f"near{number}", uid=f"near-{number}"))
+            harness.tell(Applied(child(2, generation=2, name=f"near{number}", uid=f"near-{number}")))
+        assert len(harness.woken) == 130, "dependents in the owner's namespace have no budget"
+        await asyncio.sleep(60.0)
+        assert len(harness.woken) == 131, "what was delayed triggers the owner once"
+        harness.tell(Deleted(far(3, name="x1", uid="uid-1")))
+        assert len(harness.woken) == 132
+
+    virtually(story())
+    assert capsys.readouterr().out.count("trigger an object too often") == 1
 
 
 def test_a_cluster_scoped_owner_has_no_namespace(make: Make, virtually: Virtually) -> None:

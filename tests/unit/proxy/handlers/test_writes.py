@@ -69,7 +69,8 @@ class Surroundings:
             raise found
         return found
 
-    def wants(self, owner: Owner, resource: ApiResource) -> bool:
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        del namespace
         return self.interested and (owner.ref.key.name, resource.plural) == ("sample", "configmaps")
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
