@@ -108,8 +108,10 @@ async def _run(settings: Settings, loaded: LoadedWatches, sources: ProjectSource
     asyncio.get_running_loop().set_exception_handler(LoopErrorHandler())
     async with sources:
         following: LoadedWatches | None = loaded
+        admin = AdminServers(settings)
         while following is not None:
-            following = await _Operator(settings, following, signals, sources).run()
+            following = await _Operator(settings, following, signals, sources, admin).run()
+            admin = AdminServers(settings, admin.page_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,12 @@ class _Operator:
     """One operator, from start to stop."""
 
     def __init__(
-        self, settings: Settings, loaded: LoadedWatches, signals: StopSignals, sources: ProjectSources
+        self,
+        settings: Settings,
+        loaded: LoadedWatches,
+        signals: StopSignals,
+        sources: ProjectSources,
+        admin: AdminServers,
     ) -> None:
         self._settings = settings
         self._watches = loaded.watches
@@ -146,7 +153,7 @@ class _Operator:
             environ=os.environ,
         )
         self._environment = {**paths.ansible_environment(self._search_path), **run_access.environment(os.environ)}
-        self._admin = AdminServers(settings)
+        self._admin = admin
         self._rights = OperatorRights(settings, loaded.watches)
         self._controllers: dict[GVK, Controller] = {}
 
@@ -162,7 +169,9 @@ class _Operator:
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
-            engine.clear_out(former_kinds.update(settings.runner_dir, settings.watches_file, self._watches))
+            former = former_kinds.update(settings.runner_dir, settings.watches_file, self._watches)
+            if not settings.reload:  # with it, a kind is often only mistyped for a moment
+                engine.clear_out(former)
             writer = BlockWriter(sys.stdout)
             stack.callback(writer.close)
             discovery = Discovery(client)

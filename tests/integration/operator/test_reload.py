@@ -86,3 +86,24 @@ def test_other_watches_are_taken_up_once_the_runs_that_go_on_have_ended_as_they_
     operator.await_line("Run ended", name="b", outcome="succeeded")
     assert operator.process.pid == pid
     assert operator.stop() == 0
+
+
+def test_a_mistyped_kind_costs_no_output_of_runs_and_the_page_keeps_its_address(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    project.role("thing", SAY.format("said"))
+    project.watch("thing")
+    operator = project.start("--reload")
+    things.create("a")
+    operator.await_line("Run ended", name="a")
+    (run,) = (project.folder / "runs").glob("test.example.com/v1/Thing/*/a/artifacts/2*/stdout")
+
+    for kind, runs in (("Thingg", 1), ("Thing", 2)):
+        project.watches[0]["kind"] = kind
+        _save(project)
+        eventually(lambda kind=kind: operator.lines(msg="Watching")[-1]["gvk"].endswith(kind), kind)  # type: ignore[misc]
+        eventually(lambda runs=runs: len(operator.lines(msg="Run ended", name="a")) == runs, f"{runs} runs")  # type: ignore[misc]
+    eventually(lambda: len(operator.lines(msg="Serving the status page")) == 3, "the page after each edit")
+    assert len({line["url"] for line in operator.lines(msg="Serving the status page")}) == 1
+    assert operator.stop() == 0
+    assert "said" in run.read_text()
