@@ -139,6 +139,8 @@ class _Chart:
             self._fill_manager(made, marks)
         elif kind == "Service" and made["spec"].get("selector"):
             made["spec"]["selector"] |= {_INSTANCE: marks.value("{{ $.Release.Name }}")}
+        elif kind == "NetworkPolicy" and self._selects_manager(document):
+            made["spec"]["podSelector"]["matchLabels"] |= {_INSTANCE: marks.value("{{ $.Release.Name }}")}
         elif kind == "ServiceAccount" and name == self._account:
             made["metadata"][marks.block(_with("serviceAccount.annotations", "annotations"))] = None
         return path, _when(self._condition(document), marks.write(made))
@@ -151,7 +153,15 @@ class _Chart:
             return "and $.Values.metrics.enabled $.Values.metrics.serviceMonitor.enabled"
         if kind == "Service":
             return "$.Values.metrics.enabled"
+        if kind == "NetworkPolicy" and self._selects_manager(document):
+            return "$.Values.networkPolicy.enabled"
         return ""
+
+    def _selects_manager(self, policy: Json) -> bool:
+        """Return True if a NetworkPolicy selects the operator's pod by its labels."""
+        selected = policy["spec"].get("podSelector", {}).get("matchLabels") or {}
+        labels = self._manager["spec"]["template"].get("metadata", {}).get("labels") or {}
+        return bool(selected) and selected.items() <= labels.items()
 
     def _right(self, document: Json) -> str:
         """Return a role or binding. The operator's cluster-wide ones can be limited to single namespaces by a value."""

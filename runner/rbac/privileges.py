@@ -68,7 +68,7 @@ class OperatorRights:
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
         if settings.leader_elect or settings.shards > 1:
             space = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
-            found |= rights.of_leases(space or "", shared=settings.shards > 1)
+            found |= rights.of_leases(space or "", settings.leader_election_id if settings.shards == 1 else "")
         return found
 
     def _learn(self, found: Iterable[Right]) -> None:

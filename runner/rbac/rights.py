@@ -83,10 +83,11 @@ def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], acc
     return found
 
 
-def of_leases(namespace: str, *, shared: bool) -> set[Right]:
-    """Return the rights for leader election or shards."""
-    verbs = {"get", "create", "update", *({"list"} if shared else ())}
-    return {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in verbs}
+def of_leases(namespace: str, name: str) -> set[Right]:
+    """Return the rights for leader election with the Lease `name`; empty for shards, which have several Leases."""
+    named = {Right("", namespace, "coordination.k8s.io", "leases", verb, name) for verb in ("get", "update")}
+    others = ("create",) if name else ("create", "list")  # the name of a created object is unknown to the authorizer
+    return named | {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in others}
 
 
 def of_reviews() -> set[Right]:

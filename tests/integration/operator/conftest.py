@@ -238,10 +238,13 @@ class Project:
         role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
         self.api.call("PUT", path, role)
 
-    def allow_leases(self) -> None:
-        """Give the operator's account the rights of config/rbac that several replicas need."""
+    def allow_leases(self, name: str = "") -> None:
+        """Give the operator's account the rights of config/rbac for one Lease; without a name those for shards."""
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         role = yaml.safe_load((ROOT / "config/rbac/leader_election_role.yaml").read_text(encoding="utf-8"))
+        for rule in role["rules"]:
+            if rule["resources"] == ["leases"] and rule.pop("resourceNames", None):
+                rule.update({"resourceNames": [name]} if name else {"verbs": [*rule["verbs"], "list"]})
         name = role["metadata"]["name"]
         self.api.apply(f"{rbac}/roles/{name}", {**role, "metadata": {"name": name}})
         binding = yaml.safe_load((ROOT / "config/rbac/leader_election_role_binding.yaml").read_text(encoding="utf-8"))

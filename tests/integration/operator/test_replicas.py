@@ -83,7 +83,7 @@ def when(line: dict[str, Any]) -> float:
 def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_stop(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
-    project.allow_leases()
+    project.allow_leases("thing-operator")
     project.role("thing", HOLD)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
@@ -114,7 +114,7 @@ def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_
 def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
-    project.allow_leases()
+    project.allow_leases("thing-operator")
     project.role("thing", NOTE)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
@@ -136,7 +136,7 @@ def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
 def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the_other_begins(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
-    project.allow_leases()
+    project.allow_leases("thing-operator")
     project.role("thing", HOLD)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
@@ -163,7 +163,7 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
 def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_it_is_back(
     project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
 ) -> None:
-    project.allow_leases()
+    project.allow_leases("thing-operator")
     project.role("thing", HOLD)
     project.watch("thing")
     # Long enough between what it gives up and what the kernel ends that a slow machine ends the run in time.

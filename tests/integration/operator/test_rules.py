@@ -12,12 +12,16 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
+from runner.dependents.store import ConfigMapStore
+from runner.errors import ForbiddenError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.objects import GVK
 from runner.rbac import rights
 from runner.rbac.check import RightsCheck
+from runner.replicas.election import LeaseRecord
+from runner.replicas.leases import LeaseClient
 from runner.watches.watch import Finalizer, Role
 from tests.watch_values import watch_value
 
@@ -34,7 +38,10 @@ IN_RUNS = ("deployments", "configmaps", "pods")
 ELSEWHERE = ("events", "memcacheds/finalizers")
 """Told of by the first Event; asked for by clusters alone that check owner references."""
 EMPTY = '""'
-PROBLEM = re.compile(r"forbidden: (?P<verbs>.+) (?P<resource>\S+) (?:in namespace|at the cluster scope)")
+LEASE = "memcached-operator"
+PROBLEM = re.compile(
+    rf"forbidden: (?P<verbs>\w+(?:, \w+)*) (?P<resource>\S+) (?:{LEASE} )?(?:in namespace|at the cluster scope)"
+)
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
@@ -92,7 +99,7 @@ async def test_what_the_operator_itself_needs_is_named_at_start_whichever_rule_i
     async with Client(await auth.load(str(admin), None, auth.HostEnvironment({}, tmp_path))) as client:
         resource = await Discovery(client).find(MEMCACHED)
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
-    needed = rights.of_watch(watch, resource, [namespace], "") | rights.of_leases(namespace, shared=True)
+    needed = rights.of_watch(watch, resource, [namespace], "") | rights.of_leases(namespace, LEASE)
     needed |= rights.of_reviews()
     assert {right.resource for right in needed} == set(AT_START)
     assert {rule["resources"][0] for rule in rules()} == {*AT_START, *IN_RUNS, *ELSEWHERE}
@@ -105,12 +112,43 @@ async def test_what_the_operator_itself_needs_is_named_at_start_whichever_rule_i
         eventually(lambda who=user, has=granted: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
         problems = await told(as_user(Path(admin), user, tmp_path), needed)
         found = [match.groupdict() for match in map(PROBLEM.match, problems) if match]
-        assert len(found) == len(problems) == bool(missing), problems
+        rules_to_add = {(right.resource, right.name) for right in needed if right.resource == missing}
+        assert len(found) == len(problems) == len(rules_to_add), problems
+        verbs = {verb for problem in found for verb in problem["verbs"].split(", ")}
+        assert verbs == {each.verb for each in needed if each.resource == missing}
         for problem in found:
-            assert set(problem["verbs"].split(", ")) == {each.verb for each in needed if each.resource == missing}
             plural, slash, subresource = problem["resource"].partition("/")
             assert f"{plural.partition('.')[0]}{slash}{subresource}" == missing
             assert f"(as {user}); add to its " in problems[0]
+
+
+async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
+    api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    user = f"{namespace}-elected"
+    grant(api, user, rules(("leader_election_role.yaml",)))
+    needed = rights.of_leases(namespace, LEASE)
+    eventually(lambda: all(is_granted(api, user, each) for each in needed), user)
+    kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
+    kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}
+    record = LeaseRecord("a", 15, "", "", 0)
+    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment({}, tmp_path))) as client:
+        await ConfigMapStore(client, namespace).save(kinds)
+        assert await ConfigMapStore(client, namespace).load() == kinds
+        await ConfigMapStore(client, namespace).save({MEMCACHED: frozenset()})
+        assert await ConfigMapStore(client, namespace).load() == {MEMCACHED: frozenset()}
+
+        leases = LeaseClient(client, namespace)
+        await leases.write(LEASE, record)
+        await leases.write(LEASE, record)
+        assert set(await leases.read([LEASE])) == {LEASE}
+
+        await leases.write("other", record)
+        with pytest.raises(ForbiddenError):
+            await leases.write("other", record)
+        for verb, body in (("GET", None), ("PUT", {"kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}})):
+            with pytest.raises(ForbiddenError):
+                await client.request(verb, f"/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt", body=body)
 
 
 @pytest.mark.full

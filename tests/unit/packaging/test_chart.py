@@ -58,6 +58,20 @@ def test_the_account_has_a_name_of_its_own_and_the_deployment_of_the_same_name_h
     )
 
 
+def test_the_network_policy_selects_the_pod_of_its_release_and_can_be_disabled() -> None:
+    selector = {"matchLabels": {"control-plane": "controller-manager"}}
+    other = {"matchLabels": {"app": "database"}}
+    made = texts(
+        obj("NetworkPolicy", "metrics", spec={"podSelector": selector, "ingress": []}),
+        obj("NetworkPolicy", "database", spec={"podSelector": other, "ingress": []}),
+    )
+    policy = made["networkpolicy-metrics.yaml"]
+    assert policy.startswith("{{- if $.Values.networkPolicy.enabled }}\n")
+    assert "control-plane: controller-manager\n      app.kubernetes.io/instance: {{ $.Release.Name }}\n" in policy
+    assert "Values" not in made["networkpolicy-database.yaml"]
+    assert "Release.Name }}" not in made["networkpolicy-database.yaml"].partition("spec:")[2]
+
+
 def test_what_looks_like_a_template_in_a_manifest_stays_text() -> None:
     text = texts(obj("ConfigMap", "config", data={"jinja": "{{ item }}"}))["configmap-config.yaml"]
     assert """jinja: '{{ "{{" }} item }}'\n""" in text
