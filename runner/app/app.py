@@ -15,7 +15,7 @@ import platform
 import sys
 from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,10 +26,10 @@ from runner import __version__, log
 from runner.app import former_kinds
 from runner.app.admin import AdminServers
 from runner.app.edits import ProjectSources
-from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals
+from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, runner_folder
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
-from runner.config.settings import Settings
+from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access
 from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
@@ -94,10 +94,11 @@ def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> i
     Raises:
         OperatorError: the operator cannot run.
     """
-    try:
-        asyncio.run(_run(settings, loaded, sources))
-    finally:
-        ignore_signals()
+    with runner_folder(settings.runner_dir, Path(RUNNER_DIR)) as folder:
+        try:
+            asyncio.run(_run(replace(settings, runner_dir=folder), loaded, sources))
+        finally:
+            ignore_signals()
     return 0
 
 

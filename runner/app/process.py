@@ -1,22 +1,29 @@
-"""Handlers of the whole process: stop signals, and errors that the event loop reports.
+"""Parts that exist once per process: stop signals, errors that the event loop reports, and the runner folder.
 
-Both exist once per process, so that no signal is lost between two operators that follow each other.
+They outlive an operator that another one with edited watches replaces.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from runner import log
 from runner.config import shortages
+from runner.config.locks import FileLock
+from runner.engine.run_dir import private_folder
+from runner.errors import ConfigError, EngineError
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SHORTAGE_INTERVAL = 10.0
 """Seconds after which a shortage that goes on is logged again."""
+_LOCK = ".lock"
+_MOST_FOLDERS = 9
 
 _log = log.get(__name__)
 
@@ -80,3 +87,40 @@ class LoopErrorHandler:
                 "Cannot accept connections; if this continues, raise the limit of open files (ulimit -n)",
                 reason=error.strerror,
             )
+
+
+@contextmanager
+def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
+    """Lock the runner folder for this process, and yield its path.
+
+    Two operators in one folder would remove each other's runs. If another operator uses the default folder, a free
+    folder beside it is used, which is logged.
+
+    Raises:
+        ConfigError: another operator uses a folder that is not the default.
+    """
+    beside = [wanted.with_name(f"{wanted.name}-{number}") for number in range(2, _MOST_FOLDERS + 1)]
+    for folder in (wanted, *(beside if wanted == default else ())):
+        lock = FileLock(folder / _LOCK)
+        try:
+            private_folder(folder)
+            is_free = lock.acquire()
+        except (OSError, EngineError) as error:
+            _log.warning(
+                "Cannot lock the runner folder; no other operator may use it", folder=str(folder), error=str(error)
+            )
+            is_free = True
+        if not is_free:
+            continue
+        if folder != wanted:
+            _log.warning(
+                "Another operator uses the default runner folder; using a folder beside it. Set --runner-dir",
+                default=str(wanted),
+                folder=str(folder),
+            )
+        try:
+            yield folder
+        finally:
+            lock.release()
+        return
+    raise ConfigError(f"--runner-dir: another operator uses {wanted}; give each operator a folder of its own")

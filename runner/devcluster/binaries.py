@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runner.devcluster import folders, locks
+from runner.config import locks
+from runner.devcluster import folders
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from runner.config import atomic_file
+from runner.config.locks import FileLock
 from runner.devcluster import folders, kubeconfig
 from runner.devcluster.cluster import Supervised, launch
 from runner.devcluster.layout import Layout
-from runner.devcluster.locks import FileLock
 from runner.errors import ClusterError
 
 _STARTS_WITHIN = 150.0

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.config import atomic_file
-from runner.devcluster import kubeconfig, kwok, locks, pki, ports, shell
+from runner.config import atomic_file, locks
+from runner.devcluster import kubeconfig, kwok, pki, ports, shell
 from runner.devcluster.api import Api
 from runner.devcluster.components import SERVER_NAMES, Ports, arguments
 from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER, Layout

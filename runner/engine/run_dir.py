@@ -152,18 +152,18 @@ def _forget_kubeconfig(path: Path) -> None:
 
 
 def _make_folders(path: Path) -> None:
-    _private_folder(path)
+    private_folder(path)
     for name in (*_FOLDERS, *_STRAY_FILES):
         _remove(path / name)
     for name in (*_FOLDERS, "artifacts"):
-        _private_folder(path / name)
+        private_folder(path / name)
     short = _short_temporary(path)
-    _private_folder(short.parent)
+    private_folder(short.parent)
     _remove(short)
-    _private_folder(short)
+    private_folder(short)
 
 
-def _private_folder(path: Path) -> None:
+def private_folder(path: Path) -> None:
     """Create a folder and its missing parents, each 0700. An existing folder must be owned by the operator's user."""
     try:
         made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
@@ -191,7 +191,7 @@ def _make_folder(path: Path) -> bool:
 def _make_artifacts(folder: Path, ident: str) -> None:
     """Create the files and folders that Ansible and ansible-runner would create with read permission for all users."""
     for path in (folder / ident, folder / ident / "fact_cache"):
-        _private_folder(path)
+        private_folder(path)
     atomic_file.write(folder / ident / "stderr", "")
     artifacts.point_latest(folder, ident)
 

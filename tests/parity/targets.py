@@ -23,7 +23,8 @@ from pathlib import Path
 
 import yaml
 
-from runner.devcluster import folders, locks
+from runner.config import locks
+from runner.devcluster import folders
 
 HERE = Path(__file__).parent
 _INVENTORY = re.compile(r"^(\.\./\.\./)?inventory[\w.-]*$")

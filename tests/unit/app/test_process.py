@@ -1,14 +1,22 @@
-"""Errors that the event loop reports."""
+"""Errors that the event loop reports, and the lock of the runner folder."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from runner.app import process
 from runner.app.process import LoopErrorHandler
+from runner.errors import ConfigError
 from tests.shortage import no_descriptor_left
 
 
@@ -44,6 +52,60 @@ async def test_a_shortage_that_goes_on_is_logged_again_after_a_while() -> None:
         report._logged_at = loop.time() - 11
         report(loop, context)
     assert len(logs) == 2
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Path]:
+    """A runner folder that another process uses, as long as it runs."""
+    folder = tmp_path / "runner"
+    code = (
+        "import pathlib, sys\n"
+        "from runner.app.process import runner_folder\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "with runner_folder(folder, folder):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        yield folder
+        other.kill()
+
+
+def test_a_second_operator_cannot_use_the_runner_folder_of_another_one(held: Path, tmp_path: Path) -> None:
+    refused = pytest.raises(ConfigError, match=f"--runner-dir: another operator uses {held}; give each")
+    with refused, process.runner_folder(held, tmp_path / "default"):
+        pass
+
+
+def test_a_second_operator_with_the_default_runner_folder_gets_one_beside_it(held: Path) -> None:
+    with capture_logs() as logs, process.runner_folder(held, held) as folder:
+        assert folder == held.with_name("runner-2")
+        with process.runner_folder(held, held) as third:
+            assert third == held.with_name("runner-3")
+    assert [line["folder"] for line in logs] == [str(folder), str(third)]
+    with process.runner_folder(held, held) as again:
+        assert again == folder
+
+
+def test_the_runner_folder_of_a_killed_operator_is_free(held: Path, tmp_path: Path) -> None:
+    (pid,) = (int(line) for line in (held / ".lock").read_text().splitlines())
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    with process.runner_folder(held, tmp_path / "default") as folder:
+        assert folder == held
+
+
+def test_a_runner_folder_that_cannot_be_locked_is_used_and_reported(tmp_path: Path) -> None:
+    folder, victim = tmp_path / "runner", tmp_path / "victim"
+    victim.write_text("text of another file")
+    folder.mkdir()
+    (folder / ".lock").symlink_to(victim)
+    with capture_logs() as logs, process.runner_folder(folder, folder) as used:
+        assert used == folder
+    assert "Cannot lock the runner folder" in logs[0]["event"]
+    assert victim.read_text() == "text of another file"
 
 
 async def test_any_other_error_is_reported_as_asyncio_does(caplog: pytest.LogCaptureFixture) -> None:

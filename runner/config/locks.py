@@ -22,7 +22,7 @@ class FileLock:
     def acquire(self, patience: float = 0.0) -> bool:
         """Acquire the lock within `patience` seconds; return whether it was acquired."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         deadline = time.monotonic() + patience
         while not _try(descriptor):
             if time.monotonic() >= deadline:
