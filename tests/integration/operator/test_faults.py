@@ -198,3 +198,14 @@ def test_rights_that_are_missing_are_named_and_the_rest_goes_on(
     refused = [line for line in operator.lines(level="warning") if "may not patch it" in line["msg"]]
     assert len(refused) == 1
     assert "things/status" in refused[0]["error"]
+
+
+def test_a_second_operator_with_the_same_runner_folder_does_not_start(project: Project, things: Things) -> None:
+    project.role("thing", "    - ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing")
+    project.start()
+    second = project.start(ready=False)
+    assert second.process.wait(60) == 2
+    assert f"--runner-dir: another operator uses {project.folder / 'runs'}" in second.log
+    things.create("one")
+    things.await_success("one")
