@@ -52,7 +52,7 @@ class Runs:
     async def run(self, jobs: Sequence[Job]) -> Cost:
         """Run them at once. A run that fails, or is not started as its job says, is a RuntimeError."""
         seen: list[list[Event]] = [[] for _ in jobs]
-        servers, begun = self.engine.servers, self.engine.begun
+        servers, started_runs = self.engine.servers, self.engine.started_runs
         before, began = _spent(servers), time.perf_counter()
         results = await asyncio.gather(
             *(self.engine.run(job, events.append) for job, events in zip(jobs, seen, strict=True))
@@ -63,7 +63,7 @@ class Runs:
                 last = "\n".join(event.get("stdout") or "" for event in events[-8:])
                 raise RuntimeError(f"a run of the benchmark failed: {result}\n{last[-4000:]}")
         wanted = sum(job.engine == "warm" for job in jobs)
-        if self.engine.begun["warm"] - begun["warm"] != wanted:
+        if self.engine.started_runs["warm"] - started_runs["warm"] != wanted:
             raise RuntimeError(f"runs were not warm: {self.engine.problem}")
         recaps = [result.recap for result in results if result.recap]
         did = tuple((recap.ok, recap.changed, recap.skipped, recap.failures) for recap in recaps)

@@ -186,7 +186,7 @@ class _Operator:
             )
             dependents = self._dependents(client, discovery, guard, ownership)
             references = References(client, discovery, settings.namespaces, self._watches, guard, ownership.owns)
-            self._metrics.add_engine(lambda: engine.problem, lambda: engine.begun)
+            self._metrics.add_engine(lambda: engine.problem, lambda: engine.started_runs)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
             self._metrics.add_events(lambda: events.dropped)

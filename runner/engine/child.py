@@ -74,7 +74,7 @@ class Supervisor:
         pexpect.spawn = self._spawn
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
         run = _Run(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
-        run.said = self._said
+        run.take_event = self._take_event
         run.run()
         killed_by = self._process.signalstatus if self._process else None
         return Ending(
@@ -110,8 +110,8 @@ class Supervisor:
         self._memory = used
         self._stop()
 
-    def _said(self, uuid: str) -> dict[str, Any] | None:
-        return self._spawn.said(uuid)
+    def _take_event(self, uuid: str) -> dict[str, Any] | None:
+        return self._spawn.take_event(uuid)
 
     def _event(self, event: dict[str, Any]) -> bool:
         if "uuid" in event:  # the marker of the end of output has none
@@ -149,16 +149,16 @@ def _nothing(_: str) -> dict[str, Any] | None:
 class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
     """Runner that reads the content of an event from the socket if it is not in a file."""
 
-    said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
+    take_event: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
 
     def event_callback(self, event_data: dict[str, Any]) -> None:
         """Complete an event, forward and store it. Without a file to read, this uses fewer system calls."""
-        said = self.said(event_data.get("uuid", ""))
-        if not said or "created" not in said:
+        data = self.take_event(event_data.get("uuid", ""))
+        if not data or "created" not in data:
             super().event_callback(event_data)
             return
         self.last_stdout_update = time.time()
-        event_data.update({"runner_ident": str(self.config.ident), **said})
+        event_data.update({"runner_ident": str(self.config.ident), **data})
         is_kept = self.event_handler(event_data)
         for plugin in ansible_runner.plugins.values():
             plugin.event_handler(self.config, event_data)
@@ -192,7 +192,7 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
     """
 
     started: Callable[[Spawn], None]
-    said: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
+    take_event: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
     """Content of an event that was not sent through a file."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -45,14 +45,14 @@ class Starters:
         ConfigError: the configured engine is not available.
     """
 
-    def __init__(self, root: Path, settings: EngineSettings, bereaved: Callable[[], None]) -> None:
-        """Create the starters. `bereaved` is called when a fork server has ended: a half-started run may be left."""
+    def __init__(self, root: Path, settings: EngineSettings, on_server_loss: Callable[[], None]) -> None:
+        """Create the starters. `on_server_loss` is called when a fork server died: a run may be half-started."""
         self._log = log.get(__name__)
         self._problem = tested.problem()
         self._logged = log.Once()
         self._demanded = False
         self._cold = ColdStarter()
-        self._warm = Pool(root, self._cold, settings.without, Server.start, bereaved)
+        self._warm = Pool(root, self._cold, settings.without, Server.start, on_server_loss)
         self._default: EngineName = settings.engine
         self.check(settings.engine, "--engine")
 
@@ -84,7 +84,7 @@ class Starters:
     async def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
         """Preload modules for warm runs of these contents with this environment."""
         names = await asyncio.to_thread(lambda: frozenset().union(*map(content.modules, contents)))
-        self._warm.load_ahead(environment, Load(modules=names))
+        self._warm.preload(environment, Load(modules=names))
         await self._warm.warm_up(environment)
 
     async def settle(self) -> None:
@@ -92,9 +92,9 @@ class Starters:
         await self._warm.settle()
 
     @property
-    def begun(self) -> dict[str, int]:
+    def started_runs(self) -> dict[str, int]:
         """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
-        return {"warm": self._warm.begun, "exec": self._cold.begun}
+        return {"warm": self._warm.started_runs, "exec": self._cold.started_runs}
 
     @property
     def problem(self) -> str | None:

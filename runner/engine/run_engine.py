@@ -151,9 +151,9 @@ class RunEngine:
         self._starters.check(engine, source)
 
     @property
-    def begun(self) -> dict[str, int]:
+    def started_runs(self) -> dict[str, int]:
         """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
-        return self._starters.begun
+        return self._starters.started_runs
 
     @property
     def problem(self) -> str | None:

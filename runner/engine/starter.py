@@ -60,7 +60,7 @@ class ColdStarter:
     """Starter of a new interpreter for each run."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.started_runs = 0
         """Number of started runs."""
 
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
@@ -81,7 +81,7 @@ class ColdStarter:
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise OSError("the run's process was started without its streams")
         process.stdin.write(line(order))
-        self.begun += 1
+        self.started_runs += 1
         return Started(process.pid, process.stdin, process.stdout, process.stderr, process.wait)
 
     def learn(self, environment: Mapping[str, str], lines: str) -> None:

@@ -73,9 +73,9 @@ def _as_many_as_fit(known: frozenset[str], more: frozenset[str]) -> frozenset[st
     return frozenset(found)
 
 
-def unlike(text: str) -> str:
+def mismatch(text: str) -> str:
     """Return why a forked run started a new interpreter, from its notes; empty if it did not."""
-    reasons = (value.get("unlike") for value in _noted(text) if isinstance(value, dict))
+    reasons = (value.get("mismatch") for value in _noted(text) if isinstance(value, dict))
     return next((reason for reason in reasons if isinstance(reason, str)), "")
 
 

@@ -95,8 +95,8 @@ def main(scratch: Path) -> None:
 
         def tried(symbol: Symbol = symbol) -> dict[str, Any]:
             shortcuts.install = without(symbol, install)
-            verdict = self_test.run(refresh, made, scratch, frozenset())
-            return {"symbol": ".".join(symbol), "disabled": verdict.disabled, "problems": verdict.problems}
+            result = self_test.run(refresh, made, scratch, frozenset())
+            return {"symbol": ".".join(symbol), "disabled": result.disabled, "problems": result.problems}
 
         print(json.dumps(seen(tried)), flush=True)  # noqa: T201 - the result
 

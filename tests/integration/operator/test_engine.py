@@ -39,7 +39,7 @@ def test_an_operator_that_may_be_warm_and_cannot_is_ready_and_counts_it(project:
     project.watch("thing")
     operator = project.start("--engine=auto", environment=ASTRAY)
 
-    said = operator.await_line("Runs are started the slow way, not forked from a server that has Ansible loaded")
+    said = operator.await_line("Runs are not forked from a fork server; they start new interpreters and take longer")
 
     assert WHY in said["reason"]
     assert operator.is_ready()
@@ -63,7 +63,7 @@ def test_the_first_run_is_forked_from_the_server_that_the_operator_made_ready_wh
     things.await_success("one")
 
     assert servers_before_first_run(operator) == 1
-    assert "the slow way" not in operator.log
+    assert "Runs are not forked" not in operator.log
 
 
 def test_an_operator_whose_watches_want_new_interpreters_keeps_no_server(project: Project, things: Things) -> None:

@@ -37,7 +37,7 @@ def install() -> None:
 
     @functools.wraps(execute)
     def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
-        guard.stop_if_left()
+        guard.stop_if_handed_over()
         noted = getattr(self._shell, "_noted", None)
         if noted is None or in_data is not None or self.become or Display().verbosity >= SHOWN_FROM:
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)

@@ -46,7 +46,7 @@ def keep(sender: socket.socket) -> int:
     return fcntl.fcntl(sender.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_NUMBER)
 
 
-class Heard:
+class EventReceiver:
     """Received data until it is read."""
 
     def __init__(self, receiver: socket.socket) -> None:
@@ -101,7 +101,7 @@ def _redirect(module: Any, sender: socket.socket) -> None:
     """Replace the transport of a callback's module with the socket, if it is ansible-runner's."""
     context = getattr(module, "event_context", None)
     if isinstance(getattr(context, "cache", None), getattr(module, "IsolatedFileWrite", ())):
-        context.cache = _Told(context.cache, sender, module.AnsibleJSONEncoderLocal)  # type: ignore[union-attr]
+        context.cache = _SocketCache(context.cache, sender, module.AnsibleJSONEncoderLocal)  # type: ignore[union-attr]
         held = _Held([sys.stdout, sys.stderr])
         os.register_at_fork(after_in_child=held.forget)
         context.dump = functools.partial(_mark, context, held)  # type: ignore[union-attr]
@@ -167,7 +167,7 @@ class _Held:
             write("".join(parts))
 
 
-class _Told:
+class _SocketCache:
     """Replacement for ansible-runner's writer of files."""
 
     def __init__(self, files: Any, sender: socket.socket, encoder: type[json.JSONEncoder]) -> None:

@@ -1,9 +1,9 @@
-"""What a task that runs in the playbook's own process may touch: code that is known, and values that nobody else has.
+"""Restrictions of a task that runs in the playbook's own process: only safe plugins, and no changes of shared values.
 
 A worker's fork protects the playbook's process from plugins that block, leak or misbehave, and from templates that
-change the values they are given. Where there is no fork, whatever is not known to be harmless asks for one before it
-runs: the task begins again in a worker, or, if a module of it has run already, goes on in one. Owns the list of what is
-known. Must be imported only where Ansible is loaded.
+change their input values. Without a fork, any other code than the safe plugins requires one before it runs: the task
+starts again in a worker. If a module of the task has run already, the task continues in the worker. Owns the list of
+safe plugins. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _LOOKUPS = frozenset(
 )
 """Lookups of ansible-core that only read."""
 _COLLECTIONS = frozenset({"ansible.builtin", "ansible.posix", "ansible.utils", "community.general", "kubernetes.core"})
-"""Their filters and tests compute, and do nothing else."""
+"""Collections whose filters and tests have no side effects."""
 _FILTERS_TO_FORK = frozenset({"attr"})
-"""Reach every method of a value."""
+"""Filters that can call any method of a value."""
 _CONNECTIONS = frozenset({"local", "ssh"})
-_CHANGING = frozenset(
+_MUTATING = frozenset(
     {
         "add",
         "append",
@@ -83,11 +83,11 @@ _CHANGING = frozenset(
         "update",
     }
 )
-_CHANGEABLE = (MutableMapping, MutableSequence, MutableSet, deque)
+_MUTABLE = (MutableMapping, MutableSequence, MutableSet, deque)
 
 
 class NeedsFork(BaseException):
-    """A task has come to something that must not run in the playbook's process, and can begin again in a worker."""
+    """A task needs code that must not run in the playbook's process. It can start again in a worker."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.value)
@@ -95,40 +95,40 @@ class NeedsFork(BaseException):
 
 
 class HandedOver(BaseException):
-    """A task goes on in a worker; what is left of it in this process must do nothing more."""
+    """A task continues in a worker; its rest in this process must have no effect."""
 
 
 @dataclass
-class Inside:
+class UnforkedTask:
     """A task that runs without a fork."""
 
     hand_over: Callable[[], None]
-    """Forks; returns in the worker, and raises `HandedOver` here."""
+    """Forks a worker. Returns in the worker, and raises `HandedOver` in this process."""
     commit: Callable[[], None]
-    """Called when the first module runs: the task cannot begin again any more."""
+    """Called when the first module starts: the task cannot start again any more."""
     with_modules: bool
-    """Whether it may run modules."""
+    """True if the task may run modules."""
     committed: bool = False
-    left: bool = False
-    """Whether it goes on elsewhere."""
+    handed_over: bool = False
+    """True if the task continues in a worker."""
 
 
 _local = threading.local()
 
 
-def inside() -> Inside | None:
+def unforked_task() -> UnforkedTask | None:
     """Return the task that this thread runs without a fork."""
-    task: Inside | None = getattr(_local, "task", None)
+    task: UnforkedTask | None = getattr(_local, "task", None)
     return task
 
 
-def watching() -> bool:
-    """Whether this thread runs a task without a fork."""
-    return inside() is not None
+def is_unforked() -> bool:
+    """Return True if this thread runs a task without a fork."""
+    return unforked_task() is not None
 
 
 @contextlib.contextmanager
-def watched(task: Inside) -> Iterator[None]:
+def run_unforked(task: UnforkedTask) -> Iterator[None]:
     """Run a task without a fork."""
     _local.task = task
     try:
@@ -137,22 +137,22 @@ def watched(task: Inside) -> Iterator[None]:
         _local.task = None
 
 
-def leave() -> None:
-    """Stop watching: this process is a worker by now."""
+def forget_task() -> None:
+    """Remove the restrictions: this process is a worker now."""
     _local.task = None
 
 
-def stop_if_left() -> None:
-    """Do no more where the task goes on elsewhere, not even clean up: what is there is the worker's."""
-    task = inside()
-    if task is not None and task.left:
+def stop_if_handed_over() -> None:
+    """Raise `HandedOver` if the task continues in a worker, so that its files are not cleaned up here."""
+    task = unforked_task()
+    if task is not None and task.handed_over:
         raise HandedOver
 
 
 def need_fork(reason: Reason) -> None:
-    """Go on only in a worker."""
-    stop_if_left()
-    task = inside()
+    """Continue the task only in a worker: start it again there, or hand it over."""
+    stop_if_handed_over()
+    task = unforked_task()
     if task is None:
         return
     if not task.committed:
@@ -161,21 +161,21 @@ def need_fork(reason: Reason) -> None:
     task_record.add(Way.WORKER, reason)
 
 
-def a_module_runs() -> None:
-    """Say that something happens that must not happen twice."""
-    task = inside()
+def record_module_start() -> None:
+    """Record that a module starts. From now on the task must not start again."""
+    task = unforked_task()
     if task is not None and not task.committed:
         task.commit()
         task.committed = True
 
 
-def is_possible() -> bool:
-    """Whether anything can be said about what templates run."""
+def is_supported() -> bool:
+    """Return True if templates can be restricted. Jinja2 extensions could run any code."""
     return not constants.DEFAULT_JINJA2_EXTENSIONS
 
 
 def install() -> None:
-    """Have Ansible ask before it runs what is not known."""
+    """Hook Ansible, so that it requires a fork before it runs unknown code."""
     _hook_actions()
     _hook_connections()
     _hook_lookups()
@@ -188,8 +188,8 @@ def _hook_actions() -> None:
 
     @functools.wraps(validate)
     def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Ansible comes here once a task is not skipped, and before anything of it happens.
-        task = inside()
+        # Ansible calls this if a task is not skipped, before the task has any effect.
+        task = unforked_task()
         reason = Reason.NONE if task is None else _obstacle(self, task)
         if reason is not Reason.NONE:
             need_fork(reason)
@@ -198,7 +198,7 @@ def _hook_actions() -> None:
     Task.post_validate = post_validate
 
 
-def _obstacle(task: Any, inside_of: Inside) -> Reason:
+def _obstacle(task: Any, unforked: UnforkedTask) -> Reason:
     """Return why a task that is not skipped needs a worker; `NONE` if it does not."""
     for given, reason in (
         (task.become, Reason.BECOME),
@@ -211,7 +211,7 @@ def _obstacle(task: Any, inside_of: Inside) -> Reason:
     if kind is Kind.UNKNOWN:
         return Reason.ACTION
     waits = kind is Kind.OF_MODULES or task.until or task.retries
-    return Reason.HOSTS if waits and not inside_of.with_modules else Reason.NONE
+    return Reason.HOSTS if waits and not unforked.with_modules else Reason.NONE
 
 
 def _hook_connections() -> None:
@@ -220,7 +220,7 @@ def _hook_connections() -> None:
 
     @functools.wraps(get)
     def get_connection(self: Any, cvars: Any, templar: Any, current_connection: str) -> Any:
-        if watching() and not _is_core(connection_loader, current_connection, _CONNECTIONS):
+        if is_unforked() and not _is_core(connection_loader, current_connection, _CONNECTIONS):
             need_fork(Reason.CONNECTION)
         return get(self, cvars, templar, current_connection)
 
@@ -245,7 +245,7 @@ def _hook_lookups() -> None:
 
     @functools.wraps(get)
     def get_lookup(name: str, *args: Any, **kwargs: Any) -> Any:
-        if watching() and not _is_core(lookup_loader, name, _LOOKUPS):
+        if is_unforked() and not _is_core(lookup_loader, name, _LOOKUPS):
             need_fork(Reason.PLUGIN)
         return get(name, *args, **kwargs)
 
@@ -253,7 +253,7 @@ def _hook_lookups() -> None:
 
 
 def _hook_filters() -> None:
-    known = {"filter": _Known(filter_loader), "test": _Known(test_loader)}
+    known = {"filter": _KnownPlugins(filter_loader), "test": _KnownPlugins(test_loader)}
     for loader in (filter_loader, test_loader):
         _hook_loader(loader, known[loader.type])
     intercept = versions.plugin_intercept()
@@ -261,42 +261,42 @@ def _hook_filters() -> None:
 
     @functools.wraps(item)
     def getitem(self: Any, key: Any) -> Any:
-        if watching() and isinstance(key, str):
+        if is_unforked() and isinstance(key, str):
             known[versions.intercepted_loader(self).type].check(key)
         return item(self, key)
 
     intercept.__getitem__ = getitem
 
 
-def _hook_loader(loader: Any, known: _Known) -> None:
+def _hook_loader(loader: Any, known: _KnownPlugins) -> None:
     get: Callable[..., Any] = loader.get
 
     @functools.wraps(get)
     def get_plugin(name: str, *args: Any, **kwargs: Any) -> Any:
-        if watching():
+        if is_unforked():
             known.check(name)
-        return known.get(name) if watching() else get(name, *args, **kwargs)
+        return known.get(name) if is_unforked() else get(name, *args, **kwargs)
 
     loader.get = get_plugin
 
 
-class _Known:
-    """The filters or tests that are known, without loading those of the project."""
+class _KnownPlugins:
+    """Safe filters or tests. The project's own are not loaded."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self._core: Any = None
-        self._foreign: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
+        self._project_names: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
 
     def check(self, name: str) -> None:
-        """Ask for a fork where a template would get anything but what is known."""
+        """Require a fork if this is not the name of a safe plugin."""
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
         known = not collection or collection in _COLLECTIONS
         if not known or short in _FILTERS_TO_FORK or name in self._names_of_project():
             need_fork(Reason.PLUGIN)
 
     def get(self, name: str) -> Any:
-        """Return one that `check` let pass, as its loader would."""
+        """Return a plugin that `check` accepted, as its loader would."""
         if self._core is None:
             self._core = _only_core(self._loader)
         plugin = self._core.get(name)
@@ -307,9 +307,9 @@ class _Known:
 
     def _names_of_project(self) -> frozenset[str]:
         files = tuple(sorted(path for path in _files(self._loader) if not path.startswith(actions.CORE)))
-        if files != self._foreign[0]:
-            self._foreign = (files, _names_in_fork(self._loader))
-        return self._foreign[1]
+        if files != self._project_names[0]:
+            self._project_names = (files, _names_in_fork(self._loader))
+        return self._project_names[1]
 
 
 def _files(loader: Any) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _only_core(loader: Any) -> Any:
 
 
 def _copy(loader: Any) -> Any:
-    """Copy a loader as it is, without our hook; its own way of being copied is meant for other processes."""
+    """Copy a loader without the hook. Its `__getstate__` is for other processes."""
     fresh = object.__new__(type(loader))
     fresh.__dict__.update(loader.__dict__)
     fresh.__dict__.pop("get", None)
@@ -337,7 +337,7 @@ def _copy(loader: Any) -> Any:
 
 
 def _names_in_fork(loader: Any) -> frozenset[str]:
-    """Return the names of the project's plugins; their files are loaded where that does no harm."""
+    """Return the names of the project's plugins. A child process loads their files."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -353,12 +353,12 @@ def _names_in_fork(loader: Any) -> frozenset[str]:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as file:
-        said = file.read()
+        output = file.read()
     os.waitpid(pid, 0)
-    if not said:
+    if not output:
         need_fork(Reason.PLUGIN)
         return frozenset()
-    return frozenset(json.loads(said))
+    return frozenset(json.loads(output))
 
 
 def _is_from_core(plugin: Any) -> bool:
@@ -366,7 +366,7 @@ def _is_from_core(plugin: Any) -> bool:
 
 
 def _hook_values() -> None:
-    """Let no template change a value: others may hold it."""
+    """Require a fork before a template changes a value, which the playbook's process shares."""
     for environment in versions.template_environments():
         _hook_access(environment, "getattr")
         _hook_access(environment, "getitem")
@@ -377,15 +377,15 @@ def _hook_access(environment: Any, method: str) -> None:
 
     @functools.wraps(access)
     def checked(self: Any, obj: Any, name: Any) -> Any:
-        if watching() and isinstance(name, str) and _changes(obj, name):
+        if is_unforked() and isinstance(name, str) and _is_mutating(obj, name):
             need_fork(Reason.CHANGED_VALUE)
         return access(self, obj, name)
 
     setattr(environment, method, checked)
 
 
-def _changes(obj: Any, name: str) -> bool:
-    """Whether this is a method that changes a value."""
-    if name in _CHANGING:
-        return isinstance(obj, _CHANGEABLE) and name not in obj
+def _is_mutating(obj: Any, name: str) -> bool:
+    """Return True if this is a method that changes the value."""
+    if name in _MUTATING:
+        return isinstance(obj, _MUTABLE) and name not in obj
     return name.startswith("set_") and type(obj).__module__.startswith("ansible.")

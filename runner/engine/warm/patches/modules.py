@@ -151,9 +151,9 @@ class Modules:
     def run(self, prepared: _Prepared) -> shell.Output:
         """Run a module in a fork."""
         try:
-            output = self.zygote.run(prepared.request, prepared.folder, guard.a_module_runs)
+            output = self.zygote.run(prepared.request, prepared.folder, guard.record_module_start)
         except (KeyboardInterrupt, SystemExit):
-            if guard.watching():  # there is no worker which Ansible could end together with its modules
+            if guard.is_unforked():  # there is no worker which Ansible could end together with its modules
                 self.end_running(signal.SIGTERM)
             raise
         return shell.ending(prepared.shells, output)

@@ -68,7 +68,7 @@ class _Target:
 
     off: frozenset[str]
     made: Made
-    telling: int
+    event_descriptor: int
 
 
 def prepare(wanted: Load, interpreter: Interpreter) -> Made:
@@ -101,12 +101,12 @@ def _preimport() -> Any:
     return import_module("runner.engine.warm.modules.preimport")
 
 
-def install(off: frozenset[str], made: Made, telling: int) -> Mapping[Any, str]:
+def install(off: frozenset[str], made: Made, event_descriptor: int) -> Mapping[Any, str]:
     """Install every shortcut but those that are off; return where the templates that this run compiles are noted.
 
-    `telling` is the number of a socket to the supervisor. Raises `InstallError`.
+    `event_descriptor` is the number of a socket to the supervisor. Raises `InstallError`.
     """
-    target = _Target(off, made, telling)
+    target = _Target(off, made, event_descriptor)
     noted: Mapping[Any, str] = {}
     for name, install_one in _INSTALLERS.items():
         try:
@@ -160,9 +160,9 @@ def _install_tasks(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as a
 
 def _install_events(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
     if is_on:
-        _patch("event_socket").install(target.telling)
+        _patch("event_socket").install(target.event_descriptor)
     else:
-        os.close(target.telling)
+        os.close(target.event_descriptor)
 
 
 def _install_templates(target: _Target, is_on: bool) -> Any:  # noqa: FBT001 - as above

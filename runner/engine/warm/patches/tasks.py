@@ -41,7 +41,7 @@ from runner.engine.executions import Reason
 from runner.engine.warm import task_record, versions
 from runner.engine.warm.patches import actions, guard, handover
 from runner.engine.warm.patches.actions import Kind
-from runner.engine.warm.patches.guard import Inside
+from runner.engine.warm.patches.guard import UnforkedTask
 
 _STRATEGIES = frozenset({"debug", "free", "host_pinned", "linear"})
 _STRATEGY_FOLDER = Path(ansible.__file__).parent / "plugins" / "strategy"
@@ -88,7 +88,7 @@ def _sent(thing: Any) -> Any:
     return ForkingPickler.loads(taken_apart.getbuffer())
 
 
-class _Nobody:
+class _DroppedReports:
     """Queue that drops reports: the task continues in a worker, which sends them."""
 
     def put(self, _: Any) -> None:
@@ -122,7 +122,7 @@ class _Stream:
 
 def install(*, with_modules: bool) -> None:
     """Install the execution of tasks in this process. Tasks with modules need both shortcuts for modules."""
-    if not guard.is_possible():
+    if not guard.is_supported():
         task_record.expect(Reason.EXTENSIONS)
         return
     guard.install()
@@ -202,13 +202,13 @@ class _Here:
         self._worker = worker
         self._start = start
         self._reports = _Reports()
-        self._inside = Inside(self._hand_over, self._commit, with_modules)
+        self._unforked = UnforkedTask(self._hand_over, self._commit, with_modules)
 
     def run(self) -> _Reports | None:
         """Run the task. Return its reports, or None if they arrive like a worker's."""
         process = os.getpid()
         try:
-            with guard.watched(self._inside), _as_worker(self._reports):
+            with guard.run_unforked(self._unforked), _as_worker(self._reports):
                 try:
                     versions.run_worker(_stand_in(self._worker, self._reports))
                 finally:
@@ -219,7 +219,7 @@ class _Here:
         except guard.HandedOver:
             return None
         else:
-            return None if self._inside.committed else self._reports
+            return None if self._unforked.committed else self._reports
         # Outside the handler: otherwise an exception of the worker would be reported as raised while handling another.
         self._start(self._worker)
         return None
@@ -229,10 +229,10 @@ class _Here:
 
     def _hand_over(self) -> None:
         if handover.fork(self._worker, self._start):
-            guard.leave()
+            guard.forget_task()
             return
-        self._inside.left = True
-        self._reports.pass_on(_Nobody())
+        self._unforked.handed_over = True
+        self._reports.pass_on(_DroppedReports())
         raise guard.HandedOver
 
 

@@ -1,4 +1,4 @@
-"""One fork server, seen from the operator: started, asked, watched, ended. Which one is asked is `pool`'s business."""
+"""Client of one fork server: starts it, sends requests, checks and ends it. `pool` chooses the server of a run."""
 
 from __future__ import annotations
 
@@ -27,64 +27,65 @@ from runner.engine.wire import PER_RUN, Order
 _START = Path(__file__).with_name("start.py")
 _START_WITHIN = 120.0
 _ANSWER_WITHIN = 30.0
-_COMPLAINT = 4096
-_LAST_WORDS_WITHIN = 2.0
-"""Seconds for what a server that has ended said; what it started may hold its standard error open for longer."""
+_STDERR_LIMIT = 4096
+_STDERR_WITHIN = 2.0
+"""Seconds to read the error output of a server that ended. Its child processes may keep the pipe open for longer."""
 _TAKEN_BY_RUN = 2 * messages.STREAMS + 1
-"""Descriptors for its pipes, and one to wait for it."""
-_LOOK_EVERY = 1.0
-"""Seconds between two looks at whether what was loaded is still what would be loaded."""
+"""Descriptors for the pipes of a run, and one to wait for its end."""
+_CHECK_EVERY = 1.0
+"""Seconds between two checks that the loaded files are up to date."""
 
 
 class ServerError(Exception):
-    """No run can be had from a server."""
+    """A fork server cannot start runs."""
 
 
 class ServerDiedError(ServerError):
-    """The server ended before it answered; nothing became of what it was asked for."""
+    """The server ended before it answered. The request had no effect."""
 
 
 class Server:
-    """One fork server that is ready."""
+    """A fork server that is ready."""
 
     def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket, scratch: Path) -> None:
         self._process = process
         self._connection = connection
         self._scratch = scratch
-        self._turn = asyncio.Lock()
-        self._complaint = b""
-        self._listening = asyncio.create_task(self._listen())
+        self._lock = asyncio.Lock()
+        self._stderr_tail = b""
+        self._stderr_task = asyncio.create_task(self._read_stderr())
         self._stamps: dict[str, Stamp | None] = {}
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._closed = False
         self.started_at = time.monotonic()
         self.runs = 0
         self.disabled: Mapping[str, str] = {}
         """Why shortcuts failed the self-test, by name."""
         self.problems: tuple[str, ...] = ()
-        """What else the self-test found."""
+        """Other findings of the self-test."""
 
     @classmethod
-    async def start(cls, environment: Mapping[str, str], folder: Path, wanted: Load) -> Server:
-        """Start one for runs with this environment, but for those of `PER_RUN`; a `ServerError` says why not.
+    async def start(cls, environment: Mapping[str, str], folder: Path, load: Load) -> Server:
+        """Start a server for runs with this environment, and preload `load`.
 
-        These get a stand-in each. `folder` takes what it needs on disk.
+        The variables in `PER_RUN` differ between runs, so each gets a placeholder. The server's files are in `folder`.
+        Raises `ServerError`.
         """
         try:
             server = await cls._launch(environment, folder)
         except OSError as error:
-            raise ServerError(f"no fork server can be started: {error}") from error
+            raise ServerError(f"cannot start a fork server: {error}") from error
         try:
-            await server._load(wanted)  # noqa: SLF001 - our own
+            await server._load(load)  # noqa: SLF001 - the same class
         except BaseException:
-            server._kill()  # noqa: SLF001 - as above; it has no runs yet, and would not look up before all is loaded
+            server._kill()  # noqa: SLF001 - as above. It has no runs yet, and reads no messages before all is loaded.
             await server.close()
             raise
         return server
 
     @classmethod
     async def _launch(cls, environment: Mapping[str, str], folder: Path) -> Server:
-        # Not in a thread: whoever is canceled meanwhile would leave it behind.
+        # Not in a thread: a cancellation meanwhile would leave the folder behind.
         shortages.check_descriptors(TAKEN_BY_START)
         scratch = scratch_folders.make(folder)
         try:
@@ -95,12 +96,12 @@ class Server:
 
     @classmethod
     async def _launch_in(cls, scratch: Path, environment: Mapping[str, str]) -> Server:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, contextlib.ExitStack() as undo:
-            undo.callback(ours.close)
-            ours.setblocking(False)  # noqa: FBT003 - the standard library's
-            number = theirs.fileno()
-            own = {name: str(scratch / name) for name in environment.keys() & PER_RUN}
+        own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with server_end, contextlib.ExitStack() as undo:
+            undo.callback(own_end.close)
+            own_end.setblocking(False)  # noqa: FBT003 - the standard library's
+            number = server_end.fileno()
+            placeholders = {name: str(scratch / name) for name in environment.keys() & PER_RUN}
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 str(_START),
@@ -110,95 +111,97 @@ class Server:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
-                env={**environment, **own, procfs.PADDING: procfs.padding()},
+                env={**environment, **placeholders, procfs.PADDING: procfs.padding()},
                 pass_fds=(number,),
             )
             undo.pop_all()
-        return cls(process, ours, scratch)
+        return cls(process, own_end, scratch)
 
     @property
     def pid(self) -> int:
-        """The server's process."""
+        """Pid of the server."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it may still answer."""
+        """True until the server is closed or has ended."""
         return not self._closed and self._process.returncode is None
 
     async def run(self, order: Order, environment: Mapping[str, str], without: Sequence[str]) -> Started:
-        """Start a supervisor. An `OSError` says that none could be forked, a `ServerError` that the server is gone."""
+        """Start a run's supervisor. Raises `OSError` if the server cannot fork, `ServerError` if it has ended."""
         shortages.check_descriptors(_TAKEN_BY_RUN)
         pipes = [os.pipe() for _ in range(messages.STREAMS)]
-        (theirs, control), (events, theirs_too), (complaints, theirs_as_well) = pipes
+        (server_control, control), (events, server_events), (errors, server_errors) = pipes
         try:
-            answer = await self._ask(messages.RUN, (theirs, theirs_too, theirs_as_well), _ANSWER_WITHIN)
+            answer = await self._request(messages.RUN, (server_control, server_events, server_errors), _ANSWER_WITHIN)
         except BaseException:
-            _close(control, events, complaints)
+            _close(control, events, errors)
             raise
         finally:
-            _close(theirs, theirs_too, theirs_as_well)
+            _close(server_control, server_events, server_errors)
         if answer.problem:
-            _close(control, events, complaints)
+            _close(control, events, errors)
             raise OSError(answer.problem)
         self.runs += 1
         writer = await _writer(control)
-        events_in, complaints_in = await _reader(events), await _reader(complaints)
-        first = {"environment": dict(environment), "without": list(without)}
-        writer.write(orjson.dumps(first) + b"\n" + starter.line(order))
+        events_in, errors_in = await _reader(events), await _reader(errors)
+        setup = {"environment": dict(environment), "without": list(without)}
+        writer.write(orjson.dumps(setup) + b"\n" + starter.line(order))
 
         async def wait() -> int | None:
             try:
-                return await ended(answer.pid)
+                return await wait_for_exit(answer.pid)
             finally:
                 writer.close()
 
-        return Started(answer.pid, writer, events_in, complaints_in, wait)
+        return Started(answer.pid, writer, events_in, errors_in, wait)
 
     async def is_current(self) -> bool:
-        """Whether it lives, and has loaded what a new one would load. Looks at most once a second."""
-        if self.alive and time.monotonic() - self._looked_at > _LOOK_EVERY:
-            self._looked_at = time.monotonic()
+        """Return True if the server is alive and its loaded files are up to date. Checks at most once a second."""
+        if self.alive and time.monotonic() - self._checked_at > _CHECK_EVERY:
+            self._checked_at = time.monotonic()
             if await asyncio.to_thread(_stamps, list(self._stamps)) != self._stamps:
-                self._looked_at = 0.0
+                self._checked_at = 0.0
                 return False
         return self.alive
 
-    async def died(self) -> str:
-        """Wait for its end; returns how it ended, nothing when it was closed."""
+    async def wait_for_death(self) -> str:
+        """Wait until the server ends. Return how it ended; empty if it was closed."""
         code = await self._process.wait()
         if self._closed:
             return ""
-        await self._listening
-        async with self._turn:  # whoever asks it now notices first
+        await self._stderr_task
+        async with self._lock:  # requests in progress notice the end first
             self._connection.close()
         await _remove(self._scratch)
-        said = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
-        return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (f": {said}" if said else "")
+        last_line = self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2]
+        return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (
+            f": {last_line}" if last_line else ""
+        )
 
     async def close(self) -> None:
-        """End it. Runs that it started go on."""
+        """End the server. Its runs continue."""
         self._closed = True
-        async with self._turn:  # who waits for an answer gets it
+        async with self._lock:  # requests in progress get their answers
             self._connection.close()
         try:
             await asyncio.wait_for(self._process.wait(), _ANSWER_WITHIN)
         except TimeoutError:
             self._kill()
             await self._process.wait()
-        await self._listening
+        await self._stderr_task
         await _remove(self._scratch)
 
-    async def _load(self, wanted: Load) -> None:
-        answer = await self._ask(messages.pack(wanted), (), _START_WITHIN)
+    async def _load(self, load: Load) -> None:
+        answer = await self._request(messages.pack(load), (), _START_WITHIN)
         if answer.problem:
             raise ServerError(answer.problem)
         self.disabled, self.problems = answer.disabled, answer.problems
         self._stamps = await asyncio.to_thread(_stamps, answer.watched)
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
-    async def _ask(self, message: bytes, descriptors: Sequence[int], within: float) -> Answer:
-        async with self._turn:
+    async def _request(self, message: bytes, descriptors: Sequence[int], within: float) -> Answer:
+        async with self._lock:
             if not self.alive:
                 raise ServerDiedError("the fork server died")
             try:
@@ -209,25 +212,25 @@ class Server:
                 self._kill()
                 raise ServerDiedError(f"the fork server did not answer within {within:.0f} s") from error
             except ConnectionError:
-                data = b""  # what it was asked for it had not read when it ended
+                data = b""  # it ended before it read the request
             except (OSError, ValueError) as error:
                 raise ServerDiedError(f"the fork server died: {error}") from error
         if not data:
-            raise ServerDiedError(f"the fork server ended: {await self._last_words()}")
+            raise ServerDiedError(f"the fork server ended: {await self._read_error()}")
         return messages.unpack_answer(data)
 
-    async def _last_words(self) -> str:
-        await asyncio.wait([self._listening], timeout=_LAST_WORDS_WITHIN)
-        return self._complaint.decode(errors="replace").strip().rpartition("\n")[2] or "without a word"
+    async def _read_error(self) -> str:
+        await asyncio.wait([self._stderr_task], timeout=_STDERR_WITHIN)
+        return self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2] or "no error output"
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
 
-    async def _listen(self) -> None:
+    async def _read_stderr(self) -> None:
         stream = self._process.stderr
-        while stream and (part := await stream.read(_COMPLAINT)):
-            self._complaint = (self._complaint + part)[-_COMPLAINT:]
+        while stream and (chunk := await stream.read(_STDERR_LIMIT)):
+            self._stderr_tail = (self._stderr_tail + chunk)[-_STDERR_LIMIT:]
 
 
 async def _remove(scratch: Path) -> None:
@@ -235,7 +238,7 @@ async def _remove(scratch: Path) -> None:
         await shortages.outlast(scratch_folders.remove, scratch)
     except OSError as error:
         log.get(__name__).warning(
-            "What a fork server had on disk is left, until the operator is started again",
+            "Cannot remove the folder of a fork server; the operator removes it at its next start",
             folder=str(scratch),
             reason=str(error),
         )
@@ -263,8 +266,8 @@ async def _writer(descriptor: int) -> asyncio.StreamWriter:
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-async def ended(pid: int) -> int | None:
-    """Wait for a child that we did not start ourselves, and reap it; None if it is reaped already."""
+async def wait_for_exit(pid: int) -> int | None:
+    """Wait for a child that another process started, and reap it. Return its exit code; None if already reaped."""
     descriptor = None
     while descriptor is None:
         try:
@@ -274,12 +277,12 @@ async def ended(pid: int) -> int | None:
         except OSError as error:
             if not shortages.passes(error):
                 raise
-            await asyncio.sleep(_LOOK_EVERY)
-    over = asyncio.Event()
+            await asyncio.sleep(_CHECK_EVERY)
+    exited = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_reader(descriptor, over.set)
+    loop.add_reader(descriptor, exited.set)
     try:
-        await over.wait()
+        await exited.wait()
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Which files and folders decide what was loaded ahead. Imports Ansible: import it where `model` has loaded that."""
+"""Files and folders that a fork server depends on. Import this module only where `model` has loaded Ansible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLLECTIONS = "ansible_collections"
 
 
 def watched() -> tuple[str, ...]:
-    """Return them: a change of one means that a process which begins now would load something else."""
+    """Return the paths. If one changes, the fork server is out of date."""
     return tuple(sorted({*_config(), *_packages(), *_collections(), *_plugin_folders()}))
 
 
@@ -28,7 +28,7 @@ def _config() -> Iterator[str]:
 
 
 def _packages() -> Iterator[str]:
-    """Folders of installed packages; of collections, which people edit where they stand, each loaded file."""
+    """Yield the folders of installed packages. Users edit collections in place, so of these yield each loaded file."""
     standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -44,7 +44,7 @@ def _packages() -> Iterator[str]:
 
 
 def _collections() -> Iterator[str]:
-    """Folders of installed collections, so that one that is installed or removed is noticed."""
+    """Yield the folders of installed collections, which change when a collection is installed or removed."""
     finder = AnsibleCollectionConfig.collection_finder
     for root in finder._n_configured_paths if finder else ():  # noqa: SLF001 - there is no public name
         folder = Path(root) / _COLLECTIONS

@@ -1,10 +1,9 @@
-"""A model of the process that a run's playbook gets: Ansible, loaded in the environment that all runs share.
+"""Model of a run's playbook process: Ansible, loaded in the environment that all runs share.
 
-Much of Ansible is decided when it is imported: settings, paths of plugins, colours, the terminal's width, temporary
-folders. So the server imports it in the very environment of a run, behind a terminal like a run's; only what differs
-between two runs has a stand-in: a path below `scratch`, which names nothing else. Owns what is imported when the server
-starts; what has to be made anew for each run is `refresh`'s business. Must not import Ansible before `os.environ` is
-what it shall be.
+Ansible reads settings, plugin paths, colours, the terminal's width and temporary folders when it is imported. So the
+server imports it in the environment of a run, with a terminal like a run's. Values that differ between runs are
+replaced by placeholders: paths below `scratch`, which occur nowhere else. Owns the imports at the server's start;
+`refresh` renews the state that differs between runs. Must not import Ansible before `os.environ` is set.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 import ptyprocess.ptyprocess
 
 WINDOW = (24, 80)
-"""Rows and columns of a run's terminal: those of ptyprocess, which a run without us gets."""
+"""Rows and columns of a run's terminal: ptyprocess's default, as in a run without the fork server."""
 _READ = 65536
 _IDENT = "model"
 _FIRST = ("ansible.cli.playbook",)
@@ -40,8 +39,8 @@ _LATER = (
     "multiprocessing.popen_fork",
     "multiprocessing.synchronize",
 )
-_IF_THERE = ("kubernetes", "kubernetes.dynamic", "kubernetes.config")
-"""What modules and lookups of `kubernetes.core` import; a project that uses none of them may lack it."""
+_OPTIONAL = ("kubernetes", "kubernetes.dynamic", "kubernetes.config")
+"""Python modules that `kubernetes.core` imports. They may be missing in a project that does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +54,53 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is known of the playbook's process before there is one."""
+    """State of a playbook process at its start."""
 
     environment: Mapping[str, str]
     scratch: str
     module_path: tuple[str, ...]
     """`sys.path` of an interpreter that starts to run a module."""
     streams: Mapping[str, Stream]
-    said: bytes
-    """What importing Ansible printed."""
-    cold: frozenset[str]
-    """The Python modules that a process has which has only just begun."""
-    filters: tuple[Any, ...]
-    """Its filters of warnings; what is imported ahead may add some."""
-    told: Mapping[str, Any]
-    """By the names of `Display`'s attributes, what Ansible has said already and does not say again."""
-    to_tell: tuple[frozenset[str], tuple[Any, ...]]
-    """Warnings and deprecations of settings that are still to be said."""
+    import_output: bytes
+    """Output of importing Ansible."""
+    initial_modules: frozenset[str]
+    """Names of the Python modules that are loaded at the start of a playbook process."""
+    warning_filters: tuple[Any, ...]
+    """Filters of warnings at the start; preloaded modules may add more."""
+    shown_messages: Mapping[str, Any]
+    """Messages that Ansible has shown and does not repeat, by the attribute of `Display`."""
+    pending_warnings: tuple[frozenset[str], tuple[Any, ...]]
+    """Warnings and deprecations of settings that Ansible has not shown yet."""
 
 
-def load(scratch: Path, learned: frozenset[str]) -> Model:
-    """Import Ansible in the environment that ansible-runner would give it, and ahead what runs needed before."""
+def load(scratch: Path, plugins: frozenset[str]) -> Model:
+    """Import Ansible in the environment of ansible-runner, and preload the plugins that earlier runs used."""
     streams = _streams()
     module_path = tuple(sys.path)
     environment = _environment(scratch)
     os.environ.clear()
     os.environ.update(environment)
-    with _terminal(streams) as said:
+    with _terminal(streams) as import_output:
         for name in _FIRST:
             importlib.import_module(name)
-        cold, filters = frozenset(sys.modules), tuple(warnings.filters)
-        told, to_tell = _told()
+        initial_modules, warning_filters = frozenset(sys.modules), tuple(warnings.filters)
+        shown_messages, pending_warnings = _warning_state()
     with _terminal(streams):
-        _ahead(learned)
-    return Model(environment, str(scratch), module_path, streams, bytes(said), cold, filters, told, to_tell)
+        _preload(plugins)
+    return Model(
+        environment,
+        str(scratch),
+        module_path,
+        streams,
+        bytes(import_output),
+        initial_modules,
+        warning_filters,
+        shown_messages,
+        pending_warnings,
+    )
 
 
-def _ahead(learned: frozenset[str]) -> None:
+def _preload(plugins: frozenset[str]) -> None:
     from ansible import constants  # noqa: PLC0415 - not before the environment is right
     from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - as above
     from ansible.utils.collection_loader import AnsibleCollectionConfig  # noqa: PLC0415 - as above
@@ -100,21 +109,21 @@ def _ahead(learned: frozenset[str]) -> None:
         with contextlib.suppress(ModuleNotFoundError):  # versions differ
             importlib.import_module(name)
     if constants.DEFAULT_DEBUG:
-        return  # a run tells then of each plugin that it loads
+        return  # runs print each plugin that they load
     if not AnsibleCollectionConfig.collection_finder:
         init_plugin_loader([])
     preload = importlib.import_module("runner.engine.warm.server.preload")
-    preload.needed()
-    preload.again((*_IF_THERE, *sorted(learned)))
+    preload.load_common()
+    preload.load_modules((*_OPTIONAL, *sorted(plugins)))
 
 
-def _told() -> tuple[dict[str, Any], tuple[frozenset[str], tuple[Any, ...]]]:
+def _warning_state() -> tuple[dict[str, Any], tuple[frozenset[str], tuple[Any, ...]]]:
     from ansible import constants  # noqa: PLC0415 - as above
     from ansible.utils.display import Display  # noqa: PLC0415 - as above
 
     display, config = Display(), constants.config
-    told = {name: copy.copy(getattr(display, name)) for name in ("_deprecations", "_warns", "_errors")}
-    return told, (frozenset(config.WARNINGS), tuple(config.DEPRECATED))
+    shown_messages = {name: copy.copy(getattr(display, name)) for name in ("_deprecations", "_warns", "_errors")}
+    return shown_messages, (frozenset(config.WARNINGS), tuple(config.DEPRECATED))
 
 
 def _streams() -> dict[str, Stream]:
@@ -126,14 +135,14 @@ def _streams() -> dict[str, Stream]:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """Let ansible-runner say what it adds to a run's environment."""
-    from ansible_runner.config.runner import RunnerConfig  # noqa: PLC0415 - slow, and nothing else here needs it
+    """Return the environment that ansible-runner prepares for a run."""
+    from ansible_runner.config.runner import RunnerConfig  # noqa: PLC0415 - slow, and only needed here
 
     from runner.engine.child import ansible_playbook, utf8_locale  # noqa: PLC0415 - imports ansible-runner
 
     project = scratch / "project"
     project.mkdir()
-    os.chdir(project)  # where runs are, and where Ansible looks for its configuration
+    os.chdir(project)  # as in a run: Ansible searches its configuration here
     config = RunnerConfig(private_data_dir=str(scratch), ident=_IDENT, playbook=_IDENT, quiet=True)
     config.prepare()
     if not sys.flags.safe_path:
@@ -144,24 +153,26 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _terminal(streams: Mapping[str, Stream]) -> Iterator[bytearray]:
-    """Stand behind a terminal like that of a run; gives what was printed to it."""
-    said = bytearray()
-    ours = [os.dup(number) for number in range(3)]
-    main, other = os.openpty()
-    ptyprocess.ptyprocess._setwinsize(other, *WINDOW)  # noqa: SLF001 - the one that a run's terminal gets
+    """Redirect the standard streams to a terminal like a run's. Yield the output printed there."""
+    import_output = bytearray()
+    saved = [os.dup(number) for number in range(3)]
+    main, terminal_end = os.openpty()
+    ptyprocess.ptyprocess._setwinsize(terminal_end, *WINDOW)  # noqa: SLF001 - as for a run's terminal
     for number in range(3):
-        os.dup2(other, number)
-    os.close(other)
-    reader = threading.Thread(target=_read, args=(main, said), name="terminal")  # unnamed ones are counted
+        os.dup2(terminal_end, number)
+    os.close(terminal_end)
+    reader = threading.Thread(
+        target=_read, args=(main, import_output), name="terminal"
+    )  # Python numbers unnamed threads
     reader.start()
     standard = {name: getattr(sys, name) for name in streams}
     open_streams(streams)
     try:
-        yield said
+        yield import_output
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, own in enumerate(ours):
+        for number, own in enumerate(saved):
             os.dup2(own, number)
             os.close(own)
         reader.join()  # the terminal's other end is closed by now
@@ -172,13 +183,13 @@ def _terminal(streams: Mapping[str, Stream]) -> Iterator[bytearray]:
 
 
 def _read(descriptor: int, into: bytearray) -> None:
-    with contextlib.suppress(OSError):  # nobody is at the other end any more
+    with contextlib.suppress(OSError):  # the other end is closed
         while part := os.read(descriptor, _READ):
             into.extend(part.replace(b"\r\n", b"\n"))
 
 
 def open_streams(streams: Mapping[str, Stream]) -> None:
-    """Open the standard streams anew, as an interpreter that starts does."""
+    """Open the standard streams as an interpreter does when it starts."""
     for number, (name, stream) in enumerate(streams.items()):
         fresh = _open(number, name, stream)
         setattr(sys, name, fresh)
@@ -188,7 +199,7 @@ def open_streams(streams: Mapping[str, Stream]) -> None:
 def _open(number: int, name: str, stream: Stream) -> io.TextIOWrapper:
     reading = name == "stdin"
     unbuffered = stream.unbuffered and not reading
-    # Whatever becomes of these objects, the descriptor stays open.
+    # The descriptor stays open when these objects are closed.
     raw: Any = io.FileIO(number, "rb" if reading else "wb", closefd=False)
     raw.name = f"<{name}>"
     buffer = raw if unbuffered else io.BufferedReader(raw) if reading else io.BufferedWriter(raw)
@@ -200,5 +211,5 @@ def _open(number: int, name: str, stream: Stream) -> io.TextIOWrapper:
         line_buffering=not reading and not unbuffered and (raw.isatty() or name == "stderr"),
         write_through=unbuffered,
     )
-    text.mode = "r" if reading else "w"  # type: ignore[misc]  # as the interpreter says
+    text.mode = "r" if reading else "w"  # type: ignore[misc]  # as the interpreter sets it
     return text

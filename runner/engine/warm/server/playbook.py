@@ -1,7 +1,7 @@
-"""The playbook's process: everything that an interpreter has anew, then `ansible-playbook`'s own main function.
+"""The playbook's process: the state of a new interpreter, then `ansible-playbook`'s own main function.
 
-Owns standard streams, `sys.argv`, names and keys that must not be the same in two processes, and the way out. What is
-Ansible's is made fresh by `refresh`. Imports Ansible: import it where `model` has loaded that.
+Owns standard streams, `sys.argv`, names and keys that must differ between processes, and the exit. `refresh` renews the
+state of Ansible. Import this module only where `model` has loaded Ansible.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
 
 
-def prepare(loaded: Model, wanted: Load, shown: procfs.Shown) -> Made:
-    """Make ready in the server what shortcuts need of it, for what runs use."""
+def prepare(loaded: Model, request: Load, shown: procfs.Shown) -> Made:
+    """Prepare in the server the data that the shortcuts need for these requests."""
     encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
     interpreter = Interpreter(loaded.module_path, encodings, partial(procfs.show, shown))
-    return shortcuts.prepare(wanted, interpreter)
+    return shortcuts.prepare(request, interpreter)
 
 
 def begin(refresh: Refresh, arguments: list[str]) -> None:
-    """Make this process one that has just started `ansible-playbook` with these arguments."""
+    """Give this process the state of a new `ansible-playbook` with these arguments."""
     sys.argv = list(arguments)
     sys.orig_argv = [sys.executable, *arguments]
     sys.modules["__main__"].__file__ = arguments[0]
     current: Any = multiprocessing.process.current_process()
     current.authkey = os.urandom(32)
     model.open_streams(refresh.model.streams)
-    os.write(1, refresh.model.said)
+    os.write(1, refresh.model.import_output)
     refresh.apply()
 
 
-def run(made: Made, without: frozenset[str], telling: int) -> int:
+def run(made: Made, without: frozenset[str], event_descriptor: int) -> int:
     """Run `ansible-playbook` without some shortcuts, after `begin`. Return its exit code.
 
-    `telling` is the number of the socket that takes the data of events.
+    `event_descriptor` is the number of the socket for the data of events.
     """
     os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
     task_record.start(os.environ["ANSIBLE_LOCAL_TEMP"])
-    templates = shortcuts.install(without, made, telling)
+    templates = shortcuts.install(without, made, event_descriptor)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
     code = _exit_code(main)
@@ -70,7 +70,7 @@ def run(made: Made, without: frozenset[str], telling: int) -> int:
 
 
 def _exit_code(program: Callable[[], object]) -> int:
-    """Do what an interpreter does with what its main module raises."""
+    """Run a program, and handle its exceptions as an interpreter does. Return the exit code."""
     try:
         program()
     except SystemExit as end:
@@ -89,7 +89,7 @@ def _exit_code(program: Callable[[], object]) -> int:
 
 
 def _finish(code: int) -> int:
-    """End as an interpreter does: threads, then what was registered, then the streams."""
+    """End as an interpreter does: join threads, call exit handlers, flush streams. Return the exit code."""
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
     atexit._run_exitfuncs()  # noqa: SLF001 - as above
     try:

@@ -1,9 +1,9 @@
-"""The operator's end of fork servers: which there are, when one is replaced, and what happens when one is not there.
+"""Pool of fork servers: starts, replaces and ends them, and falls back to new interpreters.
 
-Promises what `starter.Starter` promises. Runs that share an environment share a server. A server that dies is replaced,
-and the orders that it had not answered go to the next one; one whose Ansible is out of date, or that has served many
-runs, is replaced once another is ready. Where no server can be had, the run goes the cold way; the log says why, once
-for each reason, and another attempt is made later. Servers are few, and those that nobody uses end.
+Implements `starter.Starter`. Runs that share an environment share a server. If a server dies, the pool replaces it and
+sends the unanswered orders to the next one. A server is replaced by a new one if its Ansible is out of date, or after
+many runs. If no server can be started, the run starts a new interpreter. The pool logs each reason once and retries
+later. It limits the number of servers, and ends those that are idle.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from runner.engine.warm.messages import Load
 from runner.engine.warm.server.client import Server, ServerDiedError, ServerError
 from runner.engine.wire import PER_RUN, Order
 
-_MOST_SERVERS = 4
-_MOST_RUNS = 2000
+_MAX_SERVERS = 4
+_MAX_RUNS = 2000
 _IDLE = 600.0
-_NEEDED = 192 << 20
-"""Bytes of memory that must be free for one more server than one."""
+_MEMORY_NEEDED = 192 << 20
+"""Bytes of memory that must be free for a second server."""
 _RETRY_FIRST, _RETRY_LAST = 1.0, 300.0
 _RENEW_FIRST, _RENEW_LAST = 10.0, 1800.0
-"""Seconds that a server serves at least before another takes its place that differs only in what was learned."""
+"""Minimum seconds before a server is replaced by one that only preloads more."""
 _ATTEMPTS = 3
-"""Servers that an order is given to before it goes the cold way."""
+"""Servers that an order is sent to before it starts a new interpreter."""
 _LAUNCHES = 2
-"""Servers that may die while they load, one after the other, before what they load is held to be the reason."""
-_TOO_SHORT = 10.0
-"""Seconds that a server lives at least; where one after another dies sooner, they are not replaced at once."""
+"""Servers that may die in a row while they load, before the pool drops the preloading of plugins and modules."""
+_MIN_LIFETIME = 10.0
+"""Minimum lifetime of a server in seconds. If two in a row die sooner, the next one starts after a pause."""
 
 
 Launcher: TypeAlias = Callable[[Mapping[str, str], Path, Load], Awaitable[Server]]
@@ -47,38 +47,38 @@ Launcher: TypeAlias = Callable[[Mapping[str, str], Path, Load], Awaitable[Server
 
 @dataclass
 class _Slot:
-    """The place of the server for one environment."""
+    """State of the server for one environment."""
 
     environment: Mapping[str, str]
     server: Server | None = None
     starting: asyncio.Task[Server] | None = None
-    learned: Load = field(default_factory=Load)
-    learns: bool = True
+    load: Load = field(default_factory=Load)
+    may_extend: bool = True
     renewing: asyncio.Task[None] | None = None
     renew_at: float = 0.0
-    hurried: asyncio.Event = field(default_factory=asyncio.Event)
-    """Somebody waits for what was learned to be loaded."""
+    renew_now: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to replace the server without waiting for `renew_at`."""
     renewals: int = 0
     early_deaths: int = 0
     failures: int = 0
     retry_at: float = 0.0
     problem: str = ""
-    """Why there is no server that is up to date."""
-    unlike: str = ""
-    """Why runs cannot be forked from it."""
+    """Why no server is up to date; empty if one is."""
+    mismatch: str = ""
+    """Why runs with this environment cannot be forked; empty if they can."""
     since: float = 0.0
-    """When there began to be a problem."""
+    """When the problem began."""
     retrying: asyncio.Task[None] | None = None
     used_at: float = 0.0
 
     @property
     def trouble(self) -> str:
-        """Why runs with this environment go the cold way; empty when they do not."""
-        return self.problem or self.unlike
+        """Why runs with this environment start new interpreters; empty if they are forked."""
+        return self.problem or self.mismatch
 
 
 class Pool:
-    """Starts supervisors from fork servers; from `cold` where that fails."""
+    """Starts supervisors from fork servers, or from `cold` if that fails."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class Pool:
         cold: Starter,
         without: Iterable[str],
         launcher: Launcher,
-        bereaved: Callable[[], None] = lambda: None,
+        on_server_loss: Callable[[], None] = lambda: None,
     ) -> None:
-        """`bereaved` is called when a server has ended otherwise than by being closed, or could not be had."""
-        self.begun = 0
-        """Runs that were forked."""
-        self._bereaved = bereaved
+        """Create the pool. `on_server_loss` is called when a server died or cannot be started."""
+        self.started_runs = 0
+        """Number of forked runs."""
+        self._on_server_loss = on_server_loss
         self._folder = folder
         self._launcher = launcher
         self._cold = cold
@@ -102,17 +102,17 @@ class Pool:
         self._reported = log.Once()
         self._closed = False
         self._background: set[asyncio.Task[None]] = set()
-        self._living: set[Server] = set()
+        self._servers: set[Server] = set()
         self._starting: set[asyncio.Task[Server]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
     @property
     def problem(self) -> str | None:
-        """Why runs go the cold way; None when they do not."""
+        """Why runs start new interpreters; None if they are forked."""
         return self.lasting_problem(0.0)
 
     def lasting_problem(self, seconds: float) -> str | None:
-        """Why runs go the cold way, if they have for so long; else None."""
+        """Return why runs have started new interpreters for at least this time; else None."""
         before = _now() - seconds
         troubled = [slot for slot in self._slots.values() if slot.trouble and slot.since <= before]
         return troubled[0].trouble if troubled else None
@@ -122,73 +122,73 @@ class Pool:
         return [slot.server.pid for slot in self._slots.values() if slot.server]
 
     async def start(self, order: Order, environment: Mapping[str, str]) -> Started:
-        """Start a supervisor with exactly this environment. An `OSError` says that no process could be started."""
+        """Start a supervisor with exactly this environment. Raises `OSError` if no process can be started."""
         slot = self._slot(environment)
         for _ in range(_ATTEMPTS):
             try:
-                server = await self._ready(slot)
+                server = await self._ready_server(slot)
                 started = await server.run(order, environment, self._without)
             except ServerDiedError:
-                continue  # another one gets the order
+                continue  # send the order to another server
             except ServerError as error:
-                self._failed(slot, str(error))
+                self._record_failure(slot, str(error))
                 break
             else:
-                self.begun += 1
+                self.started_runs += 1
                 return started
         return await self._cold.start(order, environment)
 
     def learn(self, environment: Mapping[str, str], lines: str) -> None:
-        """Take note of what a run loaded; the server for its environment loads it ahead from now on."""
-        self.load_ahead(environment, Load.of_lines(lines))
-        if reason := messages.unlike(lines):
+        """Preload the modules that a run loaded for later runs with its environment. `lines` are its notes."""
+        self.preload(environment, Load.of_lines(lines))
+        if reason := messages.mismatch(lines):
             slot = self._slot(environment)
-            self._tell(slot, reason)
-            slot.unlike = reason
+            self._log_trouble(slot, reason)
+            slot.mismatch = reason
 
-    def load_ahead(self, environment: Mapping[str, str], wanted: Load) -> None:
-        """Have this loaded ahead for an environment, by another server if there is one already."""
+    def preload(self, environment: Mapping[str, str], load: Load) -> None:
+        """Preload this for an environment. A server that is running is replaced."""
         slot = self._slot(environment)
-        if not slot.learns or slot.learned | wanted == slot.learned:
+        if not slot.may_extend or slot.load | load == slot.load:
             return
-        slot.learned |= wanted
+        slot.load |= load
         if slot.server and slot.renewing is None and not self._closed:
-            slot.renewing = self._do(self._renew(slot))
+            slot.renewing = self._in_background(self._renew(slot))
 
     async def settle(self) -> None:
-        """Wait until what runs have shown so far is loaded ahead."""
+        """Wait until the servers have preloaded the plugins and modules of all runs so far."""
         while waiting := [slot for slot in self._slots.values() if slot.renewing]:
             for slot in waiting:
-                slot.hurried.set()
+                slot.renew_now.set()
             await asyncio.wait([slot.renewing for slot in waiting if slot.renewing])
 
     async def warm_up(self, environment: Mapping[str, str]) -> None:
         """Start the server for an environment before it is needed."""
         slot = self._slot(environment)
         try:
-            await self._ready(slot)
+            await self._ready_server(slot)
         except ServerError as error:
-            self._failed(slot, str(error))
+            self._record_failure(slot, str(error))
 
     async def close(self) -> None:
-        """End the servers. Runs that go on do so."""
+        """End the servers. Runs in progress continue."""
         self._closed = True
         if self._idle:
             self._idle.cancel()
-        others = (task for slot in self._slots.values() for task in (slot.renewing, slot.retrying) if task)
-        begun: list[asyncio.Task[Any]] = [*others, *self._starting]
-        for task in begun:
+        renewals = (task for slot in self._slots.values() for task in (slot.renewing, slot.retrying) if task)
+        tasks: list[asyncio.Task[Any]] = [*renewals, *self._starting]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*begun, return_exceptions=True)
-        # Not only those of the slots: one that was dropped while another server was started for it may have that one.
-        await asyncio.gather(*(server.close() for server in list(self._living)))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Not only the servers of slots: a slot that was dropped while its server started may still get one.
+        await asyncio.gather(*(server.close() for server in list(self._servers)))
         if self._background:
             await asyncio.wait(self._background)
         self._slots.clear()
 
     def _slot(self, environment: Mapping[str, str]) -> _Slot:
         shared = {**environment, **dict.fromkeys(PER_RUN & environment.keys(), "")}
-        shared.pop(MARKER, None)  # a server is no run, and not looked for as one
+        shared.pop(MARKER, None)  # the marker identifies processes of runs
         slot = self._slots.setdefault(frozenset(shared.items()), _Slot(shared))
         slot.used_at = _now()
         if len(self._slots) > 1 and self._idle is None:
@@ -196,22 +196,22 @@ class Pool:
         return slot
 
     def _end_idle(self) -> None:
-        """End what nobody used for long; the one that was used last stays for the next run."""
+        """End idle servers, except the one that was used last."""
         self._idle = None
-        *others, _ = sorted(self._slots.values(), key=_last_use)
-        for slot in others:
+        *idle_slots, _ = sorted(self._slots.values(), key=_last_use)
+        for slot in idle_slots:
             if _now() - slot.used_at >= _IDLE and not slot.starting:
-                self._do(self._drop(slot))
+                self._in_background(self._drop(slot))
         if len(self._slots) > 1:
             self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
 
-    async def _ready(self, slot: _Slot) -> Server:
-        """Return the slot's server, current and alive, started if need be."""
+    async def _ready_server(self, slot: _Slot) -> Server:
+        """Return the slot's server, alive and up to date. Start it if necessary. Raises `ServerError`."""
         server = slot.server
         if server and await server.is_current():
             slot.problem = ""
-            if server.runs >= _MOST_RUNS and not self._closed:
-                self._replace(slot)  # meanwhile it serves on
+            if server.runs >= _MAX_RUNS and not self._closed:
+                self._replace(slot)  # it serves runs until the new one is ready
             return server
         if self._closed:
             raise ServerError("the operator is shutting down")
@@ -220,29 +220,29 @@ class Pool:
         return await asyncio.shield(self._replace(slot))
 
     def _replace(self, slot: _Slot) -> asyncio.Task[Server]:
-        """Start another server; all who need it wait for the same one."""
+        """Start a new server for a slot. Concurrent callers share the task."""
         if slot.starting is None:
-            # It may have been dropped since it was found, and is needed again.
+            # The slot may have been dropped in the meantime.
             self._slots.setdefault(frozenset(slot.environment.items()), slot)
             slot.starting = asyncio.create_task(self._start(slot))
-            slot.starting.add_done_callback(_retrieve)
+            slot.starting.add_done_callback(_mark_retrieved)
             self._starting.add(slot.starting)
             slot.starting.add_done_callback(self._starting.discard)
         return slot.starting
 
     async def _start(self, slot: _Slot) -> Server:
         try:
-            await self._make_room(slot)
+            await self._evict(slot)
             server = await self._launch(slot)
         finally:
             slot.starting = None
         old, slot.server = slot.server, server
-        slot.failures, slot.retry_at, slot.problem, slot.unlike = 0, 0.0, "", ""
+        slot.failures, slot.retry_at, slot.problem, slot.mismatch = 0, 0.0, "", ""
         slot.renew_at = max(slot.renew_at, _now() + _RENEW_FIRST)
         if old:
-            self._do(old.close())
-        self._living.add(server)
-        self._do(self._watch(slot, server))
+            self._in_background(old.close())
+        self._servers.add(server)
+        self._in_background(self._watch(slot, server))
         self._report(server)
         self._log.debug("Fork server is ready", pid=server.pid)
         return server
@@ -261,7 +261,7 @@ class Pool:
                 self._log.warning("The self-test of the warm engine found a problem", problem=problem)
 
     def shortfalls(self) -> dict[str, str]:
-        """Return what the self-tests of the servers that are ready found, by the shortcut's name."""
+        """Return the findings of the self-tests of the servers that are ready, by the shortcut's name."""
         found: dict[str, str] = {}
         for server in (slot.server for slot in self._slots.values() if slot.server):
             found |= {name: f"disabled: {reason}" for name, reason in server.disabled.items()}
@@ -270,111 +270,114 @@ class Pool:
         return found
 
     async def _launch(self, slot: _Slot) -> Server:
-        problem = ServerError("none was started")
+        problem = ServerError("no fork server was started")
         for _ in range(_LAUNCHES):
             try:
                 return await self._attempt(slot)
             except ServerDiedError as error:
-                problem = error  # somebody may have ended it, which says nothing of what it was to load
+                problem = error  # the cause may be a signal, not the preloading
             except ServerError as error:
                 problem = error
                 break
-        if slot.learned == Load():
+        if slot.load == Load():
             raise problem
-        # Which one of them cannot be loaded ahead is not known, so none is.
-        self._log.warning("What runs needed cannot be loaded ahead", reason=str(problem))
-        slot.learned, slot.learns = Load(), False
+        # The culprit is unknown, so nothing is preloaded any more.
+        self._log.warning(
+            "The fork server cannot preload the plugins and modules of earlier runs; runs take longer",
+            reason=str(problem),
+        )
+        slot.load, slot.may_extend = Load(), False
         return await self._attempt(slot)
 
     async def _attempt(self, slot: _Slot) -> Server:
         try:
-            wanted = replace(slot.learned, off=frozenset(self._without))
-            return await self._launcher(slot.environment, self._folder, wanted)
+            load = replace(slot.load, off=frozenset(self._without))
+            return await self._launcher(slot.environment, self._folder, load)
         except ServerError:
-            self._bereaved()
+            self._on_server_loss()
             raise
 
     async def _watch(self, slot: _Slot, server: Server) -> None:
-        """Replace a server that dies, so that the next run need not wait for it."""
+        """Replace the server when it dies, so that the next run need not wait."""
         try:
-            how = await server.died()
+            how = await server.wait_for_death()
         finally:
-            self._living.discard(server)
+            self._servers.discard(server)
         if how:
-            self._bereaved()
+            self._on_server_loss()
         if slot.server is not server:
             return
         slot.server = None
         if not how or self._closed:
             return
         self._log.warning("The fork server died and is replaced", how=how)
-        slot.early_deaths = slot.early_deaths + 1 if time.monotonic() - server.started_at < _TOO_SHORT else 0
+        slot.early_deaths = slot.early_deaths + 1 if time.monotonic() - server.started_at < _MIN_LIFETIME else 0
         if slot.early_deaths > 1:
-            self._failed(slot, f"the fork server died soon after its start ({how})")
+            self._record_failure(slot, f"the fork server died soon after its start ({how})")
         else:
             await self.warm_up(slot.environment)
 
     async def _renew(self, slot: _Slot) -> None:
-        """Replace a server by one that has loaded what was learned; ever more seldom, as runs differ for ever."""
+        """Replace a server by one that preloads more. The interval between replacements doubles each time."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(slot.renew_at - _now()):
-                    await slot.hurried.wait()
-            slot.hurried.clear()
+                    await slot.renew_now.wait()
+            slot.renew_now.clear()
             slot.renew_at = _now() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
             slot.renewals += 1
             await self._replace(slot)
         except ServerError as error:
-            self._failed(slot, str(error))
+            self._record_failure(slot, str(error))
         finally:
             slot.renewing = None
 
-    async def _make_room(self, slot: _Slot) -> None:
-        """Keep servers few: more than one only while there is memory for it."""
+    async def _evict(self, slot: _Slot) -> None:
+        """End idle servers above the limit, and more than one only while enough memory is free."""
         idle = (each for each in self._slots.values() if each.server and each is not slot and not each.starting)
-        others = sorted(idle, key=_last_use)
-        while others and (len(others) >= _MOST_SERVERS or machine.free_memory(Path("/")) < _NEEDED):
-            await self._drop(others.pop(0))
+        idle_slots = sorted(idle, key=_last_use)
+        while idle_slots and (len(idle_slots) >= _MAX_SERVERS or machine.free_memory(Path("/")) < _MEMORY_NEEDED):
+            await self._drop(idle_slots.pop(0))
 
     async def _drop(self, slot: _Slot) -> None:
         server, slot.server = slot.server, None
         for task in (slot.renewing, slot.retrying):
             if task and task is not asyncio.current_task():
-                task.cancel()  # nobody needs another server for it
+                task.cancel()
         for key in [key for key, each in self._slots.items() if each is slot]:
             del self._slots[key]
         if server:
             await server.close()
 
-    def _failed(self, slot: _Slot, reason: str) -> None:
-        """Note that there is no server; once for each attempt, however many runs have waited for it."""
+    def _record_failure(self, slot: _Slot, reason: str) -> None:
+        """Record that an attempt to start a server failed, once for all runs that waited for it."""
         if self._closed or _now() < slot.retry_at:
             return
         slot.failures += 1
         slot.retry_at = _now() + min(_RETRY_FIRST * 2 ** (slot.failures - 1), _RETRY_LAST)
-        self._tell(slot, reason)
+        self._log_trouble(slot, reason)
         slot.problem = reason
-        slot.retrying = self._do(self._try_again(slot))
+        slot.retrying = self._in_background(self._retry(slot))
 
-    async def _try_again(self, slot: _Slot) -> None:
-        """Make the next attempt, whether or not there are runs: what was wrong may have been put right."""
+    async def _retry(self, slot: _Slot) -> None:
+        """Make the next attempt when the pause is over, also without a run."""
         await asyncio.sleep(slot.retry_at - _now())
         slot.retrying = None
         if all(each is not slot for each in self._slots.values()):
             return
         try:
-            await self._ready(slot)
+            await self._ready_server(slot)
         except ServerError as error:
-            self._failed(slot, str(error))
+            self._record_failure(slot, str(error))
 
-    def _tell(self, slot: _Slot, reason: str) -> None:
+    def _log_trouble(self, slot: _Slot, reason: str) -> None:
         slot.since = slot.since if slot.trouble else _now()
         if self._logged.is_new(reason):
             self._log.warning(
-                "Runs are started the slow way, not forked from a server that has Ansible loaded", reason=reason
+                "Runs are not forked from a fork server; they start new interpreters and take longer", reason=reason
             )
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -389,7 +392,7 @@ def _last_use(slot: _Slot) -> float:
     return slot.used_at
 
 
-def _retrieve(task: asyncio.Task[Server]) -> None:
-    """See to it that nobody calls an error lost that those who wait have got, or would get."""
+def _mark_retrieved(task: asyncio.Task[Server]) -> None:
+    """Mark the exception of a task as retrieved. Its waiters get it."""
     if not task.cancelled():
         task.exception()

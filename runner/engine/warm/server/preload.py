@@ -1,9 +1,9 @@
-"""What is loaded before a run asks for it: plugins of ansible-core with their documentation, and what runs needed.
+"""Preloading of plugins: common ones of ansible-core with their documentation, and those that earlier runs used.
 
-Owns which plugins of ansible-core every run needs, and what of a run is worth loading ahead. Promises: only what stands
-where Python or Ansible's collections are installed is loaded ahead, never what stands beside a role or a playbook; what
-Ansible would say on loading is not lost, because what says anything is unloaded again. Imports Ansible: import it where
-`model` has loaded that.
+Owns the list of common plugins, and the choice of a run's plugins that are worth preloading. Only files of installed
+Python packages and collections are preloaded, never those beside a role or playbook. A plugin that reports a warning
+when it is loaded is unloaded again, so that each run reports it. Import this module only where `model` has loaded
+Ansible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runner.engine.warm.stamps import Stamp, stamp
 
 _CORE = f"{Path(ansible.__file__).parent}{os.sep}"
 _WHOLE = ("become", "cache", "callback", "connection", "inventory", "shell", "strategy", "vars")
-"""Kinds of which Ansible looks at every plugin that it has, in every run."""
+"""Kinds of plugins that Ansible loads completely in every run."""
 _OFTEN = {
     "action": (
         "normal debug set_fact assert fail include_vars command shell template copy file gather_facts package service "
@@ -39,12 +39,12 @@ _OFTEN = {
     "lookup": "env file template items vars dict subelements fileglob first_found pipe url password",
     "test": "defined failed match uri",
 }
-"""By kind, plugins that many runs load."""
+"""Plugins that many runs load, by kind."""
 _JINJA = frozenset({"filter", "test"})
 
 
-def needed() -> None:
-    """Load what nearly every run needs."""
+def load_common() -> None:
+    """Load the plugins that nearly every run needs."""
     versions.look_up_result_fields()
     for kind in _WHOLE:
         for path in list(_loader(kind).all(path_only=True)):
@@ -55,39 +55,39 @@ def needed() -> None:
             _try(kind, name)
 
 
-def again(names: Iterable[str]) -> None:
-    """Load Python modules that runs have loaded."""
+def load_modules(names: Iterable[str]) -> None:
+    """Load Python modules that earlier runs loaded."""
     for name in names:
         if name in sys.modules:
             continue
         kind, plugin = _plugin_of(name)
         _try(kind, plugin)
-        with contextlib.suppress(Exception), _kept_only_if_silent():
+        with contextlib.suppress(Exception), _undo_if_reported():
             importlib.import_module(name)
 
 
-def sources() -> dict[Stamp, CodeType]:
-    """Compile the plugins that stand where a setting says, and read their documentation.
+def compile_configured() -> dict[Stamp, CodeType]:
+    """Compile the plugins in configured folders, and read their documentation.
 
-    They may do anything when they are loaded, so each run loads them itself.
+    Loading them can have side effects, so each run loads them itself.
     """
     found = {}
     for loader in vars(loaders).values():
         if not isinstance(loader, loaders.PluginLoader) or not loader.class_name:
             continue
         for path in (path for folder in loader.config or () for path in sorted(Path(folder).glob("*.py"))):
-            with contextlib.suppress(Exception), _kept_only_if_silent():
-                seen = stamp(str(path))
+            with contextlib.suppress(Exception), _undo_if_reported():
+                before_read = stamp(str(path))
                 tree = ast.parse(path.read_bytes(), str(path))
-                if seen:  # from before it was read: what is written meanwhile makes it another file
-                    found[seen] = compile(tree, str(path), "exec", dont_inherit=True)
+                if before_read:  # taken before the read, so that a concurrent change is detected
+                    found[before_read] = compile(tree, str(path), "exec", dont_inherit=True)
                 described = SimpleNamespace(DOCUMENTATION=_constant(tree, "DOCUMENTATION"))
-                loader._load_config_defs(path.stem, described, str(path))  # noqa: SLF001 - there is no other way in
+                loader._load_config_defs(path.stem, described, str(path))  # noqa: SLF001 - there is no public name
     return found
 
 
 def _constant(tree: ast.Module, name: str) -> str:
-    """Return the text that a module assigns to a name; empty if none."""
+    """Return the string that a module assigns to a name; empty if none."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(text))) if found == name:
@@ -96,7 +96,7 @@ def _constant(tree: ast.Module, name: str) -> str:
 
 
 def worth_loading(before: Collection[str]) -> list[str]:
-    """Return what this process has loaded beyond `before`, and another could load ahead by its name alone."""
+    """Return the Python modules that this process has loaded since `before` and that can be preloaded by name."""
     names = sorted(sys.modules.keys() - set(before))
     found = []
     for name in names:
@@ -104,14 +104,14 @@ def worth_loading(before: Collection[str]) -> list[str]:
         if spec is None or not spec.origin or "." in name[:1]:
             continue
         with contextlib.suppress(Exception):
-            # A plugin beside a role may bear the name of one of Ansible's own; Python itself would find the latter.
+            # A plugin beside a role may have the name of one of Ansible's plugins. Python would import the latter.
             if _origin(name) == spec.origin:
                 found.append(name)
     return found
 
 
 def _origin(name: str) -> str | None:
-    """Return where Python itself finds a module that is loaded."""
+    """Return the file that Python finds for the name of a loaded module."""
     kept = sys.modules.pop(name)
     try:
         spec = importlib.util.find_spec(name)
@@ -121,7 +121,7 @@ def _origin(name: str) -> str | None:
 
 
 def _plugin_of(name: str) -> tuple[str, str]:
-    """Return kind and name of the plugin that a Python module holds; empty for other modules."""
+    """Return kind and name of the plugin in a Python module; empty for other modules."""
     match name.split("."):
         case ["ansible", "plugins", kind, plugin]:
             return kind, plugin
@@ -131,7 +131,7 @@ def _plugin_of(name: str) -> tuple[str, str]:
 
 
 def _try(kind: str, name: str) -> None:
-    with contextlib.suppress(Exception), _kept_only_if_silent():
+    with contextlib.suppress(Exception), _undo_if_reported():
         _plugin(kind, name)
 
 
@@ -144,7 +144,7 @@ def _plugin(kind: str, name: str) -> None:
         return
     loader.get(name, class_only=True)
     if kind == "vars":
-        # Ansible looks at these to know whether it has been here before, and at the class as if it were an instance.
+        # Ansible reads these caches to detect repeated loading, and would use the cached class as an instance.
         loader._clear_caches()  # noqa: SLF001 - there is no public name
         loader._paths, loader._plugin_instance_cache = None, {}  # noqa: SLF001 - as above
 
@@ -154,21 +154,21 @@ def _loader(kind: str) -> Any:
 
 
 @contextlib.contextmanager
-def _kept_only_if_silent() -> Iterator[None]:
-    """Unload again what was loaded within, if Ansible said anything about it: each run has to hear that itself."""
+def _undo_if_reported() -> Iterator[None]:
+    """Unload modules loaded in this context if Ansible reports anything: each run must report it itself."""
     before = set(sys.modules)
-    said: list[object] = []
+    reports: list[object] = []
     display: Any = Display()
     config: Any = constants.config
     warnings, deprecated = set(config.WARNINGS), list(config.DEPRECATED)
-    display.display = lambda *words, **_: said.append(words)
+    display.display = lambda *words, **_: reports.append(words)
     try:
         yield
     finally:
         del display.display
-        said += sorted(config.WARNINGS - warnings)
+        reports += sorted(config.WARNINGS - warnings)
         config.WARNINGS.intersection_update(warnings)
         config.DEPRECATED[:] = deprecated
-        if said:
+        if reports:
             for name in sys.modules.keys() - before:
                 del sys.modules[name]

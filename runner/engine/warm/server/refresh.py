@@ -1,10 +1,13 @@
-"""Makes the Ansible that was loaded ahead what one is that was loaded just now, for this run.
+"""Renewal of the preloaded Ansible for a run: the result equals a new process.
 
-Owns what differs between runs, and what a process that has only just begun would not have yet. Promises: settings that
-a run's own variables decide are computed anew by Ansible itself; whatever else took such a variable over when it was
-imported is found by its stand-in; a plugin or collection that stands beside a playbook or role still wins over one that
-was loaded ahead; what Ansible says when it loads a collection is said. `unlike` tells of what it cannot do. Imports
-Ansible: import it where `model` has loaded that.
+Owns the state that differs between runs, and the state that a new process does not have.
+
+- Ansible itself computes the settings that depend on variables of the run again.
+- Other values that a module copied from such variables at its import are found by their placeholders.
+- A plugin or collection beside a playbook or role has precedence over a preloaded one.
+- Ansible still reports which collections it loads.
+
+`mismatch` returns the reason if a run cannot be forked. Import this module only where `model` has loaded Ansible.
 """
 
 from __future__ import annotations
@@ -39,65 +42,67 @@ from runner.engine.warm.stamps import Stamp, stamp
 from runner.engine.wire import PER_RUN
 
 _OWN = PER_RUN | {"AWX_ISOLATED_DATA_DIR", "ANSIBLE_CACHE_PLUGIN_CONNECTION"}
-"""Variables that differ between two runs of one environment: the operator's, and ansible-runner's."""
-_ASKED_LATE = frozenset({"DEFAULT_LOCAL_TMP", "CACHE_PLUGIN_CONNECTION", "DEFAULT_HOST_LIST"})
-"""Settings that Ansible looks up whenever it needs them. Others it also keeps elsewhere, from its import on."""
+"""Variables of the operator and of ansible-runner that differ between runs of one environment."""
+_READ_LATE = frozenset({"DEFAULT_LOCAL_TMP", "CACHE_PLUGIN_CONNECTION", "DEFAULT_HOST_LIST"})
+"""Settings that Ansible reads at each use. It copies other settings to variables at its import."""
 _PATHS = frozenset({"path", "pathlist", "pathspec"})
 _TEMPORARY = frozenset({"temppath", "tmppath", "tmp"})
-_TELLS_OF_COLLECTIONS = 4
-"""From this verbosity on Ansible says which collection it loads."""
+_SHOWS_COLLECTIONS = 4
+"""Minimum verbosity at which Ansible reports the collections that it loads."""
 
 
 class UnfitError(Exception):
-    """Nothing can be loaded ahead in this environment; says why."""
+    """Ansible cannot be preloaded in this environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A variable of a Python module that holds what a variable of the environment held when it was imported."""
+    """A variable of a Python module that contains a copy of an environment variable."""
 
     module: str
     name: str
     variable: str
-    """Empty: it holds the working folder."""
+    """Empty for a copy of the working folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """What has to be made anew."""
+    """State that is renewed for each run."""
 
     model: Model
     settings: tuple[str, ...]
     captures: tuple[Capture, ...]
     searching: tuple[Any, ...]
-    """Loaders of plugins that have noted our working folder as a place to look."""
-    ahead: frozenset[str]
-    """Plugins, by the names of their Python modules, that a process which has only just begun has not loaded."""
+    """Loaders of plugins that have cached the server's working folder in their search path."""
+    preloaded: frozenset[str]
+    """Names of the Python modules of plugins that a new process has not loaded."""
     sources: Mapping[Stamp, CodeType]
-    """Plugins that each run loads itself, compiled."""
+    """Compiled plugins that each run loads itself."""
 
     @classmethod
     def of(cls, model: Model) -> Refresh:
-        """Work it out, once. An `UnfitError` says that what was loaded cannot be made fresh."""
-        atexit.unregister(cleanup_tmp_file)  # what the server made, no run shall remove
+        """Return the state to renew for a model. Raises `UnfitError` if it cannot be renewed."""
+        atexit.unregister(cleanup_tmp_file)  # no run may remove the server's folder
         tempfile.tempdir = None
         for handler in logging.root.handlers:
-            handler.close()  # one that writes a file opens it again when it writes
-        sources = {} if constants.DEFAULT_DEBUG else preload.sources()
-        names = sys.modules.keys() - model.cold
+            handler.close()  # a handler opens its file again when it writes
+        sources = {} if constants.DEFAULT_DEBUG else preload.compile_configured()
+        names = sys.modules.keys() - model.initial_modules
         return cls(
             model=model,
             settings=_settings(Path(model.scratch)),
             captures=_captures(model),
             searching=_searching(model.scratch),
-            ahead=frozenset(name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))),
+            preloaded=frozenset(
+                name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))
+            ),
             sources=sources,
         )
 
-    def unlike(self, environment: Mapping[str, str]) -> str:
-        """Return why the model does not stand for a process with this environment, in this folder; empty if it does."""
-        ours = self.model.environment
-        differ = {name for name in environment.keys() | ours.keys() if environment.get(name) != ours.get(name)} - _OWN
+    def mismatch(self, environment: Mapping[str, str]) -> str:
+        """Return why a run with this environment in this folder cannot be forked; empty if it can."""
+        saved = self.model.environment
+        differ = {name for name in environment.keys() | saved.keys() if environment.get(name) != saved.get(name)} - _OWN
         if differ:
             return f"runs have other values of {', '.join(sorted(differ))} than the fork server"
         found = find_ini_config_file(set())
@@ -106,40 +111,40 @@ class Refresh:
         return ""
 
     def apply(self) -> None:
-        """Do it. The environment and the standard streams are this run's already."""
+        """Renew the state. The environment and the standard streams must be those of the run."""
         for name in self.settings:
             constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
         for capture in self.captures:
             value = os.environ.get(capture.variable) if capture.variable else str(Path.cwd())
             setattr(sys.modules[capture.module], capture.name, value)
         for loader in self.searching:
-            loader._paths = None  # noqa: SLF001 - there is no public way to have it look anew
+            loader._paths = None  # noqa: SLF001 - there is no public name
         warnings.resetwarnings()
-        warnings.filters.extend(self.model.filters)  # type: ignore[attr-defined]  # a list, whatever its stub says
-        Display().__init__()  # there is one, and everybody holds it
-        self._say_what_is_to_say()
+        warnings.filters.extend(self.model.warning_filters)  # type: ignore[attr-defined]  # a list at runtime
+        Display().__init__()  # a singleton with many references
+        self._restore_messages()
         ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
         ansible_vars.cur_id = 0
-        _load_as_if_anew(set(self.ahead), self.sources)
-        _find_collections_anew()
+        _check_preloaded(set(self.preloaded), self.sources)
+        _reset_collections()
 
-    def _say_what_is_to_say(self) -> None:
-        """Have Ansible say what it would still say, and no more: loading ahead came across settings, too."""
+    def _restore_messages(self) -> None:
+        """Restore the warnings that Ansible has not shown yet, without those that preloading added."""
         display, config = Display(), constants.config
-        for name, said in self.model.told.items():
-            setattr(display, name, copy.copy(said))
-        pending, deprecated = self.model.to_tell
+        for name, shown in self.model.shown_messages.items():
+            setattr(display, name, copy.copy(shown))
+        pending, deprecated = self.model.pending_warnings
         config.WARNINGS.clear()
         config.WARNINGS.update(pending)
         config.DEPRECATED[:] = deprecated
 
 
 def _settings(scratch: Path) -> tuple[str, ...]:
-    """Return the settings that a run's own variables or its working folder decide, in the order of their definition."""
+    """Return the settings that depend on variables or the folder of a run, in the order of their definition."""
     definitions: Mapping[str, Any] = constants.config.get_configuration_definitions()
     found = _decided_by_variables(definitions)
     by_folder = _decided_by_folder(definitions, scratch)
-    captured = sorted((found | by_folder) - _ASKED_LATE)
+    captured = sorted((found | by_folder) - _READ_LATE)
     if captured:
         raise UnfitError(
             f"Ansible's settings {', '.join(captured)} depend on the working folder, which differs from run to run; "
@@ -178,22 +183,22 @@ def _decided_by_folder(definitions: Mapping[str, Any], scratch: Path) -> set[str
 
 
 def _captures(model: Model) -> tuple[Capture, ...]:
-    """Find the stand-ins of a run's own variables among what was imported."""
-    stand_ins = {value: name for name in _OWN if (value := model.environment.get(name))}
-    stand_ins[str(Path.cwd())] = ""
+    """Find the placeholders of a run's variables in the imported modules."""
+    placeholders = {value: name for name in _OWN if (value := model.environment.get(name))}
+    placeholders[str(Path.cwd())] = ""
     found = []
     for module in list(sys.modules.values()):
         for name, value in list(vars(module).items()):
             if not isinstance(value, str) or model.scratch not in value or module is constants:
                 continue
-            if value not in stand_ins:
-                raise UnfitError(f"{module.__name__}.{name} keeps what it made of a run's own variables: {value}")
-            found.append(Capture(module.__name__, name, stand_ins[value]))
+            if value not in placeholders:
+                raise UnfitError(f"{module.__name__}.{name} contains a value computed from variables of a run: {value}")
+            found.append(Capture(module.__name__, name, placeholders[value]))
     return tuple(found)
 
 
 def _searching(scratch: str) -> tuple[Any, ...]:
-    """Find the loaders that would look for plugins where the server stands, in place of the run's folder."""
+    """Find the loaders that search plugins in the server's working folder instead of the run's."""
     return tuple(
         loader
         for _, loader in get_all_plugin_loaders()
@@ -201,9 +206,9 @@ def _searching(scratch: str) -> tuple[Any, ...]:
     )
 
 
-def _load_as_if_anew(ahead: set[str], sources: Mapping[Stamp, CodeType]) -> None:
-    """Where Ansible loads a plugin from another file than the one that was loaded ahead, let it."""
-    load = PluginLoader._load_module_source  # noqa: SLF001 - there is no other way in
+def _check_preloaded(preloaded: set[str], sources: Mapping[Stamp, CodeType]) -> None:
+    """Hook Ansible's loader: load a plugin again if its file is not the preloaded one, and use compiled plugins."""
+    load = PluginLoader._load_module_source  # noqa: SLF001 - there is no public name
     signature = inspect.signature(load)
     compiled = {path for path, *_ in sources}
 
@@ -211,9 +216,9 @@ def _load_as_if_anew(ahead: set[str], sources: Mapping[Stamp, CodeType]) -> None
         given = signature.bind(self, *args, **kwargs).arguments
         name, path = given.get("python_module_name") or given["name"], given["path"]
         full_name = name if name.startswith(("ansible.", "ansible_collections.")) else f"{self.package}.{name}"
-        if full_name in ahead:
-            ahead.discard(full_name)
-            loaded = sys.modules.get(full_name)  # none, where collections were forgotten meanwhile
+        if full_name in preloaded:
+            preloaded.discard(full_name)
+            loaded = sys.modules.get(full_name)  # None if the collections were unloaded meanwhile
             if loaded is not None and not _same_file(loaded, path):
                 del sys.modules[full_name]
                 _forget_settings(self.type, full_name.rpartition(".")[2])
@@ -228,19 +233,19 @@ def _load_as_if_anew(ahead: set[str], sources: Mapping[Stamp, CodeType]) -> None
 
 
 def _forget_settings(kind: str, plugin: str) -> None:
-    """Have Ansible read anew what a plugin's documentation says of its settings."""
-    constants.config._plugins.get(kind, {}).pop(plugin, None)  # noqa: SLF001 - there is no other way in
+    """Drop the cached settings of a plugin, so that Ansible reads its documentation again."""
+    constants.config._plugins.get(kind, {}).pop(plugin, None)  # noqa: SLF001 - there is no public name
 
 
 def _execute(name: str, path: str, code: CodeType) -> ModuleType:
-    """Load a module as Ansible does, from what was compiled ahead."""
+    """Load a module as Ansible does, from compiled code."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None:
         raise ImportError(f"{path} cannot be loaded as {name}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        exec(code, vars(module))  # noqa: S102 - this is what loading a module means
+        exec(code, vars(module))  # noqa: S102 - importing executes the code
     except Exception:
         del sys.modules[name]
         raise
@@ -252,19 +257,19 @@ def _same_file(module: Any, path: str) -> bool:
     return file == path or os.path.realpath(file) == os.path.realpath(path)
 
 
-def _find_collections_anew() -> None:
-    """Let Ansible set up its finder of collections as always, and keep ours only where that comes to the same."""
-    finder: Any = _collection_finder._AnsibleCollectionFinder  # noqa: SLF001 - there is no other way in
+def _reset_collections() -> None:
+    """Let Ansible set up its collection finder, but reuse the preloaded one if both search the same paths."""
+    finder: Any = _collection_finder._AnsibleCollectionFinder  # noqa: SLF001 - there is no public name
     config: Any = AnsibleCollectionConfig
-    ours = config._collection_finder  # noqa: SLF001 - as above
+    saved = config._collection_finder  # noqa: SLF001 - as above
     install, set_playbook_paths = finder._install, finder.set_playbook_paths  # noqa: SLF001 - as above
-    if ours is None:
+    if saved is None:
         return
 
     def keep(fresh: Any) -> None:
-        same = fresh._n_configured_paths == ours._n_configured_paths  # noqa: SLF001 - as above
-        if same and Display().verbosity < _TELLS_OF_COLLECTIONS:
-            config._collection_finder = ours  # noqa: SLF001 - as above
+        same = fresh._n_configured_paths == saved._n_configured_paths  # noqa: SLF001 - as above
+        if same and Display().verbosity < _SHOWS_COLLECTIONS:
+            config._collection_finder = saved  # noqa: SLF001 - as above
         else:
             _forget_collections()
             install(fresh)
@@ -283,7 +288,7 @@ def _forget_collections() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "ansible_collections"]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    # What it keeps would keep Ansible from loading its own collection where a run without us does, which -vvv shows.
+    # With this cache, Ansible would not load ansible.builtin here as in a new interpreter; -vvv shows the difference.
     kept = getattr(PluginLoader, "_get_builtin_routing_metadata", None)
     if kept is not None:
         kept.cache_clear()

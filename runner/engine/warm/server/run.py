@@ -1,8 +1,8 @@
-"""A forked run: the supervisor, and the playbook's process below it.
+"""A forked run: the supervisor and its child, the playbook's process.
 
-Both are what `child` starts, without the interpreters: the supervisor is the same class, and the playbook's process
-goes the way of `ansible-playbook`'s own main function in the same folder, with the same arguments, environment,
-terminal and signals. Where the model does not cover a run, ansible-playbook is executed instead.
+Both correspond to the processes of `child`, without new interpreters. The supervisor is the same class. The playbook's
+process calls `ansible-playbook`'s own main function with the same folder, arguments, environment, terminal and signals.
+If the model does not fit a run, ansible-playbook is executed instead.
 """
 
 from __future__ import annotations
@@ -35,46 +35,46 @@ _COMMAND = ("-P", "-m", "runner.engine.child")
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What every run of a server starts from."""
+    """State of the server that each run starts with."""
 
     refresh: Refresh
     made: Made
-    """What was made ready for shortcuts."""
+    """Data that was prepared for shortcuts."""
     disabled: frozenset[str]
     """Shortcuts that failed the self-test."""
     shown: procfs.Shown
     added: Mapping[str, str]
-    """What the interpreter itself added to the environment that it was started with."""
+    """Environment variables that the interpreter added at its start."""
 
 
-def supervise(base: Base, control: int, events: int, complaints: int) -> NoReturn:
-    """Be a run's supervisor, from a fork of the server to the end of the process."""
+def supervise(base: Base, control: int, events: int, stderr: int) -> NoReturn:
+    """Run a supervisor in a fork of the server until its end. Does not return."""
     code = 1
     try:
         os.setsid()
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a constant
             os.dup2(nothing.fileno(), 0)
-        os.dup2(complaints, 1)
-        os.dup2(complaints, 2)
-        os.close(complaints)
+        os.dup2(stderr, 1)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         reading, writing = os.fdopen(control, "rb"), os.fdopen(events, "wb")
         first = reading.readline()
-        if first:  # else the operator gave this run to another server
-            # Not before: until the operator has spoken, our parent is the process between.
+        if first:  # otherwise the operator sent this order to another server
+            # Not earlier: until the operator has sent the order, the parent can be the intermediate process.
             processes.signal_on_parent_death(signal.SIGTERM)
             processes.adopt_orphans()
-            said = json.loads(first)
-            _enter(base, {**base.added, **said["environment"]}, [sys.executable, *_COMMAND])
+            setup = json.loads(first)
+            _enter(base, {**base.added, **setup["environment"]}, [sys.executable, *_COMMAND])
             order = Order(**json.loads(reading.readline()))
-            Supervisor(order, reading, writing, _spawn(base, frozenset(said["without"]))).run()
+            Supervisor(order, reading, writing, _spawn(base, frozenset(setup["without"]))).run()
             code = 0
-    except BaseException:  # noqa: BLE001 - nothing is above us; the operator reads it
+    except BaseException:  # noqa: BLE001 - the operator reads the traceback
         traceback.print_exc()
     os._exit(code)
 
 
 def _enter(base: Base, environment: Mapping[str, str], arguments: list[str]) -> None:
-    """Take on an environment, also where others look at it."""
+    """Replace the environment, also the copy that other processes read in /proc."""
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     for name, value in environment.items():
@@ -84,14 +84,14 @@ def _enter(base: Base, environment: Mapping[str, str], arguments: list[str]) -> 
 
 
 def _spawn(base: Base, without: frozenset[str]) -> type[Spawn]:
-    """Make a `Spawn` that forks."""
+    """Return a subclass of `Spawn` that forks."""
 
     class Forked(Spawn):
-        """ansible-playbook's process, without a new interpreter."""
+        """Process of ansible-playbook without a new interpreter."""
 
         def _spawnpty(self, args: list[bytes], **options: Any) -> PtyProcess:
             receiver, sender = event_socket.pair()
-            Forked.said = event_socket.Heard(receiver).take
+            Forked.take_event = event_socket.EventReceiver(receiver).take
             with sender:
                 return _fork(base, without, [os.fsdecode(each) for each in args], options, event_socket.keep(sender))
 
@@ -99,43 +99,43 @@ def _spawn(base: Base, without: frozenset[str]) -> type[Spawn]:
 
 
 def _fork(
-    base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any], telling: int
+    base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any], event_descriptor: int
 ) -> PtyProcess:
-    """Do what `PtyProcess.spawn` does, up to executing a program."""
+    """Fork with a terminal as `PtyProcess.spawn` does, without executing a program."""
     pid, descriptor = pty.fork()
     if pid == 0:
-        _be_playbook(base, without, arguments, options, telling)
-    os.close(telling)
+        _be_playbook(base, without, arguments, options, event_descriptor)
+    os.close(event_descriptor)
     process = PtyProcess(pid, descriptor)
     process.argv, process.env, process.launch_dir = arguments, options["env"], options["cwd"]
     return process
 
 
 def _be_playbook(
-    base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any], telling: int
+    base: Base, without: frozenset[str], arguments: list[str], options: Mapping[str, Any], event_descriptor: int
 ) -> NoReturn:
     code = 1
     try:
-        ptyprocess.ptyprocess._setwinsize(0, *WINDOW)  # noqa: SLF001 - of the same version as the class
+        ptyprocess.ptyprocess._setwinsize(0, *WINDOW)  # noqa: SLF001 - there is no public name
         if not options["echo"]:
             ptyprocess.ptyprocess._setecho(0, False)  # noqa: FBT003,SLF001 - as above
-        os.closerange(3, telling)
-        os.closerange(telling + 1, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(3, event_descriptor)
+        os.closerange(event_descriptor + 1, os.sysconf("SC_OPEN_MAX"))
         os.chdir(options["cwd"])
         options["preexec_fn"]()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         environment = dict(options["env"])
         _enter(base, environment, [sys.executable, *arguments])
-        if unlike := base.refresh.unlike(environment):
-            messages.note(environment, {"unlike": unlike})
-            os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command that ansible-runner asks for
+        if mismatch := base.refresh.mismatch(environment):
+            messages.note(environment, {"mismatch": mismatch})
+            os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command of ansible-runner
         procfs.name("ansible-playbook")
         try:
             playbook.begin(base.refresh, arguments)
-            code = playbook.run(base.made, without | base.disabled, telling)
-        except InstallError as error:  # nothing of the playbook has run yet
-            messages.note(environment, {"unlike": str(error)})
+            code = playbook.run(base.made, without | base.disabled, event_descriptor)
+        except InstallError as error:  # no task has run yet
+            messages.note(environment, {"mismatch": str(error)})
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - as above
-    except BaseException:  # noqa: BLE001 - nothing is above us
+    except BaseException:  # noqa: BLE001 - the traceback is the run's output
         traceback.print_exc()
     os._exit(code)

@@ -1,7 +1,7 @@
-"""Folders that fork servers need on disk: each is made for one server, and goes with it.
+"""Folders of fork servers: each server has one, which is removed at its end.
 
-What an operator that was killed left of them is found by its name, which holds the operator's process and start time.
-Blocking I/O.
+The name of a folder contains the operator's pid and start time, so that the next operator finds the folders of one that
+was killed. Blocking I/O.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ TMPDIR = "TMPDIR"
 
 
 def make(folder: Path) -> Path:
-    """Make one in `folder`. An `OSError` says that it cannot be."""
+    """Create a server's folder in `folder`. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prefix = f"{_PREFIX}{os.getpid()}-{processes.start_of(os.getpid())}-"
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
     try:
         (scratch / TMPDIR).mkdir(mode=0o700)
     except OSError:
-        scratch.rmdir()  # takes no descriptor, as removing whole folders does
+        scratch.rmdir()  # needs no descriptor, unlike rmtree
         raise
     return scratch
 
 
 def remove(scratch: Path) -> None:
-    """Remove one. An `OSError` says that something is left."""
-    with contextlib.suppress(OSError):  # as long as there is nothing in it, this works without a descriptor
+    """Remove a server's folder. Raises `OSError` if a part remains."""
+    with contextlib.suppress(OSError):  # an empty folder can be removed without a descriptor
         (scratch / TMPDIR).rmdir()
         scratch.rmdir()
     with contextlib.suppress(FileNotFoundError):
@@ -43,7 +43,7 @@ def remove(scratch: Path) -> None:
 
 
 def remove_abandoned(folder: Path, running: Mapping[int, Process]) -> None:
-    """Remove those of operators that are not running any more."""
+    """Remove the folders of operators that have ended."""
     for scratch in folder.glob(f"{_PREFIX}*-*-*"):
         pid, start, _ = scratch.name.removeprefix(_PREFIX).split("-", 2)
         if not processes.operator_lives(f":{pid}:{start}:", running):

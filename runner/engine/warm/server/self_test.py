@@ -2,8 +2,8 @@
 
 The playbook uses what the shortcuts speed up: a module of ansible-core, one of a collection, a skipped task, a template
 and lookups. A shortcut that cannot be installed, or that makes the playbook fail, is disabled for the runs
-of this server. Shortcuts that fall back to a slower way on their own are reported, not disabled. Imports Ansible:
-import it where `model` has loaded that.
+of this server. Shortcuts that fall back to a slower way on their own are reported, not disabled. Import this module
+only where `model` has loaded Ansible.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _WITHIN = 60.0
 """Seconds that a trial may take."""
 _REAP_WITHIN = 5.0
 """Seconds for processes that a trial left behind to end."""
-_LONGEST_BASE = 40
+_MAX_BASE = 40
 """Characters of the folder below which a trial's sockets are created: the path of a socket has at most 107 bytes."""
-_LAST_WORDS = 2000
+_MAX_OUTPUT = 2000
 """Characters of a trial's output that are reported."""
 _MARKS = re.compile(r"(?:[A-Za-z0-9+/=]+\x1b\[\d+D)+|\x1b\[[0-9;]*[mK]")
 """Colours, and how ansible-runner's callback marks events on the terminal."""
@@ -63,7 +63,7 @@ _PLAYBOOK: Any = [
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SelfTestResult:
     """Result of the self-test."""
 
     disabled: dict[str, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class _Trial:
     has_events: bool = True
 
 
-def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Verdict:
+def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> SelfTestResult:
     """Find the shortcuts that cannot be used here. Needs a process with a single thread."""
     bench = _Bench(refresh, made, scratch / "self-test")
     processes.adopt_orphans()
@@ -94,7 +94,7 @@ def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Ver
         shutil.rmtree(bench.folder, ignore_errors=True)
 
 
-def _examine(bench: _Bench, off: frozenset[str]) -> Verdict:
+def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
     made = bench.made.modules, bench.made.templates
     disabled: dict[str, str] = {}
     problems = [problem for ahead in made if ahead for problem in ahead.problems]
@@ -109,11 +109,11 @@ def _examine(bench: _Bench, off: frozenset[str]) -> Verdict:
             problems.append(f"the playbook of the self-test fails without any shortcut: {trial.problem}")
     else:
         problems += _shortfalls(trial, off | disabled.keys())
-    return Verdict(disabled, tuple(problems))
+    return SelfTestResult(disabled, tuple(problems))
 
 
 def _shortfalls(trial: _Trial, off: frozenset[str]) -> list[str]:
-    """Return what took a slower way than the shortcuts that are on allow."""
+    """Return the modules and tasks that were slower than the enabled shortcuts allow."""
     slow = set()
     if "modules" not in off:
         slow |= {Way.INTERPRETER}
@@ -169,7 +169,7 @@ class _Bench:
             receiver.settimeout(0)
             return self._read(code, has_events=_has_data(receiver))
 
-    def _be_trial(self, off: frozenset[str], telling: int, temporary: str) -> NoReturn:
+    def _be_trial(self, off: frozenset[str], event_descriptor: int, temporary: str) -> NoReturn:
         result: dict[str, str] = {}
         code = 1
         try:
@@ -183,7 +183,7 @@ class _Bench:
             arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
             playbook.begin(self.refresh, arguments)
             _isolate()
-            code = playbook.run(self.made, off, telling)
+            code = playbook.run(self.made, off, event_descriptor)
         except InstallError as error:
             result = {"name": error.name, "problem": error.problem}
         except BaseException as error:  # noqa: BLE001 - the server reports it
@@ -198,8 +198,8 @@ class _Bench:
         except (OSError, ValueError):
             result = {"problem": "the trial died"}
         if code and not result.get("problem"):
-            said = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
-            result["problem"] = f"exit code {code}: {_complaint(said)}"
+            output = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
+            result["problem"] = f"exit code {code}: {_failure_of(output)}"
         try:
             with (self.folder / executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as lines:
                 executed = executions.parse(executions.add_up(lines))
@@ -221,11 +221,11 @@ def _isolate() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _complaint(said: str) -> str:
-    """Return what Ansible reported as wrong, without the marks of events."""
-    lines = _MARKS.sub("", said).splitlines()
+def _failure_of(output: str) -> str:
+    """Return the errors in Ansible's output, without the marks of events."""
+    lines = _MARKS.sub("", output).splitlines()
     wrong = [line for line in lines if line.startswith(("fatal:", "ERROR", "[ERROR]", "Traceback", "    ", "  File"))]
-    return " ".join([*wrong, *lines[-1:]])[-_LAST_WORDS:].strip()
+    return " ".join([*wrong, *lines[-1:]])[-_MAX_OUTPUT:].strip()
 
 
 def _tasks(folder: str) -> Any:
@@ -264,7 +264,7 @@ def _short_folder() -> str | None:
     Must not call `tempfile.gettempdir`, which would keep its result for the runs that are forked later.
     """
     folders = (os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm")  # noqa: S108 - the folder below it is private
-    return next((each for each in folders if 0 < len(each) <= _LONGEST_BASE and os.access(each, os.W_OK)), None)
+    return next((each for each in folders if 0 < len(each) <= _MAX_BASE and os.access(each, os.W_OK)), None)
 
 
 def _has_data(receiver: Any) -> bool:

@@ -1,7 +1,8 @@
-"""The fork server: a process with Ansible loaded, from which runs are forked. `start` starts it; it speaks `messages`.
+"""The fork server: a process with Ansible loaded, which forks runs. `start` starts it; its protocol is `messages`.
 
-Promises: single threaded whenever it forks; a run is no child of the server, so it goes on when the server ends, and
-the operator, which adopts orphans, reaps it; the server ends when its socket does, however the operator ended.
+The server has a single thread when it forks. A run is not a child of the server, so it continues if the server ends,
+and the operator, which adopts orphans, reaps it. The server ends when its socket is closed, so also if the operator is
+killed.
 """
 
 from __future__ import annotations
@@ -20,74 +21,74 @@ from runner.engine.warm.messages import Answer, Load
 
 if TYPE_CHECKING:
     from runner.engine.warm.server.run import Base
-    from runner.engine.warm.server.self_test import Verdict
+    from runner.engine.warm.server.self_test import SelfTestResult
 
 
 def main() -> None:
-    """Load, then serve until the operator is gone."""
+    """Load Ansible, then serve until the operator has ended."""
     shown = procfs.take_over()
     os.environ.pop(procfs.PADDING, None)
-    before = _given()
+    before = _initial_variables()
     procfs.show(shown, ["ansible-operator: fork server"], os.environ)
     server = socket.socket(fileno=int(sys.argv[1]))
     data = server.recv(messages.LONGEST)
     if not data:
         return
     added = {name: value for name, value in os.environ.items() if name not in before}
-    umask = os.umask(0o077)  # what is written meanwhile is nobody else's business
+    umask = os.umask(0o077)  # files of the self-test and of Ansible are private
     try:
-        wanted = messages.unpack_load(data)
-        base, verdict = _load(shown, added, Path(sys.argv[2]), wanted)
+        request = messages.unpack_load(data)
+        base, result = _load(shown, added, Path(sys.argv[2]), request)
         os.umask(umask)
-        _ready(server, wanted, verdict)
-    except Exception as error:  # noqa: BLE001 - whatever Ansible raises when it is imported, the operator must be told
+        _report_ready(server, request, result)
+    except Exception as error:  # noqa: BLE001 - the operator reports it, also exceptions of Ansible's imports
         _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
-    except SystemExit as end:  # Ansible's way to say that it cannot work here
+    except SystemExit as end:  # Ansible ends so if it cannot work here
         _answer(server, Answer(problem=f"Ansible cannot start: {end}"))
     else:
         with contextlib.suppress(ConnectionResetError):
             _serve(server, base)
 
 
-def _given() -> set[str]:
+def _initial_variables() -> set[str]:
     """Return the names of the variables that this process was started with."""
     data = Path("/proc/self/environ").read_bytes()
     return {os.fsdecode(entry.partition(b"=")[0]) for entry in data.split(b"\0") if entry}
 
 
-def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, wanted: Load) -> tuple[Base, Verdict]:
-    from runner.engine.warm.server import model  # noqa: PLC0415 - now that the environment is settled
+def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, request: Load) -> tuple[Base, SelfTestResult]:
+    from runner.engine.warm.server import model  # noqa: PLC0415 - the environment must be final
 
-    loaded = model.load(scratch, wanted.plugins)
-    from runner.engine.warm.server import playbook, run, self_test  # noqa: PLC0415 - they import what was loaded
+    loaded = model.load(scratch, request.plugins)
+    from runner.engine.warm.server import playbook, run, self_test  # noqa: PLC0415 - they import Ansible
     from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = playbook.prepare(loaded, wanted, shown)
+    made = playbook.prepare(loaded, request, shown)
     refresh = Refresh.of(loaded)
-    verdict = self_test.run(refresh, made, scratch, wanted.off)
-    return run.Base(refresh, made, frozenset(verdict.disabled), shown, added), verdict
+    result = self_test.run(refresh, made, scratch, request.off)
+    return run.Base(refresh, made, frozenset(result.disabled), shown, added), result
 
 
-def _ready(server: socket.socket, wanted: Load, verdict: Verdict) -> None:
-    """Say that all is loaded, in a state that is good to fork from."""
-    from runner.engine.warm.server import fingerprint, sharing  # noqa: PLC0415 - they import what was loaded
+def _report_ready(server: socket.socket, request: Load, result: SelfTestResult) -> None:
+    """Prepare the memory for forks, and report that the server is ready."""
+    from runner.engine.warm.server import fingerprint, sharing  # noqa: PLC0415 - they import Ansible
 
     if threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
-        raise RuntimeError(f"what was loaded started threads, which no fork survives: {names}")
+        raise RuntimeError(f"a preloaded module started threads, which a fork cannot copy: {names}")
     watched = fingerprint.watched()
     gc.collect()
-    if "sharing" not in wanted.off:
-        sharing.settle()
+    if "sharing" not in request.off:
+        sharing.share_memory()
     gc.freeze()
-    _answer(server, Answer(watched=watched, disabled=verdict.disabled, problems=verdict.problems))
+    _answer(server, Answer(watched=watched, disabled=result.disabled, problems=result.problems))
 
 
 def _serve(server: socket.socket, base: Base) -> None:
     while True:
         _, descriptors, _, _ = socket.recv_fds(server, messages.LONGEST, messages.STREAMS)
         if len(descriptors) != messages.STREAMS:
-            return  # the operator is gone
+            return  # the operator has ended
         try:
             answer = Answer(pid=_fork(server, descriptors, base))
         except OSError as error:
@@ -101,29 +102,29 @@ def _fork(server: socket.socket, descriptors: list[int], base: Base) -> int:
     """Fork twice, so that the run's supervisor is an orphan, and return its pid."""
     reader, writer = os.pipe()
     try:
-        between = os.fork()
+        intermediate = os.fork()
     except OSError:
         os.close(reader)
         os.close(writer)
         raise
-    if between == 0:
+    if intermediate == 0:
         server.close()
         os.close(reader)
-        _between(writer, descriptors, base)
+        _fork_supervisor(writer, descriptors, base)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
-        said = stream.read()
-    os.waitpid(between, 0)
-    if not said.isdigit():
-        raise OSError(said.decode(errors="replace") or "the process between server and run was killed")
-    return int(said)
+        output = stream.read()
+    os.waitpid(intermediate, 0)
+    if not output.isdigit():
+        raise OSError(output.decode(errors="replace") or "the process between fork server and run was killed")
+    return int(output)
 
 
-def _between(writer: int, descriptors: list[int], base: Base) -> NoReturn:
-    from runner.engine.warm.server import run  # noqa: PLC0415 - it imports what was loaded
+def _fork_supervisor(writer: int, descriptors: list[int], base: Base) -> NoReturn:
+    from runner.engine.warm.server import run  # noqa: PLC0415 - it imports Ansible
 
     try:
-        os.setsid()  # should the server die now, we are no child of anybody who started one in the operator's session
+        os.setsid()  # otherwise, if the server dies now, the run stays in the operator's session
         pid = os.fork()
     except OSError as error:
         os.write(writer, str(error).encode())
@@ -136,5 +137,5 @@ def _between(writer: int, descriptors: list[int], base: Base) -> NoReturn:
 
 
 def _answer(server: socket.socket, answer: Answer) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the operator is gone, as the next message will say
+    with contextlib.suppress(BrokenPipeError):  # the operator has ended; the next receive detects it
         server.send(messages.pack(answer))

@@ -1,12 +1,12 @@
-"""Memory that runs share with their fork server, made so that it stays shared.
+"""Optimization of the memory that runs share with their fork server (copy-on-write).
 
-A fork gets copies of the page tables at once, and of each page that either side writes to. An interpreter writes to
-whatever it merely reads, since each object holds the number of its references; and most that a run reads was there
-before it. Two remedies, each left out where it cannot be had:
+A fork copies the page tables at once, and each page when a process writes to it. CPython writes to every object that it
+reads, because it counts references in the object. Two measures keep pages shared. Each is skipped if the platform does
+not support it.
 
-- objects that are there are made immortal, as PEP 683 has it: CPython no longer counts their references, and they do
-  not go before the process does, which in a fork server they would not anyway;
-- the kernel holds their memory in large pages: their tables are small, and processors find their way faster.
+- Existing objects become immortal (PEP 683): CPython does not count their references any more. They are never freed,
+  which is acceptable because the server keeps them anyway.
+- The kernel moves their memory to large pages, which have smaller page tables and fewer TLB misses.
 
 Source: CPython's Include/object.h (3.12, 3.13), madvise(2).
 """
@@ -22,27 +22,27 @@ from pathlib import Path
 from types import CodeType
 
 _TRIED = frozenset({(3, 12), (3, 13)})
-"""Versions of CPython whose objects begin with the number of their references, of which 32 bits say "immortal"."""
+"""Versions of CPython whose objects begin with the reference count, in which 32 bits mark immortal objects."""
 _COLLAPSE = 25
 """MADV_COLLAPSE, since Linux 6.1; an older kernel refuses it."""
 _LARGE = 2 << 20
-"""Bytes of a large page: what x86-64 has, and 64-bit ARM with small pages of 4 KiB."""
+"""Bytes of a large page on x86-64, and on 64-bit ARM with small pages of 4 KiB."""
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def settle() -> int:
-    """Do both with what is there; returns how many objects are immortal now."""
+def share_memory() -> int:
+    """Apply both measures to the current objects. Return how many objects are immortal."""
     count = make_immortal()
     use_large_pages()
     return count
 
 
 def make_immortal() -> int:
-    """Make all objects that can be reached immortal; returns their number, 0 with an interpreter that is not known."""
+    """Make all reachable objects immortal. Return their number, 0 if the interpreter is not supported."""
     mark = _mark()
     if not mark:
         return 0
-    # Addresses, so that nothing is written while references come and go.
+    # Addresses, because references would change the counts.
     found = _reachable()
     at = ctypes.c_uint32.from_address
     for address in found:
@@ -51,11 +51,11 @@ def make_immortal() -> int:
 
 
 def _mark() -> int:
-    """Return how CPython writes that an object is immortal, as it does for None; 0 where it does so in another way."""
+    """Return the mark of an immortal object, read from None; 0 if the interpreter is not supported."""
     if platform.python_implementation() != "CPython" or sys.version_info[:2] not in _TRIED:
         return 0
     if hasattr(sys, "gettotalrefcount") or sys.maxsize >> 32 == 0 or sys.byteorder != "little":
-        return 0  # where references are counted otherwise: for debugging, with 32 bits, the other way round
+        return 0  # another layout: debug build, 32 bits, or big-endian
     probe = object()
     counted = ctypes.c_ssize_t.from_address(id(probe)).value == sys.getrefcount(probe) - 1
     mark = ctypes.c_uint32.from_address(id(None)).value
@@ -63,13 +63,13 @@ def _mark() -> int:
 
 
 def _reachable() -> frozenset[int]:
-    """Return the addresses of the objects that the garbage collector knows, and of what these lead to."""
+    """Return the addresses of the objects that the garbage collector tracks, and of all objects they refer to."""
     frontier = gc.get_objects()
     seen = set(map(id, frontier))
     while frontier:
         near = gc.get_referents(*frontier)
         for each in frontier:
-            if type(each) is CodeType:  # which the collector does not look into
+            if type(each) is CodeType:  # the collector does not traverse code objects
                 near += (each.co_consts, each.co_names, each.co_name, each.co_qualname, each.co_filename)
         frontier = []
         for each in near:
@@ -80,7 +80,7 @@ def _reachable() -> frozenset[int]:
 
 
 def use_large_pages() -> None:
-    """Have the kernel put this process' own memory into large pages, where the machine's settings let processes ask."""
+    """Move this process' private memory to large pages, unless the machine's settings forbid it."""
     try:
         if "[never]" in _SETTING.read_text(encoding="ascii"):
             return
@@ -92,7 +92,7 @@ def use_large_pages() -> None:
 
 
 def _own_memory() -> Iterator[tuple[int, int]]:
-    """Where whole large pages fit into memory that is no file's."""
+    """Yield start and end of the parts of anonymous memory that consist of whole large pages."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         where, rights, _, _, inode, *name = line.split(maxsplit=5)
         if rights == "rw-p" and inode == "0" and (not name or name[0] == "[heap]"):

@@ -1,12 +1,12 @@
 """Starts the fork server: `python .../start.py SOCKET SCRATCH PADDING`.
 
-A file of its own, run by its path: what a run's processes inherit must be what `ansible-playbook`, a script too, has.
+This file is run by its path, so that a run's processes inherit the same state as from the script `ansible-playbook`.
 """
 
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # our folder, which is no place to look for modules
+    del sys.path[0]  # the folder of this file; modules must not be imported from it
 
 from runner.engine.warm.server import server
 

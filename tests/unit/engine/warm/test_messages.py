@@ -42,11 +42,11 @@ def test_runs_note_lines_in_a_file_of_their_own(tmp_path: Path) -> None:
     environment = {"ANSIBLE_LOCAL_TEMP": str(tmp_path)}
 
     messages.note(environment, {"plugins": ["ansible.plugins.lookup.sequence"]})
-    messages.note(environment, {"unlike": "runs have other values of A"})
+    messages.note(environment, {"mismatch": "runs have other values of A"})
 
     text = Path(messages.noted_in(environment)).read_text(encoding="utf-8")
     assert Load.of_lines(text) == Load(plugins=frozenset({"ansible.plugins.lookup.sequence"}))
-    assert messages.unlike(text) == "runs have other values of A"
+    assert messages.mismatch(text) == "runs have other values of A"
 
 
 def test_what_cannot_be_noted_is_lost_and_no_more(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_what_cannot_be_noted_is_lost_and_no_more(tmp_path: Path) -> None:
     assert not (tmp_path / "gone").exists()
 
 
-@pytest.mark.parametrize("lines", ["", '{"plugins": []}\n', '[1]\n{"unlike": 3}\n{"unlike": "cut'])
+@pytest.mark.parametrize("lines", ["", '{"plugins": []}\n', '[1]\n{"mismatch": 3}\n{"mismatch": "cut'])
 def test_a_run_that_noted_no_reason_was_forked(lines: str) -> None:
-    assert messages.unlike(lines) == ""
+    assert messages.mismatch(lines) == ""
 
 
 def test_no_more_templates_are_asked_for_than_fit_into_a_message() -> None:

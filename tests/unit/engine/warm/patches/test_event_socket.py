@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner.engine.warm.patches import event_socket
-from runner.engine.warm.patches.event_socket import Heard, _Held, _Told
+from runner.engine.warm.patches.event_socket import EventReceiver, _Held, _SocketCache
 from tests.forks import in_a_fork
 
 
@@ -43,84 +43,86 @@ def files() -> Files:
 
 
 @pytest.fixture
-def heard(ends: tuple[socket.socket, socket.socket]) -> Heard:
-    return Heard(ends[0])
+def heard(ends: tuple[socket.socket, socket.socket]) -> EventReceiver:
+    return EventReceiver(ends[0])
 
 
 @pytest.fixture
-def teller(ends: tuple[socket.socket, socket.socket], files: Files) -> _Told:
-    made = _Told(files, ends[1], json.JSONEncoder)
+def cache(ends: tuple[socket.socket, socket.socket], files: Files) -> _SocketCache:
+    made = _SocketCache(files, ends[1], json.JSONEncoder)
     made.set(":1:ev-first", {"makes": "the folder"})
     files.written.clear()
     return made
 
 
-def tell(teller: _Told, value: Any, ident: str = "") -> str:
+def tell(cache: _SocketCache, value: Any, ident: str = "") -> str:
     ident = ident or str(uuid.uuid4())
-    teller.set(f":1:ev-{ident}", value)
+    cache.set(f":1:ev-{ident}", value)
     return ident
 
 
 def test_the_first_goes_through_a_file_which_makes_the_folder_of_all(
-    ends: tuple[socket.socket, socket.socket], files: Files, heard: Heard
+    ends: tuple[socket.socket, socket.socket], files: Files, heard: EventReceiver
 ) -> None:
-    teller = _Told(files, ends[1], json.JSONEncoder)
-    first, second = tell(teller, {"n": 1}), tell(teller, {"n": 2})
+    cache = _SocketCache(files, ends[1], json.JSONEncoder)
+    first, second = tell(cache, {"n": 1}), tell(cache, {"n": 2})
     assert files.written == [(first, {"n": 1})]
     assert heard.take(first) is None
     assert heard.take(second) == {"n": 2}
 
 
-def test_each_is_had_once_by_its_name_in_whatever_order(teller: _Told, heard: Heard, files: Files) -> None:
-    names = [tell(teller, {"n": n, "text": "ä😀\udcff"}) for n in range(5)]
+def test_each_is_had_once_by_its_name_in_whatever_order(
+    cache: _SocketCache, heard: EventReceiver, files: Files
+) -> None:
+    names = [tell(cache, {"n": n, "text": "ä😀\udcff"}) for n in range(5)]
     for n in (3, 0, 4, 1, 2):
         assert heard.take(names[n]) == {"n": n, "text": "ä😀\udcff"}
         assert heard.take(names[n]) is None
     assert files.written == []
 
 
-def test_two_of_one_name_are_had_in_their_order(teller: _Told, heard: Heard) -> None:
-    name = tell(teller, {"n": 1})
-    tell(teller, {"n": 2}, name)
+def test_two_of_one_name_are_had_in_their_order(cache: _SocketCache, heard: EventReceiver) -> None:
+    name = tell(cache, {"n": 1})
+    tell(cache, {"n": 2}, name)
     assert [heard.take(name), heard.take(name), heard.take(name)] == [{"n": 1}, {"n": 2}, None]
 
 
-def test_what_is_large_goes_through_a_file(teller: _Told, heard: Heard, files: Files) -> None:
+def test_what_is_large_goes_through_a_file(cache: _SocketCache, heard: EventReceiver, files: Files) -> None:
     fits, large = {"text": "x" * 65_000}, {"text": "x" * 66_000}
-    names = tell(teller, fits), tell(teller, large)
+    names = tell(cache, fits), tell(cache, large)
     assert files.written == [(names[1], large)]
     assert heard.take(names[0]) == fits
 
 
-def test_nobody_waits_for_a_supervisor_that_is_slow(teller: _Told, heard: Heard, files: Files) -> None:
-    names = [tell(teller, {"n": n, "text": "x" * 60_000}) for n in range(40)]
+def test_nobody_waits_for_a_supervisor_that_is_slow(cache: _SocketCache, heard: EventReceiver, files: Files) -> None:
+    names = [tell(cache, {"n": n, "text": "x" * 60_000}) for n in range(40)]
     in_files = [name for name, _ in files.written]
     assert 0 < len(in_files) < len(names)
     assert [name for name in names if heard.take(name) is None] == in_files
-    last = tell(teller, {"n": 41})
+    last = tell(cache, {"n": 41})
     assert heard.take(last) == {"n": 41}
 
 
 def test_a_supervisor_that_is_gone_changes_nothing(
-    teller: _Told, ends: tuple[socket.socket, socket.socket], files: Files
+    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], files: Files
 ) -> None:
     ends[0].close()
-    name = tell(teller, {"n": 1})
+    name = tell(cache, {"n": 1})
     assert files.written == [(name, {"n": 1})]
 
 
 def test_a_callback_that_is_gone_leaves_what_it_said(
-    teller: _Told, ends: tuple[socket.socket, socket.socket], heard: Heard
+    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], heard: EventReceiver
 ) -> None:
-    name = tell(teller, {"n": 1})
+    name = tell(cache, {"n": 1})
     ends[1].close()
     assert heard.take("another") is None
     assert heard.take(name) == {"n": 1}
 
 
-def test_workers_processes_write_files(teller: _Told, files: Files, heard: Heard) -> None:
+def test_workers_processes_write_files(cache: _SocketCache, files: Files, heard: EventReceiver) -> None:
     def act() -> object:
-        tell(teller, {"n": 1})
+        tell(cache, {"n": 1})
         return len(files.written)
 
     assert in_a_fork(act) == "1"

@@ -12,48 +12,50 @@ from ansible.plugins.loader import filter_loader, lookup_loader
 
 from runner.engine.executions import Reason
 from runner.engine.warm.patches import guard
-from runner.engine.warm.patches.guard import HandedOver, Inside, NeedsFork
+from runner.engine.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
 from tests.forks import in_a_fork, load_plugins
 
 
-def inside(**fields: Any) -> tuple[Inside, list[str]]:
+def unforked(**fields: Any) -> tuple[UnforkedTask, list[str]]:
     """Make a task that notes what it is told."""
     told: list[str] = []
-    return Inside(lambda: told.append("hand over"), lambda: told.append("commit"), with_modules=True, **fields), told
+    return UnforkedTask(
+        lambda: told.append("hand over"), lambda: told.append("commit"), with_modules=True, **fields
+    ), told
 
 
 def test_outside_of_such_a_task_nothing_asks_for_a_fork() -> None:
     guard.need_fork(Reason.PLUGIN)
-    guard.a_module_runs()
+    guard.record_module_start()
 
-    assert not guard.watching()
+    assert not guard.is_unforked()
 
 
 def test_a_task_of_which_nothing_has_happened_begins_again_in_a_worker() -> None:
-    task, told = inside()
+    task, told = unforked()
 
-    with pytest.raises(NeedsFork), guard.watched(task):
+    with pytest.raises(NeedsFork), guard.run_unforked(task):
         guard.need_fork(Reason.PLUGIN)
 
     assert told == []
-    assert not guard.watching()
+    assert not guard.is_unforked()
 
 
 def test_a_task_of_which_a_module_has_run_goes_on_in_a_worker() -> None:
-    task, told = inside()
+    task, told = unforked()
 
-    with guard.watched(task):
-        guard.a_module_runs()
-        guard.a_module_runs()
+    with guard.run_unforked(task):
+        guard.record_module_start()
+        guard.record_module_start()
         guard.need_fork(Reason.PLUGIN)
 
     assert told == ["commit", "hand over"]
 
 
 def test_what_is_left_of_a_task_that_goes_on_elsewhere_does_nothing_more() -> None:
-    task, told = inside(committed=True, left=True)
+    task, told = unforked(committed=True, handed_over=True)
 
-    with guard.watched(task), pytest.raises(HandedOver):
+    with guard.run_unforked(task), pytest.raises(HandedOver):
         guard.need_fork(Reason.PLUGIN)
 
     assert told == []
@@ -61,13 +63,13 @@ def test_what_is_left_of_a_task_that_goes_on_elsewhere_does_nothing_more() -> No
 
 def test_other_threads_are_not_watched() -> None:
     seen: list[bool] = []
-    task, _ = inside()
+    task, _ = unforked()
 
-    with guard.watched(task):
-        thread = threading.Thread(target=lambda: seen.append(guard.watching()))
+    with guard.run_unforked(task):
+        thread = threading.Thread(target=lambda: seen.append(guard.is_unforked()))
         thread.start()
         thread.join()
-        seen.append(guard.watching())
+        seen.append(guard.is_unforked())
 
     assert seen == [False, True]
 
@@ -88,7 +90,7 @@ def test_other_threads_are_not_watched() -> None:
 def test_methods_that_change_a_value_are_known_and_keys_of_their_names_are_none(
     value: object, name: str, *, changes: bool
 ) -> None:
-    assert guard._changes(value, name) is changes
+    assert guard._is_mutating(value, name) is changes
 
 
 def checked(name: str, folder: Path | None = None) -> str:
@@ -98,8 +100,8 @@ def checked(name: str, folder: Path | None = None) -> str:
         load_plugins()
         if folder:
             filter_loader.add_directory(str(folder))
-        known = guard._Known(filter_loader)
-        with guard.watched(inside()[0]):
+        known = guard._KnownPlugins(filter_loader)
+        with guard.run_unforked(unforked()[0]):
             known.check(name)
             return known.get(name).ansible_name
 

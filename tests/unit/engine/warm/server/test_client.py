@@ -120,10 +120,10 @@ async def test_for_want_of_descriptors_no_server_is_begun_and_no_folder_is_left(
 
 
 async def test_the_end_of_a_run_is_seen_after_a_shortage_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_LOOK_EVERY", 0)
+    monkeypatch.setattr(client, "_CHECK_EVERY", 0)
     process = subprocess.Popen(["/bin/sh", "-c", "exit 3"])  # noqa: ASYNC220 - asyncio's would be waited for by asyncio
     with no_descriptor_left():
-        ending = asyncio.create_task(client.ended(process.pid))
+        ending = asyncio.create_task(client.wait_for_exit(process.pid))
         for _ in range(3):
             await asyncio.sleep(0)
         assert not ending.done()

@@ -47,7 +47,7 @@ class Standing:
     def is_closed(self) -> bool:
         return self._closed.is_set()
 
-    async def died(self) -> str:
+    async def wait_for_death(self) -> str:
         await self._closed.wait()
         return self._how
 
@@ -66,15 +66,15 @@ class Launches:
         self.reason = reason
         self.at: list[float] = []
         self.servers: list[Standing] = []
-        self.asked: list[Load] = []
+        self.loads: list[Load] = []
         self.deaths = 0
         """Servers that die while they load."""
 
-    async def __call__(self, environment: Mapping[str, str], folder: Path, wanted: Load) -> Any:
+    async def __call__(self, environment: Mapping[str, str], folder: Path, load: Load) -> Any:
         del environment, folder
         self.at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.1)
-        self.asked.append(wanted)
+        self.loads.append(load)
         if self.deaths:
             self.deaths -= 1
             raise ServerDiedError("killed by signal 9")
@@ -159,7 +159,7 @@ def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(virtua
         warm = pool(Launches(""))
         await warm.warm_up(ENVIRONMENT)
 
-        warm.learn(ENVIRONMENT, '{"plugins": []}\n{"unlike": "runs have other values of A than the fork server"}\n')
+        warm.learn(ENVIRONMENT, '{"plugins": []}\n{"mismatch": "runs have other values of A than the fork server"}\n')
 
         assert warm.problem == "runs have other values of A than the fork server"
         await warm.close()
@@ -238,7 +238,7 @@ def test_closing_ends_every_server_however_many_environments_wanted_another_at_o
         for _ in range(3):
             for number, environment in enumerate(environments):
                 await warm.start(ORDER, environment)
-                warm.load_ahead(environment, Load(modules=frozenset({f"module_{len(launches.servers)}_{number}"})))
+                warm.preload(environment, Load(modules=frozenset({f"module_{len(launches.servers)}_{number}"})))
             running = [asyncio.create_task(warm.start(ORDER, environment)) for environment in environments]
             await warm.settle()
             await asyncio.gather(*running)
@@ -273,20 +273,20 @@ def test_what_a_server_may_have_left_is_seen_to_when_it_dies_or_cannot_be_had_an
     async def scenario() -> None:
         told: list[str] = []
         launches = Launches("")
-        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("bereaved"))
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("lost"))
         await warm.warm_up(ENVIRONMENT)
         assert told == []
 
         launches.servers[0].die()
         await asyncio.sleep(5)
-        assert told == ["bereaved"]
+        assert told == ["lost"]
 
         launches.reason = "no room"
         await warm.warm_up({"B": "1"})
-        assert told == ["bereaved"] * 2
+        assert told == ["lost"] * 2
 
         await warm.close()
-        assert told == ["bereaved"] * 2
+        assert told == ["lost"] * 2
 
     virtually(scenario())
 
@@ -297,14 +297,14 @@ def test_a_server_that_somebody_ends_while_it_loads_is_started_once_more_and_loa
     async def scenario() -> None:
         told: list[str] = []
         launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
-        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("bereaved"))
-        warm.load_ahead(ENVIRONMENT, learned)
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("lost"))
+        warm.preload(ENVIRONMENT, learned)
         launches.deaths = 1
 
         await warm.warm_up(ENVIRONMENT)
 
-        assert launches.asked == [learned] * 2
-        assert told == ["bereaved"]
+        assert launches.loads == [learned] * 2
+        assert told == ["lost"]
         assert warm.problem is None
         await warm.close()
 
@@ -315,12 +315,12 @@ def test_what_servers_die_of_again_and_again_is_not_loaded_ahead(virtually: Virt
     async def scenario() -> None:
         launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
         warm = pool(launches)
-        warm.load_ahead(ENVIRONMENT, learned)
+        warm.preload(ENVIRONMENT, learned)
         launches.deaths = 2
 
         await warm.warm_up(ENVIRONMENT)
 
-        assert launches.asked == [learned, learned, Load()]
+        assert launches.loads == [learned, learned, Load()]
         assert warm.problem is None
         await warm.close()
 

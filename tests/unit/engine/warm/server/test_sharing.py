@@ -30,7 +30,7 @@ def read():
     return found
 
 if sys.argv[1] == "settled":
-    sharing.settle()
+    sharing.share_memory()
 gc.freeze()
 pid = os.fork()
 if pid == 0:
@@ -55,7 +55,7 @@ def count(upto):
         total += number
     return total
 
-assert sharing.settle() > 1000
+assert sharing.share_memory() > 1000
 others["c"] = [thing]
 others["a"].append(text)
 del others["b"], thing
