@@ -1,7 +1,8 @@
 """Messages between the operator and a fork server. Imports nothing heavy, because both sides need it.
 
-Each message is a JSON object in a packet of a socket. The operator first sends `Load`, then `RUN` for each run, with
-three descriptors (control, events, complaints). The server sends one answer for each.
+Each message is a JSON object on a stream socket, after its length. A message can be larger than the socket's buffer.
+The operator first sends `Load`, then `RUN` for each run, with three descriptors (control, events, complaints). The
+server sends one answer for each.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from runner.engine.wire import LEARNED
 
-RUN = b"{}"
-LONGEST = 1 << 20
-"""Maximum bytes of a message."""
+LENGTH = struct.Struct("=I")
+"""Bytes of a message, before it."""
 STREAMS = 3
 _MOST_TEMPLATES = 96 * 1024
-"""Maximum characters of templates in a message. The kernel accepts messages of about twice as many bytes."""
+"""Maximum characters of templates in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Load:
     imports: frozenset[str] = frozenset()
     """Python modules that these imported."""
     templates: frozenset[str] = frozenset()
-    """Compiled templates in the format of `templates`; at most as many as fit into a message."""
+    """Compiled templates in the format of `templates`, up to a maximum size."""
     off: frozenset[str] = frozenset()
     """Shortcuts that are switched off."""
 
@@ -113,8 +115,34 @@ class Answer:
 
 
 def pack(value: Load | Answer) -> bytes:
-    """Return a message as bytes."""
-    return json.dumps(asdict(value), default=sorted).encode()
+    """Return a message as bytes, with its length."""
+    return _with_length(json.dumps(asdict(value), default=sorted).encode())
+
+
+def _with_length(body: bytes) -> bytes:
+    return LENGTH.pack(len(body)) + body
+
+
+RUN = _with_length(b"{}")
+
+
+def receive(connection: socket.socket, most: int = 0) -> tuple[bytes, list[int]]:
+    """Wait for a message; return it without its length, and at most `most` descriptors. Empty if the peer has ended."""
+    head, descriptors = b"", []
+    while len(head) < LENGTH.size:
+        part, received, _, _ = socket.recv_fds(connection, LENGTH.size - len(head), most)
+        descriptors += received
+        if not part:
+            return b"", descriptors
+        head += part
+    body = bytearray()
+    (length,) = LENGTH.unpack(head)
+    while len(body) < length:
+        part = connection.recv(length - len(body))
+        if not part:
+            return b"", descriptors
+        body += part
+    return bytes(body), descriptors
 
 
 def unpack_load(data: bytes) -> Load:

@@ -96,7 +96,7 @@ class Server:
 
     @classmethod
     async def _launch_in(cls, scratch: Path, environment: Mapping[str, str]) -> Server:
-        own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with server_end, contextlib.ExitStack() as undo:
             undo.callback(own_end.close)
             own_end.setblocking(False)  # noqa: FBT003 - the standard library's
@@ -205,9 +205,12 @@ class Server:
             if not self.alive:
                 raise ServerDiedError("the fork server died")
             try:
-                socket.send_fds(self._connection, [message], descriptors)
                 async with asyncio.timeout(within):
-                    data = await asyncio.get_running_loop().sock_recv(self._connection, messages.LONGEST)
+                    if descriptors:
+                        socket.send_fds(self._connection, [message], descriptors)
+                    else:
+                        await asyncio.get_running_loop().sock_sendall(self._connection, message)
+                    data = await self._receive()
             except TimeoutError as error:
                 self._kill()
                 raise ServerDiedError(f"the fork server did not answer within {within:.0f} s") from error
@@ -222,6 +225,20 @@ class Server:
     async def _read_error(self) -> str:
         await asyncio.wait([self._stderr_task], timeout=_STDERR_WITHIN)
         return self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2] or "no error output"
+
+    async def _receive(self) -> bytes:
+        """Return the next message; empty if the server has ended."""
+        head = await self._read(messages.LENGTH.size)
+        return await self._read(messages.LENGTH.unpack(head)[0]) if head else b""
+
+    async def _read(self, length: int) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            part = await asyncio.get_running_loop().sock_recv(self._connection, length - len(data))
+            if not part:
+                return b""
+            data += part
+        return bytes(data)
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -8,6 +8,7 @@ killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import socket
@@ -31,7 +32,7 @@ def main() -> None:
     before = _initial_variables()
     procfs.show(shown, ["ansible-operator: fork server"], os.environ)
     server = socket.socket(fileno=int(sys.argv[1]))
-    data = server.recv(messages.LONGEST)
+    data, _ = messages.receive(server)
     if not data:
         return
     added = {name: value for name, value in os.environ.items() if name not in before}
@@ -86,8 +87,8 @@ def _report_ready(server: socket.socket, request: Load, result: SelfTestResult) 
 
 def _serve(server: socket.socket, base: Base) -> None:
     while True:
-        _, descriptors, _, _ = socket.recv_fds(server, messages.LONGEST, messages.STREAMS)
-        if len(descriptors) != messages.STREAMS:
+        request, descriptors = messages.receive(server, messages.STREAMS)
+        if not request:
             return  # the operator has ended
         try:
             answer = Answer(pid=_fork(server, descriptors, base))
@@ -100,6 +101,8 @@ def _serve(server: socket.socket, base: Base) -> None:
 
 def _fork(server: socket.socket, descriptors: list[int], base: Base) -> int:
     """Fork twice, so that the run's supervisor is an orphan, and return its pid."""
+    if len(descriptors) != messages.STREAMS:  # the kernel has closed those for which this process has no number
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     reader, writer = os.pipe()
     try:
         intermediate = os.fork()
@@ -138,4 +141,4 @@ def _fork_supervisor(writer: int, descriptors: list[int], base: Base) -> NoRetur
 
 def _answer(server: socket.socket, answer: Answer) -> None:
     with contextlib.suppress(BrokenPipeError):  # the operator has ended; the next receive detects it
-        server.send(messages.pack(answer))
+        server.sendall(messages.pack(answer))

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import socket
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,8 +16,25 @@ def test_what_is_packed_is_unpacked() -> None:
     wanted = Load(plugins=frozenset({"a", "b"}), modules=frozenset({"c.d.e"}), imports=frozenset({"kubernetes"}))
     answer = Answer(pid=7, problem="", watched=("/etc/ansible/ansible.cfg",))
 
-    assert messages.unpack_load(messages.pack(wanted)) == wanted
-    assert messages.unpack_answer(messages.pack(answer)) == answer
+    assert messages.unpack_load(messages.pack(wanted)[messages.LENGTH.size :]) == wanted
+    assert messages.unpack_answer(messages.pack(answer)[messages.LENGTH.size :]) == answer
+
+
+def test_messages_larger_than_the_buffer_of_a_socket_are_received_whole_with_their_descriptors() -> None:
+    large = Load(plugins=frozenset(f"module_{number}" for number in range(200_000)))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, tempfile.TemporaryFile() as file, ThreadPoolExecutor() as pool:
+        sending = pool.submit(ours.sendall, messages.pack(large))
+        assert messages.unpack_load(messages.receive(theirs)[0]) == large
+        sending.result()
+        socket.send_fds(ours, [messages.RUN], [file.fileno()])
+        request, (descriptor,) = messages.receive(theirs, messages.STREAMS)
+        assert request == b"{}"
+        assert os.fstat(descriptor).st_ino == os.fstat(file.fileno()).st_ino
+        os.close(descriptor)
+        ours.send(messages.pack(large)[:100])
+        ours.close()
+        assert messages.receive(theirs) == (b"", [])
 
 
 def test_what_runs_noted_is_joined_and_lines_that_were_cut_short_are_skipped() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
-import orjson
 import pytest
 
 from runner.config import shortages
-from runner.engine.warm.messages import Answer, Load
+from runner.engine.warm.messages import Load
 from runner.engine.warm.server import client
 from runner.engine.warm.server import scratch as scratch_folders
 from runner.engine.warm.server.client import Server, ServerDiedError, ServerError
@@ -76,13 +74,25 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     start = tmp_path / "start.py"
     start.write_text(
         "import socket, sys\n"
+        "from runner.engine.warm import messages\n"
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
-        "    operator.recv(1 << 20)\n"
-        f"    operator.send({orjson.dumps(asdict(Answer()))!r})\n"
+        "    load = messages.unpack_load(messages.receive(operator)[0])\n"
+        "    operator.sendall(messages.pack(messages.Answer(watched=tuple(sorted(load.plugins)))))\n"
         "    operator.recv(1)\n",
         encoding="utf-8",
     )
     monkeypatch.setattr(client, "_START", start)
+
+
+@pytest.mark.usefixtures("that_has_nothing_to_load")
+async def test_a_request_and_an_answer_can_be_larger_than_the_buffer_of_a_socket(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    large = frozenset(f"/nonexistent/{number:06}" for number in range(60_000))
+    server = await Server.start(environment, tmp_path / "folder", Load(plugins=large))
+    try:
+        assert set(server._stamps) == large
+    finally:
+        await server.close()
 
 
 @pytest.mark.usefixtures("that_has_nothing_to_load")
