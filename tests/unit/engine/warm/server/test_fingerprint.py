@@ -11,6 +11,7 @@ import pytest
 from ansible.plugins.loader import lookup_loader
 
 from runner.engine.warm.server import fingerprint
+from runner.engine.warm.stamps import stamp
 from tests.forks import in_a_fork, load_plugins
 
 
@@ -41,6 +42,25 @@ def test_packages_and_the_folders_where_there_could_be_some_are_watched(collecti
 
     assert str(Path(ansible.__file__).parent) in found
     assert {path for path in sys.path if path.endswith("site-packages")} <= found
+
+
+def test_a_library_that_is_overwritten_in_place_changes_a_watched_stamp(
+    collections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages" / "own_library"
+    library.mkdir(parents=True)
+    (library / "__init__.py").touch()
+    part = library / "part.py"
+    part.write_text("value = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(library.parent))
+
+    paths = watched(collections, "own_library.part")
+    before = {path: stamp(path) for path in paths}
+    with part.open("r+", encoding="utf-8") as file:
+        file.write("value = 2\n")
+    os.utime(part, ns=(0, 0))
+
+    assert [path for path in paths if stamp(path) != before[path]] == [str(part)]
 
 
 def test_the_standard_library_is_not(collections: Path) -> None:
