@@ -12,13 +12,16 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import json
 import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.config import shortages
 
@@ -30,6 +33,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SCAN_INTERVAL = 0.02
 _MOMENT = 0.001
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +233,51 @@ def kill(identity: str, supervisor: Process | None, within: float) -> bool:
             return False
         time.sleep(_SCAN_INTERVAL)
     return True
+
+
+def result_of_fork(act: Callable[[], Any], within: float | None = None) -> Any:
+    """Return the JSON value that `act` returns in a forked process; None if it raised, died, or took too long.
+
+    The process has its own session, and ends with this one. It is killed after `within` seconds. Processes that it
+    leaves behind are not waited for. Only for a process with a single thread.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            os.setsid()
+            signal_on_parent_death(signal.SIGKILL)
+            value = act()
+            with os.fdopen(writer, "w", encoding="utf-8") as stream:
+                json.dump(value, stream)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    data = bytearray()
+    os.set_blocking(reader, False)
+    process = os.pidfd_open(pid)
+    deadline = None if within is None else time.monotonic() + within
+    try:
+        sources = [reader, process]
+        while process in sources:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select(sources, [], [], left)
+            if not ready:
+                os.killpg(pid, signal.SIGKILL)
+            if not ready or process in ready:
+                sources.remove(process)
+            with contextlib.suppress(BlockingIOError):  # another process can still hold the pipe open
+                while part := os.read(reader, _CHUNK):
+                    data += part
+                sources = [each for each in sources if each != reader]
+    finally:
+        os.close(reader)
+        os.close(process)
+        os.waitpid(pid, 0)
+    with contextlib.suppress(ValueError):
+        return json.loads(data)
+    return None
 
 
 def stray_zombies(known: Collection[int]) -> set[int]:

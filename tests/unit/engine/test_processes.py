@@ -112,6 +112,27 @@ def test_a_process_that_got_the_pid_of_an_ended_supervisor_is_not_killed(start: 
     assert len(processes.descendants(processes.table(), [stranger.pid])) == 1
 
 
+def test_the_value_of_a_fork_is_returned_also_while_a_process_that_it_left_holds_the_pipe() -> None:
+    def act() -> list[object]:
+        left = os.fork()
+        if left == 0:
+            time.sleep(3600)
+        return [left, os.getsid(0) == os.getpid(), "x" * 500_000]
+
+    left, leads_session, text = processes.result_of_fork(act)
+
+    os.kill(left, signal.SIGKILL)
+    assert leads_session
+    assert len(text) == 500_000
+
+
+@pytest.mark.parametrize(
+    "act", [lambda: os._exit(0), lambda: 1 / 0, lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: time.sleep(3600)]
+)
+def test_a_fork_that_returns_no_value_has_none(act: Callable[[], object]) -> None:
+    assert processes.result_of_fork(act, within=2) is None
+
+
 def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, tmp_path: Path) -> None:
     mine = processes.run_id(tmp_path, "run")
     digest = mine.partition(":")[0]

@@ -8,9 +8,7 @@ read become part of the conditions under which a module can use the server.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -101,30 +99,20 @@ def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
 
 
 def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...], imports: tuple[str, ...]) -> _Trial:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            os.setsid()  # like every process that the operator may have to reap
-            processes.signal_on_parent_death(signal.SIGKILL)
-            watch = _Watch()
-            watch.start()
-            worlds.build(found, skip, path, imports)
-            trial = {"harmful": sorted(watch.harmful), "read": watch.read}
-            if threading.active_count() > 1:
-                trial["harmful"] = sorted({name for each in found for name in each.entries} | set(imports))
-            with os.fdopen(writer, "w", encoding="utf-8") as file:
-                json.dump(trial, file)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, encoding="utf-8") as file:
-        said = file.read()
-    os.waitpid(pid, 0)
-    if not said:  # the process died during an import
+    def act() -> dict[str, Any]:
+        watch = _Watch()
+        watch.start()
+        worlds.build(found, skip, path, imports)
+        if threading.active_count() > 1:
+            return {
+                "harmful": sorted({name for each in found for name in each.entries} | set(imports)),
+                "read": watch.read,
+            }
+        return {"harmful": sorted(watch.harmful), "read": watch.read}
+
+    trial = processes.result_of_fork(act)
+    if trial is None:  # the process died during an import
         return _Trial(frozenset(name for each in found for name in each.entries) | set(imports), {})
-    trial = json.loads(said)
     return _Trial(frozenset(trial["harmful"]), trial["read"])
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import threading
 from collections import defaultdict, deque
@@ -24,6 +23,7 @@ from ansible.executor.task_executor import TaskExecutor
 from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader, filter_loader, lookup_loader, test_loader
 
+from runner.engine import processes
 from runner.engine.executions import Reason, Way
 from runner.engine.warm import task_record, versions
 from runner.engine.warm.patches import actions
@@ -338,27 +338,18 @@ def _copy(loader: Any) -> Any:
 
 def _names_in_fork(loader: Any) -> frozenset[str]:
     """Return the names of the project's plugins. A child process loads their files."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            fresh = _copy(loader)
-            fresh._ensure_non_collection_wrappers()
-            plugins = fresh._cached_non_collection_wrappers
-            names = [name for name, plugin in plugins.items() if not _is_from_core(plugin)]
-            with os.fdopen(writer, "w", encoding="utf-8") as file:
-                json.dump(names, file)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, encoding="utf-8") as file:
-        output = file.read()
-    os.waitpid(pid, 0)
-    if not output:
+
+    def act() -> list[str]:
+        fresh = _copy(loader)
+        fresh._ensure_non_collection_wrappers()
+        plugins = fresh._cached_non_collection_wrappers
+        return [name for name, plugin in plugins.items() if not _is_from_core(plugin)]
+
+    names = processes.result_of_fork(act)
+    if names is None:
         need_fork(Reason.PLUGIN)
         return frozenset()
-    return frozenset(json.loads(output))
+    return frozenset(names)
 
 
 def _is_from_core(plugin: Any) -> bool:

@@ -12,14 +12,12 @@ import json
 import logging
 import os
 import re
-import select
 import shutil
-import signal
+import socket
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ansible import constants
 from ansible.plugins.loader import callback_loader, module_loader
@@ -109,7 +107,7 @@ def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
             problems.append(f"the playbook of the self-test fails without any shortcut: {trial.problem}")
     else:
         problems += _shortfalls(trial, off | disabled.keys())
-    return SelfTestResult(disabled, tuple(problems))
+    return SelfTestResult(disabled, (*problems, *bench.leftovers))
 
 
 def _shortfalls(trial: _Trial, off: frozenset[str]) -> list[str]:
@@ -136,6 +134,8 @@ class _Bench:
     refresh: Refresh
     made: Made
     folder: Path
+    leftovers: list[str] = field(default_factory=list)
+    """Descriptions of processes that did not end with their trial."""
 
     def search(self, off: frozenset[str]) -> dict[str, str]:
         """Return the shortcuts with which the playbook fails; none if it fails without all of them."""
@@ -159,53 +159,46 @@ class _Bench:
         (self.folder / "playbook.yml").write_text(json.dumps(_tasks(str(self.folder))), encoding="utf-8")
         receiver, sender = event_socket.pair()
         with receiver, sender, tempfile.TemporaryDirectory(dir=_short_folder(), prefix="ansible-trial-") as temporary:
-            pid = os.fork()
-            if pid == 0:
-                receiver.close()
-                self._be_trial(off, event_socket.keep(sender), temporary)
+            result = processes.result_of_fork(
+                lambda: self._trial(off, receiver, event_socket.keep(sender), temporary), _WITHIN
+            )
             sender.close()
-            code = _wait(pid)
-            _reap_orphans()
+            if leftover := _end_orphans():
+                self.leftovers.append(leftover)
             receiver.settimeout(0)
-            return self._read(code, has_events=_has_data(receiver))
+            return self._read(result or {"problem": "the trial died"}, has_events=_has_data(receiver))
 
-    def _be_trial(self, off: frozenset[str], event_descriptor: int, temporary: str) -> NoReturn:
-        result: dict[str, str] = {}
-        code = 1
+    def _trial(
+        self, off: frozenset[str], receiver: socket.socket, event_descriptor: int, temporary: str
+    ) -> dict[str, Any]:
+        """Run the playbook in this process; return its exit code, or the problem."""
+        receiver.close()
+        with (self.folder / "output").open("wb") as output, Path(os.devnull).open("rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        os.environ |= {"ANSIBLE_LOCAL_TEMP": str(self.folder), "TMPDIR": temporary}
+        arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
         try:
-            os.setsid()
-            processes.signal_on_parent_death(signal.SIGKILL)
-            with (self.folder / "output").open("wb") as output, Path(os.devnull).open("rb") as nothing:
-                os.dup2(nothing.fileno(), 0)
-                os.dup2(output.fileno(), 1)
-                os.dup2(output.fileno(), 2)
-            os.environ |= {"ANSIBLE_LOCAL_TEMP": str(self.folder), "TMPDIR": temporary}
-            arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
             playbook.begin(self.refresh, arguments)
             _isolate()
-            code = playbook.run(self.made, off, event_descriptor)
+            return {"code": playbook.run(self.made, off, event_descriptor)}
         except InstallError as error:
-            result = {"name": error.name, "problem": error.problem}
+            return {"name": error.name, "problem": error.problem}
         except BaseException as error:  # noqa: BLE001 - the server reports it
-            result = {"problem": f"{type(error).__name__}: {error}"}
-        finally:
-            (self.folder / "result").write_text(json.dumps(result), encoding="utf-8")
-            os._exit(code)
+            return {"problem": f"{type(error).__name__}: {error}"}
 
-    def _read(self, code: int, *, has_events: bool) -> _Trial:
-        try:
-            result = json.loads((self.folder / "result").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            result = {"problem": "the trial died"}
-        if code and not result.get("problem"):
+    def _read(self, result: dict[str, Any], *, has_events: bool) -> _Trial:
+        problem = result.get("problem", "")
+        if result.get("code"):
             output = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
-            result["problem"] = f"exit code {code}: {_failure_of(output)}"
+            problem = f"exit code {result['code']}: {_failure_of(output)}"
         try:
             with (self.folder / executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as lines:
                 executed = executions.parse(executions.add_up(lines))
         except OSError:
             executed = Executions()
-        return _Trial(result.get("name", ""), result.get("problem", ""), executed, has_events)
+        return _Trial(result.get("name", ""), problem, executed, has_events)
 
 
 def _isolate() -> None:
@@ -236,26 +229,27 @@ def _tasks(folder: str) -> Any:
     return json.loads(text.replace("'copied'", f"'{folder}/copied'"))
 
 
-def _wait(pid: int) -> int:
-    """Wait for a trial; return its exit code, or minus the signal that ended it."""
-    descriptor = os.pidfd_open(pid)
+def _end_orphans() -> str:
+    """Reap the processes that the trial left behind; return a description of those that had to be killed.
+
+    Those of the shortcut `modules` end with their parent.
+    """
+    processes.await_children(_REAP_WITHIN)
+    if not processes.has_children():
+        return ""
+    running = processes.table()
+    pids = sorted(processes.descendants(running, [os.getpid()]))
+    names = ", ".join(f"{pid} ({_command(pid)})" for pid in pids)
+    processes.end_descendants(0.0)
+    processes.await_children(_REAP_WITHIN)
+    return f"processes of the self-test did not end with it and were killed: {names}"
+
+
+def _command(pid: int) -> str:
     try:
-        if not select.select([descriptor], [], [], _WITHIN)[0]:
-            os.killpg(pid, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def _reap_orphans() -> None:
-    """Reap the processes that the trial left behind; those of the shortcut `modules` end with their parent."""
-    deadline = time.monotonic() + _REAP_WITHIN
-    while time.monotonic() < deadline:
-        try:
-            if not os.waitpid(-1, os.WNOHANG)[0]:
-                time.sleep(0.005)
-        except ChildProcessError:
-            return
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "ended"
 
 
 def _short_folder() -> str | None:
