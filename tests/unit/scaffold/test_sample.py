@@ -7,11 +7,13 @@ import re
 import subprocess
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from runner.config import sources
+from runner.dependents.store import CONFIG_MAP
 from runner.dev.cli import AS_DEPLOYED
 from runner.packaging import deployments
 from tests.generated import foreign_files, generate, missing_files, missing_lines
@@ -91,3 +93,31 @@ def test_facts_are_gathered_alike_wherever_the_operator_runs(generated: dict[str
             make, cwd=tmp_path, env={"PATH": os.environ["PATH"], **environ}, check=True, capture_output=True, text=True
         )
         assert done.stdout.splitlines()[-1] == f"{value} run"
+
+
+def test_generated_manifests_bound_volumes_name_shared_objects_and_admit_only_scrapers(
+    generated: dict[str, str],
+) -> None:
+    def documents(path: str) -> list[dict[str, Any]]:
+        return [each for each in yaml.safe_load_all(generated[path]) if each]
+
+    (manager,) = (each for each in documents("config/manager/manager.yaml") if each["kind"] == "Deployment")
+    pod = deployments.pod(manager)
+    assert [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"]] == ["2Gi"]
+
+    (role,) = documents("config/rbac/leader_election_role.yaml")
+    shared = [rule for rule in role["rules"] if rule["resources"] != ["events"] and "resourceNames" not in rule]
+    assert [(rule["resources"], rule["verbs"]) for rule in shared] == [(["leases"], ["create"])]
+    lease = next(
+        rule["resourceNames"] for rule in role["rules"] if rule["resources"] == ["leases"] and rule not in shared
+    )
+    assert f"--leader-election-id={lease[0]}" in deployments.container(manager)["args"]
+    assert [CONFIG_MAP] in [rule.get("resourceNames") for rule in role["rules"]]
+
+    assert "../network-policy" in documents("config/default/kustomization.yaml")[0]["resources"]
+    (policy,) = documents("config/network-policy/allow-metrics-traffic.yaml")
+    labels = manager["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    (ingress,) = policy["spec"]["ingress"]
+    assert [port["port"] for port in ingress["ports"]] == [8443]
+    assert "from" not in ingress  # scrapers of every namespace, also in the network of their node
