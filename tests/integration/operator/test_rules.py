@@ -131,7 +131,8 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
     eventually(lambda: all(is_granted(api, user, each) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
     kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}
-    record = LeaseRecord("a", 15, "", "", 0)
+    now = "2026-01-01T00:00:00.000000Z"
+    record = LeaseRecord("a", 15, now, now, 0)
     async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment({}, tmp_path))) as client:
         await ConfigMapStore(client, namespace).save(kinds)
         assert await ConfigMapStore(client, namespace).load() == kinds
