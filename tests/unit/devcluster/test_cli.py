@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.config.locks import FileLock
 from runner.devcluster import cli
 from runner.devcluster.binaries import PROGRAMS
-from runner.devcluster.locks import FileLock
 from runner.errors import ClusterError, ConfigError
 
 
