@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from runner.devcluster import folders, locks
+from runner.config import locks
+from runner.devcluster import folders
 from runner.devcluster.cluster import get_actionlint, get_helm
 from runner.errors import ClusterError
 from tests import mariadb
