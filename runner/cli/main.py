@@ -237,13 +237,14 @@ def _search_path(settings: Settings) -> SearchPath:
 
 def _validate(arguments: argparse.Namespace) -> int:
     from runner.config import sources  # noqa: PLC0415 - as above
-    from runner.schema import usage  # noqa: PLC0415 - as above
+    from runner.schema import project, usage  # noqa: PLC0415 - as above
     from runner.watches import validation  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
     search_path = _search_path(settings)
     found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
+    project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)
     level_of_warnings = "error" if arguments.strict else "warning"
     reported = [(level_of_warnings, f"{level_of_warnings}: {sentence}") for sentence in warnings]
     reported += found.problems.report(strict=arguments.strict)

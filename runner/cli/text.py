@@ -48,7 +48,7 @@ examples:
 VALIDATE = """\
 Check a watches file and the files it refers to, without a cluster and without running anything. The checks include
 fields and values, roles and playbooks, the syntax of YAML files, collections, and names that only older SDKs supported.
-Each problem is one line with file and line number."""
+The project's CRDs are compared with its watches and samples. Each problem is one line with file and line number."""
 
 VALIDATE_EXAMPLES = """\
 examples:

@@ -22,7 +22,7 @@ _SHORTEST_STORY = ("LATEST", "one event")
 _ERROR_ROWS = 4
 _KIND_WIDTH, _NUMBERS_WIDTH = 44, 28
 _LEVELS = frozenset({"warning", "error", "critical"})
-_DETAILS = ("problem", "error", "detail", "why", "command")
+_DETAILS = ("problem", "error", "detail", "why", "advice", "command")
 
 
 class KindSample(NamedTuple):
@@ -135,7 +135,7 @@ class LiveView:
 
     def _notable(self, said: Mapping[str, Any]) -> str:
         details = "; ".join(str(said[name]) for name in _DETAILS if said.get(name))
-        who = f"{_who(said)}: " if said.get("name") and said.get("gvk") else ""
+        who = f"{_who(said)}: " if said.get("gvk") else ""
         place = f" ({said['path']})" if said.get("path") else ""
         told = f"{who}{said['msg']}" + (f": {details}" if details else "") + place
         if said["level"] != "info":
@@ -171,7 +171,8 @@ def _doing(run: _Run) -> str:
 
 def _who(said: Mapping[str, Any]) -> str:
     kind = str(said["gvk"]).rpartition("Kind=")[2]
-    return f"{kind} {'/'.join(filter(None, (said.get('namespace'), said.get('name'))))}"
+    name = "/".join(filter(None, (said.get("namespace"), said.get("name")))) if said.get("name") else ""
+    return f"{kind} {name}".rstrip()
 
 
 def samples(exposition: str) -> list[KindSample]:

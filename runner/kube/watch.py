@@ -304,7 +304,7 @@ class Watcher:
     def _absent(self, error: KindNotFoundError) -> None:
         self._heard()
         if not self._absences:
-            self._log.warning("The API server does not serve this kind; waiting for it", hint=str(error))
+            self._log.warning("The API server does not serve this kind; waiting for it", error=str(error))
         self._absences += 1
         self._resume_from = ""
         self.state, self.last_error = WatchState.WAITING_FOR_KIND, str(error)

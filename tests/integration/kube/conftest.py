@@ -71,14 +71,14 @@ class Kind:
     def _name(self) -> ObjectKey:
         return ObjectKey("", f"widgets.{self.group}")
 
-    async def install(self) -> ApiResource:
-        """Create the CRD; return once objects can be created."""
+    async def install(self, schema: Object | None = None) -> ApiResource:
+        """Create the CRD, whose objects hold anything without a schema; return once objects can be created."""
         version = {
             "name": "v1",
             "served": True,
             "storage": True,
             "subresources": {"status": {}},
-            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            "schema": {"openAPIV3Schema": schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
         }
         names = {"kind": "Widget", "plural": "widgets"}
         spec = {"group": self.group, "names": names, "scope": self._scope, "versions": [version]}

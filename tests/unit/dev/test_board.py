@@ -43,6 +43,11 @@ def test_a_failure_is_told_with_its_place_and_stays_in_the_picture(board: LiveVi
     assert picture[picture.index("LAST ERROR") + 1] == told
 
 
+def test_a_warning_about_a_whole_kind_names_it(board: LiveView) -> None:
+    about = {"level": "warning", "msg": "Not served", "name": None, "namespace": None, "error": "install its CRD"}
+    assert take(board, **about) == "warning: Memcached: Not served: install its CRD"
+
+
 def test_the_picture_shows_kinds_queues_and_the_runs_that_go_on(board: LiveView) -> None:
     take(board, msg="Watching")
     take(board, msg="Run started", reason="created")

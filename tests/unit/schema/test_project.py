@@ -1,0 +1,143 @@
+"""What `validate` says of watches and samples that the project's CRDs do not allow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.schema.conftest import Type
+
+CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
+SAMPLE = Path("config/samples/cache_v1alpha1_memcached.yaml")
+WATCHES = Path("watches.yaml")
+SPEC: dict[str, Any] = {
+    "type": "object",
+    "required": ["size"],
+    "properties": {
+        "size": {"type": "integer", "minimum": 1},
+        "users": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"secretRef": {"type": "object"}, "name": {"type": "string"}}},
+        },
+        "env": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}
+
+
+@pytest.fixture
+def errors(typed: Type) -> Any:
+    """A project whose role reads anything, and the errors that `validate` prints of it."""
+    crd = yaml.safe_load(CRD.read_text())
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = SPEC
+    CRD.write_text(yaml.safe_dump(crd))
+    Path("roles/memcached/tasks/main.yml").write_text('---\n- name: Show\n  debug:\n    msg: "{{ vars[x] }}"\n')
+    give_sample({"size": 1})
+
+    def validate() -> list[str]:
+        code, out, _ = typed("validate")
+        found = [line for line in out.splitlines() if "error: " in line]
+        assert bool(found) is (code == 2), out
+        return found
+
+    return validate
+
+
+def give_sample(spec: object, **different: Any) -> None:
+    head = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "mc"}}
+    SAMPLE.write_text(yaml.safe_dump({**head, "spec": spec, **different}))
+
+
+def give_watch(**different: Any) -> None:
+    (watch,) = yaml.safe_load(WATCHES.read_text())
+    WATCHES.write_text(yaml.safe_dump([{**watch, **different}]))
+
+
+def test_a_project_whose_watches_and_samples_fit_its_crds_has_no_error(errors: Any) -> None:
+    give_watch(
+        references=[
+            {"version": "v1", "kind": "Secret", "path": path}
+            for path in ("spec.users[*].secretRef", "spec.users.name", "spec.env.*", "spec.env.ANY")
+        ]
+    )
+    give_sample({"size": 2, "users": [{"secretRef": {}, "name": "a"}], "env": {"A": "b"}})
+    assert errors() == []
+
+
+def test_a_watched_kind_without_a_crd_is_an_error_with_the_kind_that_was_meant(errors: Any) -> None:
+    give_watch(kind="Memcache")
+    (error,) = errors()
+    assert error == (
+        f"{WATCHES}:1: error: cache.example.com/v1alpha1, Kind=Memcache: no CRD in config/crd/bases defines "
+        "the watched kind Memcache; did you mean Memcached?"
+    )
+
+
+def test_a_watched_version_that_the_crd_does_not_serve_is_an_error_with_those_it_serves(errors: Any) -> None:
+    give_watch(version="v1beta1")
+    (error,) = errors()
+    assert error == (
+        f"{WATCHES}:1: error: cache.example.com/v1beta1, Kind=Memcached: {CRD} does not serve the version v1beta1; "
+        "it serves v1alpha1"
+    )
+
+
+@pytest.mark.parametrize("group", ["other.example.com", ""])
+def test_a_watched_kind_of_a_group_without_crds_in_the_project_is_none(errors: Any, group: str) -> None:
+    give_watch(group=group, kind="Deployment", version="v1")
+    assert errors() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("spec.sise", "has no field sise there; did you mean size?"),
+        ("spec.users[*].secret", "has no field secret there; did you mean secretRef?"),
+        ("spec.env[*]", "has no field [*] there"),
+        ("spec.size.name", "has no field name there"),
+    ],
+)
+def test_a_path_of_references_that_the_schema_lacks_is_an_error(errors: Any, path: str, advice: str) -> None:
+    give_watch(references=[{"version": "v1", "kind": "Secret", "path": path}])
+    (error,) = errors()
+    assert error == (
+        f"{WATCHES}:1: error: cache.example.com/v1alpha1, Kind=Memcached: references[0].path: {path} matches no "
+        f"object: {CRD} {advice}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "line", "error"),
+    [
+        ({}, 5, "spec.size: required field is missing"),
+        ({"size": 0}, 6, "spec.size: 0 is too small: the minimum is 1"),
+        ({"size": "3"}, 6, "spec.size: found text (3), expected a whole number"),
+        ({"size": 1, "sice": 2}, 6, "spec.sice: the schema has no such field; did you mean size?"),
+        ({"env": {"A": 1}, "size": 1}, 7, "spec.env.A: found a number (1), expected text; quote it"),
+        ({"size": 1, "users": [{"name": {}}]}, 8, "spec.users[0].name: found a mapping, expected text"),
+    ],
+)
+def test_a_sample_that_violates_its_schema_is_an_error_with_line_and_field(
+    errors: Any, spec: object, line: int, error: str
+) -> None:
+    give_sample(spec)
+    assert errors() == [f"{SAMPLE}:{line}: error: {error}"]
+
+
+def test_a_sample_of_a_kind_or_version_without_crd_is_an_error_and_one_of_another_group_is_none(errors: Any) -> None:
+    give_sample({}, kind="Memcache")
+    assert errors() == [
+        f"{SAMPLE}:1: error: no CRD in config/crd/bases defines the kind Memcache; did you mean Memcached?"
+    ]
+    give_sample({}, apiVersion="cache.example.com/v1")
+    assert errors() == [f"{SAMPLE}:1: error: {CRD} does not serve the version v1; it serves v1alpha1"]
+    give_sample({"any": "thing"}, apiVersion="v1", kind="Secret")
+    assert errors() == []
+
+
+def test_invalid_yaml_of_a_sample_is_an_error_with_its_line(errors: Any) -> None:
+    SAMPLE.write_text("kind: Memcached\nspec: {\n")
+    (error,) = errors()
+    assert error.startswith(f"{SAMPLE}:2: error: invalid YAML: ")
