@@ -62,6 +62,10 @@ class AdminServers:
         """Why the operator is not ready; None while it works."""
         self.health.add("startup", lambda: self.stage, grace=0.0)
 
+    def note_stage(self, reason: str) -> None:
+        """Report why the operator is not ready."""
+        self.stage = reason
+
     def follow_proxy(self, proxy: SelfTest) -> None:
         """Check the proxy."""
         self._proxy = proxy

@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 from collections.abc import Coroutine, Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.app import former_kinds
+from runner.app import connecting, former_kinds
 from runner.app.admin import AdminServers
 from runner.app.edits import ProjectSources
 from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, runner_folder
@@ -46,7 +46,7 @@ from runner.engine.blocks import BlockWriter
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
-from runner.errors import ApiError, ApiUnavailableError, OperatorError
+from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params, Selection
 from runner.kube.credentials import auth
@@ -74,8 +74,6 @@ from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 
-_CONNECT_DELAY = 2.0
-"""Seconds between two attempts to reach the API server at start."""
 _PROXY_GRACE = 1.0
 """Seconds for calls through the proxy after the end of all runs."""
 _EVENTS_GRACE = 2.0
@@ -303,26 +301,20 @@ class _Operator:
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""
-        while not self._signals.stop.is_set():
-            try:
-                server = await client.request("GET", "/version")
-            except (ApiError, ApiUnavailableError) as error:
-                _log.warning("Cannot reach the API server; retrying", error=str(error))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._signals.stop.wait(), _CONNECT_DELAY)
-                continue
-            _log.info(
-                "Starting",
-                version=__version__,
-                ansible_core=version("ansible-core"),
-                ansible_runner=version("ansible-runner"),
-                python=platform.python_version(),
-                server=server.get("gitVersion"),
-                url=client.credentials.base_url,
-                namespaces=list(self._settings.namespaces) or "all",
-            )
-            return True
-        return False
+        server = await connecting.connect(client, self._signals.stop, self._admin.note_stage)
+        if server is None:
+            return False
+        _log.info(
+            "Starting",
+            version=__version__,
+            ansible_core=version("ansible-core"),
+            ansible_runner=version("ansible-runner"),
+            python=platform.python_version(),
+            server=server.get("gitVersion"),
+            url=client.credentials.base_url,
+            namespaces=list(self._settings.namespaces) or "all",
+        )
+        return True
 
     def _controller(self, watch: Watch, shared: _Shared) -> Controller:
         settings = self._settings

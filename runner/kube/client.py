@@ -29,7 +29,7 @@ from yarl import URL
 
 from runner import __version__
 from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
-from runner.kube import answers, decode
+from runner.kube import answers, causes, decode
 from runner.kube.credentials.auth import Credentials
 from runner.kube.discovery import ApiResource
 from runner.kube.sockets import Sockets
@@ -346,9 +346,9 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise ApiUnavailableError(f"{call}: {base_url} did not respond in time ({error!r})") from error
+        raise ApiUnavailableError(f"{call}: {base_url} did not respond in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise ApiUnavailableError(f"{call}: {base_url}: {error!r}") from error
+        raise ApiUnavailableError(f"{call}: {base_url}: {causes.cause(error)}") from error
 
 
 async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncGenerator[bytes]:

@@ -68,6 +68,8 @@ class Credentials:
     proxy: str | None
     namespace: str
     """Default namespace of a request."""
+    origin: str
+    """File or folder that contains them."""
 
     def __init__(self, source: Callable[[], KubeConfig], environ: Mapping[str, str]) -> None:
         self._source = source
@@ -84,6 +86,7 @@ class Credentials:
         self.server_hostname = config.cluster.get("tls-server-name") or None
         self.proxy = proxies.choose(config.cluster, self._environ)
         self.namespace = config.namespace
+        self.origin = config.origin
         self._token = _token_source(config, self._environ)
 
     async def headers(self) -> CIMultiDict[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner import errors
+from runner.devcluster.pki import Authority
+from runner.kube import causes
 from runner.kube.client import EVERYTHING, Client, ClientLimits, PatchType
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
@@ -149,6 +152,47 @@ async def test_nobody_listening_is_said_with_the_address(write_kubeconfig: KubeC
     async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         with pytest.raises(errors.ApiUnavailableError, match=r"GET /version: http://127.0.0.1:9"):
             await client.request("GET", "/version")
+
+
+@pytest.mark.parametrize(
+    ("server", "cause", "advice"),
+    [
+        ("http://127.0.0.1:9", "connection refused", "check that the API server runs"),
+        ("https://127.0.0.1:9", "connection refused", "check that the API server runs"),
+        ("https://nowhere.invalid:6443", "the host name cannot be resolved", "and the DNS"),
+    ],
+)
+async def test_a_failed_connection_has_its_cause_and_the_next_step_in_words(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path, server: str, cause: str, advice: str
+) -> None:
+    credentials = await auth.load(str(write_kubeconfig(server)), None, HostEnvironment({}, tmp_path))
+    async with Client(credentials) as client:
+        with pytest.raises(errors.ApiUnavailableError) as caught:
+            await client.request("GET", "/version")
+    assert str(caught.value) == f"GET /version: {server}: {cause}"
+    assert advice in causes.advice(caught.value.__cause__)
+
+
+async def test_a_certificate_of_an_unknown_authority_is_named_as_the_cause(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    pair = Authority.create("unknown").issue("api", hosts=["127.0.0.1"])
+    (tmp_path / "pair.pem").write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "pair.pem")
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context) as server:
+        path = write_kubeconfig(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
+            with pytest.raises(errors.ApiUnavailableError, match="the certificate is not accepted: ") as caught:
+                await client.request("GET", "/version")
+    assert "unable to get local issuer certificate" in str(caught.value)
+    assert "certificate-authority" in causes.advice(caught.value.__cause__)
+
+
+async def test_a_connection_that_the_server_closes_is_told_so(api: Api, client: Client) -> None:
+    api.on("/version", api.abort)
+    with pytest.raises(errors.ApiUnavailableError, match=r": the server closed the connection$"):
+        await client.request("POST", "/version")
 
 
 async def test_every_call_ends_in_time(api: Api, client: Client, write_kubeconfig: KubeConfigFile) -> None:

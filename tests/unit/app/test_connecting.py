@@ -1,0 +1,91 @@
+"""What the operator says while the API server is unreachable or rejects its credentials."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from runner.app import connecting
+from runner.errors import ApiUnavailableError, UnauthorizedError
+from runner.kube.client import Client
+from runner.objects import Object
+
+Virtually = Callable[[Coroutine[Any, Any, Any]], Any]
+URL = "https://10.0.0.1:6443"
+
+
+class Server:
+    """Fails as it is told, then responds; notes the time of each request."""
+
+    def __init__(self, failures: Iterator[Exception]) -> None:
+        self.credentials = SimpleNamespace(base_url=URL, origin="/home/me/.kube/config")
+        self.times: list[float] = []
+        self._failures = failures
+
+    async def request(self, method: str, path: str) -> Object:
+        self.times.append(asyncio.get_running_loop().time())
+        assert (method, path) == ("GET", "/version")
+        failure = next(self._failures, None)
+        if failure is not None:
+            raise failure
+        return {"gitVersion": "v1.99.0"}
+
+
+def refused() -> Exception:
+    key = cast("Any", SimpleNamespace(ssl=True, host="10.0.0.1", port=6443))
+    error = ApiUnavailableError(f"GET /version: {URL}: connection refused")
+    error.__cause__ = aiohttp.ClientConnectorError(key, ConnectionRefusedError(111, "Connect call failed"))
+    return error
+
+
+def connect(virtually: Virtually, *failures: Exception) -> tuple[Object | None, Server, list[str], Any]:
+    server, notes = Server(iter(failures)), list[str]()
+    with capture_logs() as logs:
+        found = virtually(connecting.connect(cast("Client", server), asyncio.Event(), notes.append))
+    return found, server, notes, logs
+
+
+def test_an_unreachable_server_is_told_with_address_cause_and_next_step(virtually: Virtually) -> None:
+    found, _, notes, (line,) = connect(virtually, refused())
+    assert found == {"gitVersion": "v1.99.0"}
+    assert notes == [f"Cannot reach the API server: GET /version: {URL}: connection refused"]
+    assert (line["event"], line["log_level"]) == ("Cannot reach the API server; retrying", "warning")
+    assert (line["url"], line["credentials"]) == (URL, "/home/me/.kube/config")
+    assert line["error"].endswith("connection refused")
+    assert line["advice"] == "check that the API server runs, and the server's address in the credentials"
+
+
+def test_rejected_credentials_are_told_apart_from_an_unreachable_server(virtually: Virtually) -> None:
+    error = UnauthorizedError("GET /version: Unauthorized (HTTP 401)", status=401)
+    _, _, notes, (line,) = connect(virtually, error)
+    assert line["event"] == "The API server rejects the credentials; retrying"
+    assert line["advice"].startswith("renew the credentials, or select others with --kubeconfig")
+    assert notes == ["The API server rejects the credentials: GET /version: Unauthorized (HTTP 401)"]
+
+
+def test_the_delay_between_attempts_grows_to_a_limit(virtually: Virtually) -> None:
+    _, server, _, logs = connect(virtually, *(refused() for _ in range(20)))
+    delays = [later - earlier for earlier, later in zip(server.times, server.times[1:], strict=False)]
+    assert [round(delay, 1) for delay in delays] == [line["seconds"] for line in logs]
+    assert delays[0] <= 1
+    assert all(7.5 <= delay <= 15 for delay in delays[6:])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_stop_ends_the_wait(virtually: Virtually, *, before: bool) -> None:
+    async def stopped() -> Object | None:
+        stop = asyncio.Event()
+        if before:
+            stop.set()
+        else:
+            asyncio.get_running_loop().call_later(30, stop.set)
+        server = cast("Client", Server(refused() for _ in iter(int, 1)))
+        return await connecting.connect(server, stop, lambda _: None)
+
+    assert virtually(stopped()) is None
