@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from runner.objects import GVK, Object, ObjectRef, annotations_of, metadata
@@ -17,6 +18,16 @@ PRIMARY_RESOURCE = "operator-sdk/primary-resource"
 """Annotation: `namespace/name` of the owner."""
 PRIMARY_RESOURCE_TYPE = "operator-sdk/primary-resource-type"
 """Annotation: `Kind.group` of the owner; `Kind` alone for the core group."""
+
+
+class OwnerState(Enum):
+    """State of a run's object at the API server."""
+
+    EXISTS = "exists"
+    GONE = "gone"
+    """It was deleted."""
+    REPLACED = "replaced"
+    """It was deleted, and another object has its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from runner.controller.annotations import AnnotationOverrides, overrides_of
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Decision, Done, RequeueAfter, Result, Retry, RetryTerms, Terminal
 from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
+from runner.controller.owner_check import OwnerCheck
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
@@ -39,6 +40,7 @@ from runner.kube import decode
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectRef, deleted_for, is_paused, uid_of
+from runner.ownership import OwnerState
 from runner.references.state import references_of
 from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
@@ -86,6 +88,7 @@ class Reconciler:
         self._status = status
         self._skipping = skipping
         self._period = period
+        self._owners = OwnerCheck(watch.gvk, services.client, scope.informer, scope.registry)
         self._finalizers = FinalizerRemoval(services.client, watch.finalizer.name if watch.finalizer else "")
         scope.registry.subscribe(self._finalizers.forget)
         self._log = log.get(__name__, gvk=str(watch.gvk))
@@ -141,8 +144,12 @@ class Reconciler:
                 if skipping.skip:
                     return self._skip(attempt, overrides, skipping.due)
                 attempt, basis = attempt.because(skipping.why) if skipping.why else attempt, skipping.basis
+            state = await self._owners.before_run(attempt)
+            if state is not OwnerState.EXISTS:
+                return self._ignore(attempt, state)
             terminates = partial(self._runs.namespace_terminates, attempt.key)
-            with self._services.access.open(self._watch, attempt, terminates) as grant:
+            owner_state = partial(self._owners.during_run, attempt.resource, ObjectRef.of(self._watch.gvk, attempt.obj))
+            with self._services.access.open(self._watch, attempt, terminates, owner_state) as grant:
                 job = self._runs.job(attempt, overrides, grant)
                 attempt = await self._announce(attempt)
                 run = await self._runs.run(job, attempt, grant)
@@ -181,6 +188,17 @@ class Reconciler:
         if due is not None:
             return RequeueAfter(due - datetime.now(UTC).timestamp())
         return Done(self._terms(attempt, overrides).resync_after)
+
+    def _ignore(self, attempt: Attempt, state: OwnerState) -> Result:
+        """Run nothing for an object that was deleted. The event that the watch delivers later starts what follows."""
+        self._log.info(
+            "Run skipped: the object was deleted, and the watch has not delivered the event yet",
+            reason=attempt.request.reason.value,
+            uid=uid_of(attempt.obj),
+            state=state.value,
+            **attempt.key._asdict(),
+        )
+        return Done(self._period or None)
 
     # Before and after a run.
 

@@ -6,7 +6,7 @@ secret from the start of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
 from runner.masking.forms import is_sensitive
 from runner.objects import GVK, Object, ObjectRef
-from runner.ownership import Owner
+from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.secrets import learn_object
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.server import Proxy
@@ -135,11 +135,18 @@ class RunAccess:
         self._known = known
 
     @contextmanager
-    def open(self, watch: Watch, attempt: Attempt, on_terminating: Callable[[], None]) -> Iterator[Grant]:
+    def open(
+        self,
+        watch: Watch,
+        attempt: Attempt,
+        on_terminating: Callable[[], None],
+        owner_state: Callable[[], Awaitable[OwnerState]],
+    ) -> Iterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
-        whenever the run cannot create an object because the namespace is being deleted.
+        whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
+        of the attempt's object.
         """
         resource = attempt.resource
         owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
@@ -154,6 +161,7 @@ class RunAccess:
             service_account=account(watch.service_account, self._namespace),
             owner_annotations=watch.owner_annotations,
             may_write=attempt.guard.is_valid,
+            owner_state=owner_state,
             stats=RunStats(on_terminating=on_terminating),
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),

@@ -24,6 +24,7 @@ _REASONS = {
     403: "Forbidden",
     405: "MethodNotAllowed",
     409: "Conflict",
+    410: "Gone",
     500: "InternalError",
     503: "ServiceUnavailable",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
-from runner.ownership import Owner
+from runner.ownership import Owner, OwnerState
 from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
@@ -69,6 +69,10 @@ class RunStats:
         return forbidden.sentences(self.missing)
 
 
+async def _exists() -> OwnerState:
+    return OwnerState.EXISTS
+
+
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
     """A run and the options of its requests."""
@@ -90,6 +94,8 @@ class RunIdentity:
     """False if the proxy removes annotations about owners from the objects that the run writes."""
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     """Return whether this replica still owns the object; called immediately before each write is sent."""
+    owner_state: Callable[[], Awaitable[OwnerState]] = field(default=_exists, compare=False, repr=False)
+    """Return the state of the run's object; called before writes."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
     read_set: ReadSet | None = field(default=None, compare=False, repr=False)
     """Read set of the run, if its watch has `skipUnchanged`."""

@@ -4,6 +4,9 @@ Creates, updates and server-side applies get the owner by the rules of `owners`.
 adoption, and lose it if they request release. The observer receives responses to writes, and to reads that can be the
 first since a restart, before the client does.
 
+If a run's object was deleted, its writes of objects that it would own are refused. If another object has its name, all
+its writes are refused.
+
 Promises: a request that cannot be parsed (CBOR, too large) is forwarded unchanged, with one warning if it should have
 got an owner. The observer is notified of a write even if its client has disconnected.
 """
@@ -23,17 +26,26 @@ from runner.kube import decode, discovery
 from runner.kube.decode import TooDeepError
 from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey
-from runner.ownership import Owner
-from runner.proxy.calls import Answer, Call, Proceed
+from runner.ownership import Owner, OwnerState
+from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.handlers import content, owners
-from runner.proxy.handlers.owners import Ownership
+from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
 from runner.proxy.request import RequestInfo
 
 _AFTERWARDS = 30.0
 """Seconds until a write is canceled after its client has disconnected."""
 _REDIRECT = 300
+_GONE_STATUS = 410
 _LOOKUP_TTL = 300.0
+_GONE = (
+    "{owner} (UID {uid}) was deleted during this run. The garbage collector would delete an object that it owns, so "
+    "the proxy rejects writes of such objects."
+)
+_REPLACED = (
+    "{owner} was deleted and created again during this run, which is for the deleted object (UID {uid}). The proxy "
+    "rejects all writes of this run; the new object has its own run."
+)
 _MERGES = frozenset({content.MERGE, content.STRATEGIC})
 _log = log.get(__name__)
 
@@ -124,8 +136,12 @@ class Writes:
         resource = await self._find(call)
         if resource is None:
             return await proceed(call)
+        state = await run.owner_state()
+        owned = OwnerMark.NONE
         if info.verb in {"create", "update", "patch"} and not info.subresource:
-            await self._own(call, run, resource)
+            owned = await self._own(call, run, resource)
+        if state is OwnerState.REPLACED or (state is OwnerState.GONE and owned is not OwnerMark.NONE):
+            return _rejected(call, run, state)
         writing = asyncio.create_task(self._write(call, proceed, run, resource))
         try:
             return await asyncio.shield(writing)
@@ -175,11 +191,11 @@ class Writes:
             self._warn(call, "Cannot look up the resource: request forwarded without owner", error=str(error))
             return None
 
-    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> None:
-        """Add the owner to the object in a request."""
+    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> OwnerMark:
+        """Add the owner to the object in a request; return how the object refers to it."""
         media = content.media_type(call.head.get(b"content-type"))
         if call.info.verb == "patch" and media not in _MERGES and media != content.APPLY:
-            return
+            return OwnerMark.NONE
         data = await content.hold(call) if content.is_readable(media) else None
         if data is None:
             self._warn(
@@ -188,23 +204,25 @@ class Writes:
                 "role",
                 media=media,
             )
-            return
+            return OwnerMark.NONE
         try:
             obj = content.parse(media, data)
         except TooDeepError as error:
             self._warn(
                 call, "Cannot add the owner: the object nests too deeply; set the owner in the role", why=str(error)
             )
-            return
+            return OwnerMark.NONE
         if obj is None:
-            return
+            return OwnerMark.NONE
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)
-        final = definition
+        final, how = definition, OwnerMark.NONE
         if media not in _MERGES or owners.wants_adoption(definition) or owners.wants_release(definition):
             owned = await self._decide(call, run, resource, definition, media)
-            final = definition if owned is None else owned.obj
+            if owned is not None:
+                final, how = owned.obj, owned.how
         if final is not obj:
             call.content = content.dump(media, final, data)
+        return how
 
     def _without_annotations(self, call: Call, obj: Object) -> Object:
         definition = owners.without_annotations(obj)
@@ -244,6 +262,20 @@ class Writes:
         resource = call.info.qualified
         if self._logged.is_new((message, resource)):
             _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
+
+
+def _rejected(call: Call, run: RunIdentity, state: OwnerState) -> Answer:
+    """Refuse a write of a run whose object was deleted."""
+    message = _REPLACED if state is OwnerState.REPLACED else _GONE
+    _log.info(
+        "Rejected a write of a run whose object was deleted",
+        job=run.ident,
+        verb=call.info.verb,
+        resource=call.info.qualified,
+        state=state.value,
+        uid=run.owner.ref.uid,
+    )
+    return refusal(_GONE_STATUS, message.format(owner=run.owner.ref, uid=run.owner.ref.uid))
 
 
 def _is_write(call: Call) -> bool:

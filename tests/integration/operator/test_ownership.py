@@ -119,3 +119,34 @@ def test_without_owner_injection_nothing_is_owned(project: Project, things: Thin
     things.await_success("one")
     assert "ownerReferences" not in config.get()["metadata"]
     assert operator.runs("one")[0]["api_calls"] > 0
+
+
+def test_a_run_whose_object_is_deleted_and_created_again_writes_nothing_more(
+    project: Project, things: Things, api: Api
+) -> None:
+    gate = project.folder / "gate"
+    wait = '    - ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 60, sleep: 1}\n'
+    project.role("thing", wait + MAKE)
+    project.watch("thing", vars={"gate": str(gate)})
+    operator = project.start("--max-concurrent-reconciles=2")
+    old = things.create("one", {"size": 1})["metadata"]["uid"]
+    operator.await_line("Run started", name="one")
+    things.delete("one")
+    things.await_gone("one")
+    new = things.create("one", {"size": 2})["metadata"]["uid"]
+    # The watch delivers events in order: once it has delivered this one, it has delivered the others.
+    things.create("later", {"size": 1})
+    operator.await_line("Run started", name="later")
+    gate.touch()
+
+    things.await_success("one")
+    refused, successful = operator.runs("one")
+    assert (refused["outcome"], successful["outcome"]) == ("failed", "succeeded")
+    told = operator.lines(msg="Task failed", job=refused["job"])[0]["error"]
+    assert f"Thing {things.namespace}/one was deleted and created again during this run" in told
+    assert f"the deleted object (UID {old})" in told
+    rejected = operator.lines(msg="Rejected a write of a run whose object was deleted")
+    assert {(line["job"], line["state"]) for line in rejected} == {(refused["job"], "replaced")}
+    made = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one").get()
+    assert made["data"] == {"size": "2"}
+    assert [each["uid"] for each in made["metadata"]["ownerReferences"]] == [new]

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
-from runner.ownership import Owner
+from runner.ownership import Owner, OwnerState
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
 from runner.proxy.handlers.writes import ServedResources, Writes
@@ -431,3 +431,40 @@ async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: 
         "operator-sdk/primary-resource": "ns/sample",
         "operator-sdk/primary-resource-type": "Memcached.cache.example.com",
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "refused"),
+    [
+        (OwnerState.EXISTS, set()),
+        (OwnerState.GONE, {"POST", "PATCH"}),
+        (OwnerState.REPLACED, {"POST", "PATCH", "PUT", "DELETE"}),
+    ],
+)
+async def test_a_run_whose_object_was_deleted_creates_nothing_and_one_whose_object_was_replaced_writes_nothing(
+    staged: Staged, writes: Writes, around: Surroundings, state: OwnerState, refused: set[str]
+) -> None:
+    around.existing[ObjectKey("ns", "others")] = config_map(uid="1")
+    requests = {
+        "POST": (PATH, "application/json"),
+        "PATCH": (f"{PATH}/a", "application/apply-patch+yaml"),
+        "PUT": (f"{PATH}/others", "application/json"),
+        "DELETE": (f"{PATH}/a", "application/json"),
+    }
+
+    async def owner_state() -> OwnerState:
+        return state
+
+    async with staged(writes) as stage:
+        stage.token = stage.identities.issue(replace(stage.run, owner_state=owner_state))
+        for method, (path, kind) in requests.items():
+            wire = await stage.connect()
+            data = orjson.dumps(config_map())
+            answer = await wire.ask(stage.request(f"{method} {path}", f"Content-Type: {kind}", body=data))
+            assert (answer.status == 410) == (method in refused), method
+            if method in refused:
+                told = orjson.loads(answer.body)
+                assert told["reason"] == "Gone"
+                assert told["message"].startswith("Memcached ns/sample ")
+                assert "UID uid-sample" in told["message"]
+        assert {each.start.split()[0] for each in stage.api.seen} == requests.keys() - refused

@@ -1,0 +1,113 @@
+"""Checks if the API server still has an object under the UID that the cache shows.
+
+The cache can lag: an object may have been deleted, and created again under its name. A run for the old UID creates
+objects that the garbage collector deletes, and each deletion triggers the next run. One read ends this. It does not use
+the API server's cache.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from runner import log
+from runner.controller.attempt import Attempt, ForgetRegistry
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.kube.cache import Summary
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, uid_of
+from runner.ownership import OwnerState
+from runner.proxy.handlers.writes import ObjectReader
+from runner.workqueue.request import RunReason
+
+_WITHOUT_NEWS = frozenset({RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY, RunReason.RESYNC})
+"""Reasons of runs that no event of the object itself started, so that nothing shows that it still exists."""
+
+
+class CachedObjects(Protocol):
+    """Cache of the objects of one kind; see `Informer`."""
+
+    @property
+    def revision(self) -> int:
+        """Number of changes so far."""
+        ...
+
+    def get(self, key: ObjectKey) -> Object | None:
+        """Return an object as last seen; None if it does not exist."""
+        ...
+
+    def summary(self, key: ObjectKey) -> Summary | None:
+        """Return the summary of a selected object."""
+        ...
+
+
+class OwnerCheck:
+    """States of the objects of one watch."""
+
+    def __init__(self, gvk: GVK, reader: ObjectReader, cached: CachedObjects, registry: ForgetRegistry) -> None:
+        self._reader = reader
+        self._cached = cached
+        self._missing: dict[ObjectKey, tuple[str, OwnerState]] = {}
+        """UIDs that a read did not find, and what it found."""
+        self._found: dict[ObjectKey, tuple[str, int]] = {}
+        """UIDs that a read found, although the cache did not have them, with the cache's revision."""
+        self._logged = log.Once()
+        self._log = log.get(__name__, gvk=str(gvk))
+        registry.subscribe(self._forget)
+
+    async def before_run(self, attempt: Attempt) -> OwnerState:
+        """Return the state of the attempt's object. Read it if no event shows that it exists, or if a finalizer runs.
+
+        A missing UID is read each time: an API server may fail to find an object for a moment.
+        """
+        key, uid = attempt.key, uid_of(attempt.obj)
+        was_missing = key in self._missing and self._missing[key][0] == uid
+        if was_missing or attempt.plan.finalizing or attempt.request.reason in _WITHOUT_NEWS:
+            return await self._read(attempt.resource, key, uid)
+        return OwnerState.EXISTS
+
+    async def during_run(self, resource: ApiResource, owner: ObjectRef) -> OwnerState:
+        """Return the state of a run's object. Read it only if the cache does not have it under this UID."""
+        key, uid = owner.key, owner.uid
+        cached = self._cached_uid(key)
+        if cached == uid or self._found.get(key) == (uid, self._cached.revision):
+            return OwnerState.EXISTS
+        if self._missing.get(key) == (uid, OwnerState.REPLACED):
+            return OwnerState.REPLACED
+        try:
+            return await self._read(resource, key, uid)
+        except (ApiError, ApiUnavailableError) as error:
+            self._log.info("Cannot check whether the object of a run still exists", error=str(error), **key._asdict())
+            return OwnerState.EXISTS
+
+    async def _read(self, resource: ApiResource, key: ObjectKey, uid: str) -> OwnerState:
+        revision = self._cached.revision
+        try:
+            state = OwnerState.EXISTS if uid_of(await self._reader.get(resource, key)) == uid else OwnerState.REPLACED
+        except NotFoundError:
+            state = OwnerState.GONE
+        except ForbiddenError as error:
+            if self._logged.is_new():
+                self._log.warning(
+                    "Cannot check whether objects still exist: runs for deleted ones are not prevented",
+                    error=str(error),
+                    needs=f"verb get on {resource.qualified}",
+                )
+            return OwnerState.EXISTS
+        if state is OwnerState.EXISTS:
+            self._missing.pop(key, None)
+            self._found[key] = uid, revision
+        else:
+            self._found.pop(key, None)
+            self._missing[key] = uid, state
+        return state
+
+    def _cached_uid(self, key: ObjectKey) -> str:
+        summary = self._cached.summary(key)
+        if summary is not None:
+            return summary.uid
+        deselected = self._cached.get(key)
+        return uid_of(deselected) if deselected is not None else ""
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._missing.pop(key, None)
+        self._found.pop(key, None)
