@@ -58,6 +58,7 @@ class Progress:
     """Last line of this output."""
     stats: Event | None = None
     requeue_after: float | None = None
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,11 @@ def _ok(progress: Progress, event: Event) -> Progress:
     if not _is(data, _REQUEUE_ACTIONS):
         return progress
     result = data.get("res")
-    period = result.get("period") if isinstance(result, dict) else None
+    result = result if isinstance(result, dict) else {}
+    period = result.get("period")
     with contextlib.suppress(ValueError):  # the module itself rejects an invalid duration
         if isinstance(period, str):
-            return replace(progress, requeue_after=duration.parse(period))
+            return replace(progress, requeue_after=duration.parse(period), unfinished=result.get("done") is not True)
     return progress
 
 
@@ -232,6 +234,7 @@ def conclude(progress: Progress, end: End) -> RunResult:
         failures=_failures(progress) if outcome is Outcome.FAILED else (),
         message=message,
         requeue_after=progress.requeue_after,
+        unfinished=progress.unfinished,
         duration=end.duration,
     )
 

@@ -110,6 +110,8 @@ class RunResult:
     duration: float
     executions: Executions = field(default_factory=Executions)
     """How the run's tasks were executed; empty for a run that was not forked."""
+    unfinished: bool = False
+    """Whether the role requested another run because the object is not in its desired state yet."""
 
     @property
     def is_terminal(self) -> bool:

@@ -183,7 +183,8 @@ def _withheld(event: Event, secrets: RunSecrets) -> Event:
     if isinstance(res, dict):
         period = res.get("period")
         is_period = isinstance(period, str) and len(period) <= _LONGEST_PERIOD
-        kept["res"] = {"msg": WITHHELD, **({"period": period} if is_period else {})}
+        asked = {"period": period, "done": res.get("done") is True} if is_period else {}
+        kept["res"] = {"msg": WITHHELD, **asked}
     stdout = str(event.get("stdout") or "")
     if stdout.strip():
         is_frame = str(event.get("event", "")).startswith("playbook_on_")

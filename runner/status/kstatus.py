@@ -22,10 +22,11 @@ NONE: KstatusConditions = dict.fromkeys(TYPES)
 
 STARTED, SUCCEEDED, CANCELED = "RunStarted", "RunSucceeded", "RunCanceled"
 FAILED, TIMED_OUT, NOT_RUNNABLE = "RunFailed", "RunTimedOut", "NotRunnable"
-PAUSED = "RunsPaused"
-_OURS = frozenset({STARTED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED})
+PAUSED, REQUEUED = "RunsPaused", "RunRequeued"
+_OURS = frozenset({STARTED, REQUEUED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED})
 
 RUNNING_MESSAGE, SUCCESS_MESSAGE = "Running reconciliation", "Last reconciliation succeeded"
+REQUEUED_MESSAGE = "The role requested another run, because the object is not in its desired state yet"
 
 _LONGEST = 1000
 """Characters of a message; `Failure` contains the rest."""
@@ -64,7 +65,7 @@ def is_ours(condition: Condition) -> bool:
     """
     if "reason" in condition:
         return condition["reason"] in _OURS
-    return condition.get("message") in {RUNNING_MESSAGE, SUCCESS_MESSAGE}
+    return condition.get("message") in {RUNNING_MESSAGE, SUCCESS_MESSAGE, REQUEUED_MESSAGE}
 
 
 def fold(conditions: list[Condition], health: KstatusConditions, now: float) -> None:
@@ -80,6 +81,11 @@ def fold(conditions: list[Condition], health: KstatusConditions, now: float) -> 
 
 
 def _has_result(old: Condition, wanted: Condition) -> bool:
-    """Return whether `old` is a result for the same generation, which `Unknown` must not replace."""
+    """Return whether `old` is a result for the same generation, which `Unknown` must not replace.
+
+    A run that requested another one ends an earlier failure.
+    """
     known = wanted["status"] == "Unknown" != old.get("status")
+    if wanted.get("reason") == REQUEUED:
+        known = known and old.get("status") == "True"
     return known and old.get("observedGeneration") == wanted.get("observedGeneration")

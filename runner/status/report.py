@@ -77,6 +77,8 @@ def run_began(obj: Object) -> StatusReport:
 
 def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
     """Return the change at the end of a run. `failed` is used if the run did not succeed."""
+    if result.outcome is Outcome.SUCCEEDED and result.unfinished:
+        return _requeued()
     if result.outcome is Outcome.SUCCEEDED:
         running = make("Running", "True", "Successful", "Awaiting next reconciliation")
         return StatusReport(
@@ -96,6 +98,21 @@ def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
     conditions = _failure("TimedOut" if timed_out else "Failed", failure_message(result, failed), result.recap)
     reason = kstatus.TIMED_OUT if timed_out else kstatus.FAILED
     return StatusReport(conditions, kstatus.failed(reason, first_failure(result, failed.missing), final=failed.final))
+
+
+def _requeued() -> StatusReport:
+    """Return the change after a run whose role requested another one: the object is still in progress.
+
+    `Running` is the same as during a run, so that a role that polls causes no writes.
+    """
+    return StatusReport(
+        (
+            make("Running", "True", "Running", kstatus.RUNNING_MESSAGE),
+            make("Successful", "False", "Requeued", kstatus.REQUEUED_MESSAGE),
+            make("Failure", "False", "Requeued", ""),
+        ),
+        kstatus.working(kstatus.REQUEUED, kstatus.REQUEUED_MESSAGE),
+    )
 
 
 def unusable(message: str) -> StatusReport:

@@ -280,11 +280,30 @@ def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(proje
 
 
 def test_a_role_asks_when_to_be_run_again(project: Project, things: Things) -> None:
-    project.role("thing", "- name: Come back\n  operator_sdk.util.requeue_after:\n    time: 1s\n")
+    project.role(
+        "thing",
+        """
+        - name: Come back
+          operator_sdk.util.requeue_after:
+            time: "{{ after }}"
+            done: "{{ done | default(false) }}"
+          when: ansible_operator_run.reason == 'created' or done is defined
+        """,
+    )
     project.watch("thing")
     operator = project.start()
-    things.create("one", {})
+    things.create("one", {"after": "1s"})
+    things.create("waits", {"after": "1h"})
+    things.create("renews", {"after": "1h", "done": True})
     operator.await_line("Run ended", name="one", reason="asked for by the last run")
+    things.await_success("one")
+    things.await_success("renews")
+    assert things.await_condition("waits", "Successful", status="False")["reason"] == "Requeued"
+    assert {kind: things.conditions("waits")[kind]["status"] for kind in ("Running", "Failure", "Ready")} == {
+        "Running": "True",
+        "Failure": "False",
+        "Ready": "Unknown",
+    }
 
 
 def test_a_kind_without_generation_runs_for_any_change_of_its_content(

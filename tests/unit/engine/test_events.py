@@ -250,7 +250,15 @@ class TestRequeue:
     def test_the_module_asks_for_the_next_run(self, action: str, period: Any, seconds: float | None) -> None:
         event = {"event": "runner_on_ok", "event_data": {"task_action": action, "res": {"period": period}}}
 
-        assert result(event, stats(), code=0).requeue_after == seconds
+        found = result(event, stats(), code=0)
+        assert (found.requeue_after, found.unfinished) == (seconds, seconds is not None)
+
+    @pytest.mark.parametrize(("done", "unfinished"), [(True, False), (False, True), (None, True), ("yes", True)])
+    def test_the_role_says_whether_the_object_is_done(self, done: Any, unfinished: bool) -> None:  # noqa: FBT001 - a table's column
+        res = {"period": "1h", "done": done}
+        event = {"event": "runner_on_ok", "event_data": {"task_action": "requeue_after", "res": res}}
+
+        assert result(event, stats(), code=0).unfinished is unfinished
 
 
 @pytest.mark.parametrize("event", [{}, {"event": "unknown"}, {"event": "runner_on_failed", "event_data": None}])

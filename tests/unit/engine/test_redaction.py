@@ -167,13 +167,13 @@ async def test_output_that_cannot_be_vouched_for_is_withheld_but_for_where_it_ha
     secrets.exhaust()
     assert secrets.is_exhausted_first()
     assert not secrets.is_exhausted_first()
-    requeue = failed(period="1m30s", msg="later")
+    requeue = failed(period="1m30s", done=True, msg="later")
     requeue |= {"event": "runner_on_ok", "event_data": {**requeue["event_data"], "task_action": "requeue_after"}}
     passed = await shown(secrets, requeue, failed(msg="hunter2hunter2", stdout="fatal: hunter2hunter2"), STATS)
     assert "hunter2" not in json.dumps(passed)
     result = conclude(passed)
     assert result.failures == (TaskFailure("Do it", WITHHELD, "/roles/r/tasks/main.yml:7"),)
-    assert result.requeue_after == 90.0
+    assert (result.requeue_after, result.unfinished) == (90.0, False)
     assert passed[2]["stdout"] == "PLAY RECAP"
 
 

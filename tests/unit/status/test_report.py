@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,6 +48,37 @@ def _write(obj: dict[str, Any], wanted: report.StatusReport, now: float = NOW) -
 
 def _by_type(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {condition["type"]: condition for condition in obj["status"]["conditions"]}
+
+
+REQUEUED = replace(_result(Outcome.SUCCEEDED), requeue_after=30.0, unfinished=True)
+
+
+@pytest.mark.parametrize("earlier", [None, Outcome.SUCCEEDED, Outcome.FAILED])
+def test_contract_after_requeue_after_the_object_is_as_during_the_run(earlier: Outcome | None) -> None:
+    """The Go operator ends its reconcile at this module: `Running` stays, and `Successful` is not true."""
+    before = _object()
+    if earlier is not None:
+        before = _write(before, report.run_ended(_result(earlier), NO_MORE))
+    began = _write(before, report.run_began(before))
+    found = _by_type(_write(began, report.run_ended(REQUEUED, NO_MORE), NOW + 60))
+    assert found["Running"] == _by_type(began)["Running"]
+    assert (found["Running"]["status"], found["Running"]["reason"]) == ("True", "Running")
+    assert (found["Successful"]["status"], found["Successful"]["reason"]) == ("False", "Requeued")
+    assert found["Failure"]["status"] == "False"
+    assert (found["Reconciling"]["status"], found["Reconciling"]["reason"]) == ("True", "RunRequeued")
+    assert found["Ready"]["status"] == ("True" if earlier is Outcome.SUCCEEDED else "Unknown")
+    done = replace(REQUEUED, unfinished=False)
+    assert _by_type(_write(began, report.run_ended(done, NO_MORE)))["Successful"]["status"] == "True"
+
+
+def test_a_role_that_polls_writes_once() -> None:
+    first = _write(_object(), report.run_ended(REQUEUED, NO_MORE))
+    again = _write(first, report.run_began(first), NOW + 30)
+    assert _by_type(again)["Running"] == _by_type(first)["Running"]
+    assert (
+        _by_type(_write(again, report.run_ended(REQUEUED, NO_MORE), NOW + 60))["Running"] == _by_type(first)["Running"]
+    )
+    assert report.patch(first, report.observed(first, report.run_ended(REQUEUED, NO_MORE)), NOW + 90) is None
 
 
 def test_a_first_run_announces_itself_and_nothing_else() -> None:

@@ -10,6 +10,7 @@ author: "Contributors to ansible-operator-runner"
 description:
   - Tells the operator that the object is to be reconciled again after the given time, whatever its reconcile period.
   - The run goes on to its end; the time counts from there. When several tasks of a run ask, the last one counts.
+  - The operator does not report C(Successful) for a run that asks, as the object is not done yet. Set O(done) if it is.
   - Changes nothing, and reaches no server. Outside of an operator it has no effect.
 options:
   time:
@@ -18,6 +19,12 @@ options:
       - The units are C(h), C(m), C(s), C(ms), C(us) and C(ns).
     type: str
     required: true
+  done:
+    description:
+      - Whether the object is in its desired state. The next run then only repeats the work, such as a renewal.
+      - The module of the Go operator's collection has no such option.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -36,6 +43,7 @@ EXAMPLES = r"""
 - name: Renew the certificate before it expires
   operator_sdk.util.requeue_after:
     time: 720h
+    done: true
 """
 
 RETURN = r"""
@@ -44,6 +52,11 @@ period:
   returned: success
   type: str
   sample: 30s
+done:
+  description: Whether the object is in its desired state. The operator reads this field.
+  returned: success
+  type: bool
+  sample: false
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -52,12 +65,13 @@ from ansible_collections.operator_sdk.util.plugins.module_utils import durations
 
 def main() -> None:
     """Check the duration and hand it to the operator."""
-    module = AnsibleModule(argument_spec={"time": {"type": "str", "required": True}}, supports_check_mode=True)
+    spec = {"time": {"type": "str", "required": True}, "done": {"type": "bool", "default": False}}
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         durations.seconds(module.params["time"])
     except ValueError as error:
         module.fail_json(msg=f"time: {error}")
-    module.exit_json(changed=False, period=module.params["time"])
+    module.exit_json(changed=False, period=module.params["time"], done=module.params["done"])
 
 
 if __name__ == "__main__":
