@@ -14,7 +14,7 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,3 +229,45 @@ def run_worker(worker: Any) -> None:
         )
     with context:
         worker._run()
+
+
+def variable_types() -> tuple[tuple[type, ...], tuple[type, ...], tuple[type, ...]]:
+    """Return Ansible's own types of variables: those that never change, dictionaries, and lists."""
+    if not TAGGED:
+        from ansible.parsing.yaml.objects import AnsibleMapping, AnsibleSequence, AnsibleUnicode  # noqa: PLC0415 - moved
+        from ansible.utils.native_jinja import NativeJinjaText  # noqa: PLC0415 - gone since
+        from ansible.utils.unsafe_proxy import (  # noqa: PLC0415 - changed since
+            AnsibleUnsafeBytes,
+            AnsibleUnsafeText,
+            NativeJinjaUnsafeText,
+        )
+
+        immutable = (AnsibleUnicode, AnsibleUnsafeBytes, AnsibleUnsafeText, NativeJinjaText, NativeJinjaUnsafeText)
+        return immutable, (AnsibleMapping,), (AnsibleSequence,)
+    from ansible.module_utils._internal import _datatag  # noqa: PLC0415 - since 2.19
+
+    tagged = _datatag.AnsibleTaggedObject._tagged_type_map
+    natives = (str, bytes, int, float, dt.datetime, dt.date, dt.time)
+    immutable = (*(tagged[native] for native in natives), _datatag._AnsibleTagsMapping)
+    return immutable, (tagged[dict],), (tagged[list],)
+
+
+def empty_copier(kind: type) -> Callable[[Any], Any]:
+    """Return a function that makes an empty container with the tags or the position of its argument."""
+    if kind in {dict, list}:
+        return lambda _: kind()
+    if TAGGED:
+
+        def tagged(value: Any) -> Any:
+            fresh = kind()
+            fresh._ansible_tags_mapping = value._ansible_tags_mapping
+            return fresh
+
+        return tagged
+
+    def positioned(value: Any) -> Any:
+        fresh = kind()
+        fresh.__dict__.update(value.__dict__)
+        return fresh
+
+    return positioned
