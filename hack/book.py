@@ -1,18 +1,39 @@
 """Hook of mkdocs that adapts pages before rendering.
 
 Fences of the tutorial contain words for its test after their language. Links to files outside docs/ work in repository
-browsers, but not on the site: the hook keeps their text.
+browsers, but not on the site: the hook keeps their text. Links whose text is a file name get the title of their target.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 _FENCE = re.compile(r"^( *```[a-z]+) .*$", re.MULTILINE)
 _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?:runner/|CONTRIBUTING\.md)[^)]*\)")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return a page's text with plain fences and without links to files outside docs/."""
-    return _OUTSIDE.sub(r"`\1`", _FENCE.sub(r"\1", markdown))
+_FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\((?P<path>[\w./-]+\.md)(?P<anchor>#[\w-]+)?\)")
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Return a page's text for the site."""
+    folder = Path(page.file.abs_src_path).parent
+    plain = _OUTSIDE.sub(r"`\1`", _FENCE.sub(r"\1", markdown))
+    return _FILE_NAME.sub(lambda found: _titled(found, folder), plain)
+
+
+def _titled(link: re.Match[str], folder: Path) -> str:
+    """Return a link with the heading that it leads to as its text. A broken link stays, and mkdocs reports it."""
+    target = folder / link["path"]
+    headings = _HEADING.findall(target.read_text(encoding="utf-8")) if target.is_file() else []
+    anchor = link["anchor"] or ""
+    wanted = [each for each in headings if not anchor or _slug(each) == anchor[1:]]
+    return f"[{wanted[0]}]({link['path']}{anchor})" if wanted else link[0]
+
+
+def _slug(heading: str) -> str:
+    """Return the anchor of a heading as mkdocs makes it."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from hack import book
 from runner.cli import main
 from runner.config import paths
 from runner.watches import validation, watch
@@ -239,3 +241,29 @@ def test_the_index_of_decisions_lists_each_decision_by_its_title() -> None:
     missing = [page.name for page in decisions if f"[{page.read_text().splitlines()[0][2:]}]({page.name})" not in index]
     assert decisions
     assert missing == []
+
+
+def test_each_page_that_names_the_oldest_python_names_that_of_the_package() -> None:
+    (oldest,) = re.findall(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    stated = re.compile(r"[Pp]ython3?`? \(?(3\.\d+) or (?:newer|later)")
+    told = {name: found for name, page in zip(NAMES, PAGES, strict=True) for found in stated.findall(page.read_text())}
+    assert {"README.md", "CONTRIBUTING.md", "docs/guide.md"} <= told.keys()
+    assert {name: found for name, found in told.items() if found != oldest} == {}
+
+
+def test_each_wait_of_a_command_has_a_timeout() -> None:
+    waits = [(each.page, line) for each in blocks("sh") for line in each.text.splitlines() if "kubectl wait " in line]
+    assert waits
+    assert [wait for wait in waits if "--timeout=" not in wait[1]] == []
+
+
+def test_a_link_whose_text_is_a_file_name_shows_the_heading_that_it_leads_to_on_the_site() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/status.md")))
+    text = "[runs.md](runs.md), [runs.md](runs.md#request-a-run), [why](runs.md), [runs.md](runs.md#none)"
+    assert book.on_page_markdown(text, page=page) == (
+        "[Runs: triggers, timeouts and retries](runs.md), [Request a run](runs.md#request-a-run), [why](runs.md), [runs.md](runs.md#none)"
+    )
+    for name, path in zip(NAMES, PAGES, strict=True):
+        if name.startswith("docs/"):
+            page.file.abs_src_path = str(path)
+            assert re.findall(r"\[[\w./-]+\.md\]\([^)]*\)", book.on_page_markdown(path.read_text(), page=page)) == []
