@@ -26,7 +26,7 @@ from runner import __version__, log
 from runner.app import connecting, former_kinds
 from runner.app.admin import AdminServers
 from runner.app.edits import ProjectSources
-from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, runner_folder
+from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, return_large_blocks, runner_folder
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
@@ -92,6 +92,8 @@ def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> i
     Raises:
         OperatorError: the operator cannot run.
     """
+    if not return_large_blocks():
+        _log.debug("The C library has no limit for large blocks, so that the process may keep freed memory")
     with runner_folder(settings.runner_dir, Path(RUNNER_DIR)) as folder:
         try:
             asyncio.run(_run(replace(settings, runner_dir=folder), loaded, sources))

@@ -1,4 +1,5 @@
-"""Parts that exist once per process: stop signals, errors that the event loop reports, and the runner folder.
+"""Parts that exist once per process: stop signals, errors that the event loop reports, the runner folder, and
+the memory allocator.
 
 They outlive an operator that another one with edited watches replaces.
 """
@@ -6,6 +7,7 @@ They outlive an operator that another one with edited watches replaces.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +26,10 @@ _SHORTAGE_INTERVAL = 10.0
 """Seconds after which a shortage that goes on is logged again."""
 _LOCK = ".lock"
 _MOST_FOLDERS = 9
+
+_M_MMAP_THRESHOLD = -3
+"""Option of malloc.h."""
+_LARGE_BLOCK = 128 << 10
 
 _log = log.get(__name__)
 
@@ -58,6 +64,18 @@ class StopSignals:
             return
         _log.info("Stopping", signal=name, grace_seconds=self._grace)
         self.stop.set()
+
+
+def return_large_blocks() -> bool:
+    """Let the C library return each large block of memory to the kernel when it is freed.
+
+    By default, glibc raises the limit for such blocks with each one that is freed, up to 32 MiB (mallopt(3)). After
+    some large objects, the process then keeps most of their memory. Returns False for a C library without this option.
+    """
+    try:
+        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK))
+    except (OSError, AttributeError):
+        return False
 
 
 def ignore_signals() -> None:

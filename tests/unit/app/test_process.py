@@ -113,3 +113,37 @@ async def test_any_other_error_is_reported_as_asyncio_does(caplog: pytest.LogCap
     loop.set_exception_handler(LoopErrorHandler())
     loop.call_exception_handler({"message": "Something else", "exception": ValueError("why")})
     assert "Something else" in caplog.text
+
+
+_LARGE_OBJECTS = """
+import sys
+from pathlib import Path
+
+from runner.app.process import return_large_blocks
+
+
+def resident():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) >> 10
+
+
+if "returned" in sys.argv:
+    assert return_large_blocks()
+del (earlier := [b"x" * (4 << 20)])[:]
+before = resident()
+large, small = [], []
+for _ in range(60):
+    large.append(b"x" * (1 << 20))
+    small.append(bytes(2000))
+large.clear()
+print(resident() - before)
+"""
+
+
+@pytest.mark.parametrize(("arguments", "least", "most"), [([], 30, 100), (["returned"], -10, 10)])
+def test_memory_of_large_objects_returns_to_the_kernel_although_small_objects_remain(
+    arguments: list[str], least: int, most: int
+) -> None:
+    command = [sys.executable, "-c", _LARGE_OBJECTS, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert least <= int(found.stdout) <= most
