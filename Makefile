@@ -20,7 +20,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity faults bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity faults hostile bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ test-parity: setup ## Integration targets of ansible-core itself, compared on ea
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see CONTRIBUTING.md#the-fault-suite
 	$(BIN)/python -m tests.faults
+	$(BIN)/pytest tests/faults/test_views.py
+
+hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_SEED
+	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),2000) $(BIN)/pytest tests/integration/operator/test_hostile.py
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

@@ -247,6 +247,13 @@ class World:
         process.send_signal(number)
         return process.wait(_STOPS_WITHIN)
 
+    def kill_operators(self) -> None:
+        """End all operators at once."""
+        for life in self.lives:
+            if life.process.poll() is None:
+                life.process.kill()
+                life.process.wait()
+
     def await_ready(self) -> None:
         """Wait until the operator watches."""
         until(self._ready, lambda: f"the operator to be ready; the end of its log:\n{self.last_words()}")
@@ -349,35 +356,33 @@ class World:
 @contextlib.contextmanager
 def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tuple[str, ...]) -> Iterator[World]:
     """Make everything but the operator; end everything."""
-    api = Api(Path(cluster.kubeconfig))
-    _install(api)
-    (folder / "project").mkdir()
-    relay = Relay(cluster.url, Path(cluster.kubeconfig).parent, chance)
-    token_file = folder / "token"
-    made = World(
-        cluster,
-        folder,
-        chance,
-        command,
-        relay=relay,
-        api=api,
-        things=Things(api, NAMESPACE),
-        disk=surroundings.disk(folder / "disk"),
-        clock=surroundings.clock(folder),
-        token_file=token_file,
-        kubeconfig=_through(relay.start(), _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
-    )
-    _write_project(made)
-    try:
+    with contextlib.ExitStack() as stack:
+        api = Api(Path(cluster.kubeconfig))
+        stack.callback(api.close)
+        _install(api)
+        (folder / "project").mkdir()
+        disk = surroundings.disk(folder / "disk")
+        stack.callback(disk.remove)
+        relay = Relay(cluster.url, Path(cluster.kubeconfig).parent, chance)
+        url = relay.start()
+        stack.callback(relay.stop)
+        token_file = folder / "token"
+        made = World(
+            cluster,
+            folder,
+            chance,
+            command,
+            relay=relay,
+            api=api,
+            things=Things(api, NAMESPACE),
+            disk=disk,
+            clock=surroundings.clock(folder),
+            token_file=token_file,
+            kubeconfig=_through(url, _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
+        )
+        stack.callback(made.kill_operators)
+        _write_project(made)
         yield made
-    finally:
-        for life in made.lives:
-            if life.process.poll() is None:
-                life.process.kill()
-                life.process.wait()
-        relay.stop()
-        made.disk.remove()
-        api.close()
 
 
 def _install(api: Api) -> None:

@@ -1,0 +1,101 @@
+"""Each check of what happened to objects notices a history that violates it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from tests.faults import history
+from tests.faults.history import Seen
+from tests.faults.journal import Line
+from tests.faults.relay import merged
+
+THING = Seen(1, "ADDED", "Thing", "one", "old", generation=1)
+OWNED = Seen(2, "ADDED", "ConfigMap", "one", "c1", "old")
+OUTSIDE = Seen(3, "ADDED", "ConfigMap", "one-outside", "c2", "old")
+
+
+def _line(job: str, what: str, uid: str = "old", *, finalizing: bool = False) -> Line:
+    return Line("1:1", job, "one", uid, 1, what, finalizing)
+
+
+def test_a_dependent_that_is_made_again_for_the_same_owner_is_seen() -> None:
+    again = replace(OWNED, version=9, uid="c3")
+    assert history.repeated([THING, OWNED, replace(again, owner="new")], {}) == []
+    assert history.repeated([THING, OWNED, again], {}) == ["one was made 2 times for old"]
+    assert history.repeated([THING, OWNED, again], {"one": 1}) == []
+
+
+def test_a_dependent_that_is_deleted_again_is_seen() -> None:
+    gone = replace(OWNED, version=8, what="DELETED")
+    assert history.lost_twice([OWNED, gone], {}) == []
+    assert history.lost_twice([OWNED, gone, replace(gone, version=12)], {}) == ["one was deleted 2 times for old"]
+    assert history.lost_twice([OWNED, gone, replace(gone, version=12)], {"one": 1}) == []
+
+
+def test_a_delete_that_reaches_the_object_of_a_newer_uid_is_seen() -> None:
+    gone = replace(OUTSIDE, version=9, what="DELETED")
+    deleting = replace(THING, version=5, what="MODIFIED", deleting=True)
+    newer = replace(THING, version=7, uid="new")
+    assert history.robbed([THING, OUTSIDE, deleting, newer, gone]) == []
+    assert len(history.robbed([THING, OUTSIDE, gone])) == 1
+    assert len(history.robbed([deleting, newer, replace(gone, owner="new")])) == 1
+
+
+def test_a_finalizer_that_runs_twice_or_beside_a_run_or_before_one_is_seen() -> None:
+    run = [_line("a", "begin"), _line("a", "end")]
+    first = [_line("f", "begin", finalizing=True), _line("f", "end", finalizing=True)]
+    second = [_line("g", "begin", finalizing=True), _line("g", "end", finalizing=True)]
+    assert history.finalized_wrongly([*run, *first], 0) == []
+    assert history.finalized_wrongly([*run, *first, *second], 0) == ["old was finalized 2 times"]
+    assert history.finalized_wrongly([*run, *first, *second], 1) == []
+    assert len(history.finalized_wrongly([run[0], first[0], run[1], first[1]], 0)) >= 1
+    assert len(history.finalized_wrongly([*first, *run], 0)) == 2
+
+
+def test_conditions_of_a_generation_that_is_not_or_no_longer_the_objects_are_seen() -> None:
+    current = replace(THING, version=4, what="MODIFIED", generation=2, observed=2)
+    assert history.not_current([THING, current]) == []
+    assert len(history.not_current([THING, replace(current, observed=3)])) == 1
+    assert len(history.not_current([current, replace(current, version=5, observed=1)])) == 1
+
+
+def _end() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    successful = {"type": "Successful", "status": "True", "observedGeneration": 2}
+    thing = {"metadata": {"name": "one", "uid": "new", "generation": 2}, "status": {"conditions": [successful]}}
+    reference = {"ownerReferences": [{"uid": "new"}]}
+    owned = {"metadata": {"name": "one", **reference}, "data": {"size": "3", "owner": "new"}}
+    return thing, owned, {"metadata": {"name": "one-outside"}, "data": {"owner": "new"}}
+
+
+def test_an_end_state_that_is_not_the_wanted_one_is_seen() -> None:
+    thing, owned, outside = _end()
+    assert history.not_as_wanted([thing], [owned, outside], {"one": 3}) == []
+    assert len(history.not_as_wanted([thing], [owned, outside], {"one": 4})) == 1
+    assert len(history.not_as_wanted([thing], [owned], {"one": 3})) == 1
+    assert len(history.not_as_wanted([], [], {"one": 3})) == 1
+    assert len(history.not_as_wanted([thing], [owned, outside], {})) == 3
+    assert len(history.not_as_wanted([{**thing, "status": {}}], [owned, outside], {"one": 3})) == 1
+    older = {**owned, "metadata": {"name": "one", "ownerReferences": [{"uid": "old"}]}}
+    assert len(history.not_as_wanted([thing], [older, outside], {"one": 3})) == 1
+
+
+def _event(what: str, name: str, uid: str) -> bytes:
+    return json.dumps({"type": what, "object": {"metadata": {"name": name, "uid": uid}}}).encode()
+
+
+def test_merged_events_are_what_a_watch_that_missed_the_others_would_deliver() -> None:
+    missed = [
+        _event("DELETED", "again", "old"),
+        _event("ADDED", "again", "new"),
+        _event("ADDED", "brief", "1"),
+        _event("DELETED", "brief", "1"),
+        _event("ADDED", "fresh", "2"),
+        _event("MODIFIED", "fresh", "2"),
+        _event("MODIFIED", "gone", "3"),
+        _event("DELETED", "gone", "3"),
+    ]
+    found = [json.loads(line) for line in merged(missed)]
+    told = [(each["type"], each["object"]["metadata"]["name"], each["object"]["metadata"]["uid"]) for each in found]
+    assert told == [("MODIFIED", "again", "new"), ("ADDED", "fresh", "2"), ("DELETED", "gone", "3")]
