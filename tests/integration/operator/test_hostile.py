@@ -1,0 +1,231 @@
+"""Hundreds of hostile resources harm nobody else: see `hostile`. `make hostile` takes more of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.operator import hostile
+from tests.integration.operator.conftest import GROUP, Things
+from tests.integration.operator.hostile import FORGED, Hostile
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project
+
+COUNT = int(os.environ.get("HOSTILE_COUNT", "200"))
+SEED = int(os.environ.get("HOSTILE_SEED", "1"))
+PATIENCE = 120.0 + COUNT
+"""Seconds for all of them."""
+NEIGHBOUR = 60.0
+"""Seconds within which a neighbour is reconciled meanwhile."""
+CONDITIONS = 30.0
+"""Seconds until the status of the last one is written."""
+GROWTH = 20.0
+"""MiB of memory that may remain."""
+FRAME = "-" * 79
+OPENINGS = ("--------------------------- Ansible Task StdOut", "----- ")
+CLOSINGS = (FRAME, "----------")
+
+
+@pytest.fixture
+def other(api: Api, namespace: str) -> Iterator[Things]:
+    """Another tenant's namespace."""
+    name = f"{namespace}-other"
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield Things(api, name)
+    api.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+class Tenant:
+    """The hostile one. Objects are read as text: no decoder of Python reads them all."""
+
+    def __init__(self, api: Api, path: str) -> None:
+        self._pool = api._pool
+        self._host = api._client.configuration.host
+        self._path = path
+
+    def create(self, each: Hostile) -> bytes | None:
+        """Return the API server's answer if it refuses the object."""
+        headers = {"Content-Type": "application/json"}
+        answer = self._pool.request("POST", self._host + self._path, body=each.manifest, headers=headers)
+        return None if answer.status == 201 else answer.data
+
+    def conditions(self, each: Hostile) -> dict[str, dict[str, Any]]:
+        data = self._pool.request("GET", f"{self._host}{self._path}/{each.name}").data
+        start = data.rfind(b'"status":{')  # the last field
+        if start < 0:
+            return {}
+        found, _ = json.JSONDecoder().raw_decode(data[start + len(b'"status":') :].decode())
+        return {entry["type"]: entry for entry in found.get("conditions", [])}
+
+    def delete_all(self) -> None:
+        answer = self._pool.request("DELETE", self._host + self._path)
+        assert answer.status == 200, answer.data
+
+
+def _unexplained(tenant: Tenant, each: Hostile) -> str:
+    """Say what is missing in the conditions of an object; empty if they tell what became of it."""
+    found = tenant.conditions(each)
+    failure = found.get("Failure", {})
+    failed = failure.get("status") == "True" and failure.get("message")
+    if found.get("Running", {}).get("reason") == "Paused":
+        return ""
+    if each.is_too_deep and not (failed and "nests deeper than" in failure["message"]):
+        return f"{each.name} nests too deeply: {found}"
+    if found.get("Successful", {}).get("status") != "True" and not failed:
+        return f"{each.name} has no result: {found}"
+    ignored = found.get("IgnoredVariables", {})
+    if found.get("Successful", {}).get("status") == "True" and each.reserved and ignored.get("status") != "True":
+        return f"{each.name} sets {each.reserved}, which no condition names: {found}"
+    return ""
+
+
+def _unattributable(log: str) -> list[str]:
+    """Return the lines of a log that are neither the operator's own nor within a block of task output."""
+    found, closing = [], ""
+    for line in log.split("\n"):
+        try:
+            own = json.loads(line) if line.startswith("{") else None
+        except ValueError:
+            own = None
+        if isinstance(own, dict):
+            if FORGED in str(own.get("msg")):
+                found.append(line)
+        elif closing:
+            closing = "" if line == closing else closing
+        elif line.startswith(OPENINGS):
+            closing = CLOSINGS[OPENINGS.index(next(each for each in OPENINGS if line.startswith(each)))]
+        elif line.strip():
+            found.append(line)
+    return found
+
+
+def _files(folder: Path) -> set[str]:
+    """Return the files that are no output of runs."""
+    kept = ("runs/", "operator-")
+    files = (str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+    return {each for each in files if not each.startswith(kept)}
+
+
+def _memory(operator: Operator) -> float:
+    status = Path(f"/proc/{operator.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def _done(operator: Operator, names: Iterable[str]) -> bool:
+    ended = {
+        line["name"]
+        for line in operator.lines()
+        if line["msg"] in {"Run ended", "Object cannot run; waiting for a change"}
+    }
+    return set(names) <= ended
+
+
+def test_a_log_with_a_line_of_a_tenant_is_noticed() -> None:
+    own = '{"level":"info","msg":"Run ended"}'
+    block = f"\n{OPENINGS[0]} ---\n\nTASK [x]\nok\n\n{FRAME}"
+    assert _unattributable(f"{own}\n{block}\n{own}\n") == []
+    assert _unattributable(f"{own}\nTraceback\n") == ["Traceback"]
+    forged = f'{{"msg":"{FORGED}"}}'
+    assert _unattributable(f"{own}\n{forged}\n") == [forged]
+    assert _unattributable(block.replace("ok", forged)) == [forged]
+
+
+def test_every_special_name_is_in_some_resource_and_the_seed_determines_all(tmp_path: Path) -> None:
+    made = hostile.resources(50, 3, tmp_path)
+    assert made == hostile.resources(50, 3, tmp_path)
+    assert len({each.name for each in made}) == 50
+    text = b"".join(each.manifest for each in made)
+    assert [name for name in hostile.special_names() if f'"{name}":'.encode() not in text] == []
+    assert max(len(each.name) for each in made) == 253
+    assert any(each.is_too_deep for each in made)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600 + 4 * COUNT)
+def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
+    project: Project, things: Things, other: Things, api: Api, eventually: Eventually
+) -> None:
+    project.role("thing", "- ansible.builtin.debug: {msg: \"{{ text | default('') }}\"}\n")
+    project.role("memcached", "- ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing")
+    project.watches.append(
+        {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
+    )
+    project.bind_everywhere()
+    canary = project.folder / "canary"
+    for folder in (canary, project.folder / "home", project.folder / "tmp"):
+        folder.mkdir()
+    environment = {"HOME": str(project.folder / "home"), "TMPDIR": str(project.folder / "tmp")}
+    operator = project.start(
+        "--engine=warm", "--max-concurrent-reconciles=4", f"--namespace={other.namespace}", environment=environment
+    )
+    memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
+
+    def neighbours(number: int) -> float:
+        """Let an object of each neighbour be reconciled; return the seconds that the last one took."""
+        began = time.monotonic()
+        for neighbour in (things, other):
+            neighbour.create(f"neighbour-{number}", {"text": "hello"})
+        api.call(
+            "POST",
+            memcacheds,
+            {
+                "apiVersion": "cache.example.com/v1alpha1",
+                "kind": "Memcached",
+                "metadata": {"name": f"neighbour-{number}"},
+                "spec": {"size": 1},
+            },
+        )
+        for neighbour in (things, other):
+            neighbour.await_success(f"neighbour-{number}")
+        eventually(lambda: _is_successful(api.call("GET", f"{memcacheds}/neighbour-{number}")), "the other kind")
+        return time.monotonic() - began
+
+    neighbours(0)
+    made = hostile.resources(COUNT, SEED, canary)
+    files, memory = _files(project.folder), _memory(operator)
+    tenant = Tenant(api, things.path)
+    with ThreadPoolExecutor(4) as pool:
+        refused = [answer for answer in pool.map(tenant.create, made) if answer is not None]
+    assert refused == []
+    slowest, round_ = 0.0, 0
+    end = time.monotonic() + PATIENCE
+    while not _done(operator, (each.name for each in made if b'paused":' not in each.manifest)):
+        assert time.monotonic() < end, "all hostile resources to have a result"
+        round_ += 1
+        slowest = max(slowest, neighbours(round_))
+        assert slowest < NEIGHBOUR
+        assert operator.is_ready()
+    end = time.monotonic() + CONDITIONS
+    while (unexplained := [why for each in made if (why := _unexplained(tenant, each))]) and time.monotonic() < end:
+        time.sleep(1)
+    assert unexplained == []
+    assert round_, "no neighbour was reconciled meanwhile"
+
+    tenant.delete_all()
+    folder = project.folder / "runs" / GROUP / "v1/Thing" / things.namespace
+    eventually(lambda: not folder.exists() or not any(folder.iterdir()), "the run folders to go")
+    neighbours(round_ + 1)
+    eventually(
+        lambda: _memory(operator) < memory + GROWTH,
+        f"memory to return to {memory:.0f} MiB; it is {_memory(operator):.0f} MiB",
+    )
+    assert _files(project.folder) <= files
+    assert list(canary.iterdir()) == []
+    assert _unattributable(operator.log) == []
+    assert operator.lines(level="error", msg="Reconcile failed unexpectedly") == []
+    assert operator.process.poll() is None
+    assert operator.stop() == 0
+
+
+def _is_successful(obj: dict[str, Any]) -> bool:
+    conditions = (obj.get("status") or {}).get("conditions", [])
+    return any(each["type"] == "Successful" and each["status"] == "True" for each in conditions)
