@@ -109,7 +109,7 @@ faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_RO
 	$(BIN)/pytest tests/faults/test_views.py
 
 hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_SEED
-	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),2000) $(BIN)/pytest tests/integration/operator/test_hostile.py
+	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

@@ -1,4 +1,4 @@
-"""Hundreds of hostile resources harm nobody else: see `hostile`. `make hostile` takes more of them."""
+"""Hostile resources harm nobody else: see `hostile`. `make hostile` takes more of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.integration.operator.hostile import FORGED, Hostile
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Api, Eventually, Operator, Project
 
-COUNT = int(os.environ.get("HOSTILE_COUNT", "200"))
+COUNT = int(os.environ.get("HOSTILE_COUNT", "30"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 PATIENCE = 120.0 + COUNT
 """Seconds for all of them."""
-NEIGHBOUR = 60.0
+NEIGHBOUR = 60.0 + COUNT
 """Seconds within which a neighbour is reconciled meanwhile."""
 CONDITIONS = 30.0
 """Seconds until the status of the last one is written."""
