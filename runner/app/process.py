@@ -1,5 +1,4 @@
-"""Parts that exist once per process: stop signals, errors that the event loop reports, the runner folder, and
-the memory allocator.
+"""Parts that exist once per process: signals, errors that the event loop reports, runner folder, memory allocator.
 
 They outlive an operator that another one with edited watches replaces.
 """
