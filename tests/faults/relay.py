@@ -27,6 +27,8 @@ _NOT_PASSED_ON = {"connection", "keep-alive", "transfer-encoding", "content-leng
 _REASONS = {401: "Unauthorized", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 _UNAUTHORIZED = 401
 _FIRST_REFUSAL = 300
+_TLS_CLOSES = 0.25
+"""Seconds in which connections over TLS close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,8 @@ class Relay:
             await self._cut(1.0)
             await self._runner.cleanup()
             await self._session.close()
+            # https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown
+            await asyncio.sleep(_TLS_CLOSES)
 
     async def _cut(self, share: float) -> None:
         for connection in list(self._server.connections) if self._server else ():
