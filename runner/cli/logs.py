@@ -24,8 +24,10 @@ command in the operator's pod:
 
   kubectl exec deploy/controller-manager -c manager -- ansible-operator logs Memcached/sample -n shop
 
-KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. The run's ID and
-result go to standard error. The output of an active run is not masked; the operator masks secrets when the run ends."""
+KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. In the folder of a
+project, it can be a short name of one of its CRDs. The run's ID and result go to standard error. The output of an
+active run is not masked; the operator masks secrets when the run ends."""
+_CRDS = Path("config/crd/bases")
 _POLL_INTERVAL = 0.2
 _CHUNK = 1 << 16
 
@@ -58,7 +60,7 @@ def add_commands(subparsers: Subparsers) -> None:
 def _logs(arguments: argparse.Namespace) -> int:
     from runner.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
 
-    kept = run_folders.find(arguments.runner_dir, arguments.object, arguments.namespace)
+    kept = run_folders.find(arguments.runner_dir, _long(arguments.object), arguments.namespace)
     runs = kept.runs()
     position = 2 if arguments.previous else 1
     if len(runs) < position:
@@ -73,6 +75,15 @@ def _logs(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has closed the pipe
     return 0
+
+
+def _long(wanted: str) -> str:
+    """Replace a short name in KIND/NAME by the kind that has it in the CRDs of the project in this folder."""
+    from runner.schema import files  # noqa: PLC0415 - as above
+
+    kind, slash, name = wanted.partition("/")
+    found = files.kind_of_short_name(_CRDS, kind.lower())
+    return f"{found}{slash}{name}" if found else wanted
 
 
 def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:

@@ -158,6 +158,17 @@ def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
     raise ConfigError(f"{folder}: no CRD for {gvk}; create one with `ansible-operator create api`")
 
 
+def kind_of_short_name(folder: Path, short: str) -> str:
+    """Return `Kind.group` of the CRD in `folder` with this short name; empty if there is none."""
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        document = _load(path)
+        spec = document.get("spec") if isinstance(document, dict) else None
+        names = spec.get("names") if isinstance(spec, dict) else None
+        if isinstance(spec, dict) and isinstance(names, dict) and short in (names.get("shortNames") or ()):
+            return f"{names['kind']}.{spec['group']}"
+    return ""
+
+
 def _load(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -217,3 +217,17 @@ def test_a_failure_names_the_command_that_finds_its_output(
 def test_names_of_kinds_are_those_that_the_command_takes() -> None:
     assert [output.named(gvk) for gvk in (THING, CONFIG_MAP)] == ["Thing.test.example.com", "ConfigMap"]
     assert run_folders._names(THING) >= {output.named(THING).lower()}
+
+
+def test_a_short_name_of_the_projects_crds_names_the_kind(
+    folders: Folders, logs: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders.add(THING, "one", "of the project")
+    folders.add(OTHER, "one", "of another group")
+    crd = {"spec": {"group": THING.group, "names": {"kind": "Thing", "shortNames": ["th"]}}}
+    bases = tmp_path / "project/config/crd/bases"
+    bases.mkdir(parents=True)
+    (bases / "things.yaml").write_text(json.dumps(crd))
+    assert logs("th/one")[0] != 0
+    monkeypatch.chdir(tmp_path / "project")
+    assert logs("th/one")[:2] == (0, "of the project")
