@@ -1,11 +1,10 @@
-"""Where the Ansible collections that ship with this package lie.
+"""Folder of the Ansible collections that this package ships.
 
-Owns: `PATH`. Ansible finds `operator_sdk.util` when this folder stands in `ANSIBLE_COLLECTIONS_PATH` or on the path of
-Python. It goes behind the places where users install collections, so that a copy of theirs wins
+Owns: `PATH`. Ansible finds `operator_sdk.util` if this folder is in `ANSIBLE_COLLECTIONS_PATH` or in Python's path. It
+comes after the folders where users install collections, so that an installed copy has precedence
 (`docs/decisions/0011-shipped-collection-comes-last.md`).
 
-What lies below `ansible_collections` is Ansible's: it runs in the module's own process, imports nothing of this
-package, and nothing of this package imports it.
+The code below `ansible_collections` runs in Ansible's processes. It does not import this package, nor the reverse.
 """
 
 from __future__ import annotations
@@ -13,4 +12,4 @@ from __future__ import annotations
 from pathlib import Path
 
 PATH = Path(__file__).parent
-"""The folder that holds `ansible_collections`."""
+"""Folder that contains `ansible_collections`."""

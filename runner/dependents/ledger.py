@@ -1,11 +1,14 @@
 """Changes of the dependents of one kind, and the owners to notify. Pure.
 
-A `Ledger` compares the states of each object. It notifies the owners of a change of the spec, labels, annotations,
-finalizers or owners, of a deletion, and of a new object with an old name. The spec is compared by
-`metadata.generation`, or by content for kinds whose generation does not follow it. It does not notify of a creation, a
-first event, a replay, a change of status or `managedFields`, or of writes and deletions by the owner's own runs. The
-order of the run's response and the watch event does not matter. An object that triggered its owner is read at each
-later change, so that the notification names the fields.
+A `Ledger` compares the states of each object, and notifies the owners of these changes:
+
+- a change of the spec, labels, annotations, finalizers or owners;
+- a deletion, and a new object with an old name.
+
+The spec is compared by `metadata.generation`, or by content for kinds whose generation does not follow it. There is no
+notification for a creation, a first event, a replay, or a change of status or `managedFields`. Writes and deletions by
+the owner's own runs cause none either, in any order of the run's response and the watch event. An object that triggered
+its owner is read at each later change, so that the notification names the fields.
 
 An object is read some time after the event that requested it. Another client may have restored the earlier content by
 then. The versions of unread events are kept, so that an undone write is detected even if the run reports it later.

@@ -1,10 +1,10 @@
 """Delays for an owner and a dependent that trigger each other in a loop. Pure; the clock is passed in.
 
-A role and another client that write different values to a field would trigger runs without end (a webhook's default, an
-autoscaler's count, a formatted date). A single change does not show if it is part of a loop. So the first triggers pass
-at once, and each further one waits twice as long, up to minutes. Each field of each dependent has a level. A trigger
-raises it by one. After a quiet period it falls by one per minute. So other fields trigger without delay, and a loop
-stays slow regardless of the duration of its runs.
+A role and another client that write different values to a field would trigger runs without end. Examples are a
+webhook's default, an autoscaler's count, or a formatted date. A single change does not show if it is part of a loop. So
+the first triggers pass at once, and each further one waits twice as long, up to minutes. Each field of each dependent
+has a level. A trigger raises it by one. After a quiet period it falls by one per minute. So other fields trigger
+without delay, and a loop stays slow regardless of the duration of its runs.
 """
 
 from __future__ import annotations

@@ -112,7 +112,9 @@ class KeptRuns:
                 if self.size <= self._limit:
                     return
                 if not self._busy[Path(name)]:
-                    self._log.info("A run folder is removed to make room", folder=name, limit=self._limit)
+                    self._log.info(
+                        "Removed a run folder because the disk limit is exceeded", folder=name, limit=self._limit
+                    )
                     self._remove(Path(name))
 
     def _trim(self, run_dir: Path) -> None:

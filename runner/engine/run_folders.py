@@ -82,7 +82,7 @@ def find(root: Path, wanted: str, namespace: str | None) -> Kept:
         raise NotKeptError(f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}")
     if len(found) > 1:
         which = ", ".join(sorted(f"{named(each.gvk)} {each.key}" for each in found))
-        raise NotKeptError(f"{wanted} may be one of {which}: say which with --namespace, or KIND.GROUP/NAME")
+        raise NotKeptError(f"{wanted} may be one of {which}: select it with --namespace, or KIND.GROUP/NAME")
     return found[0]
 
 

@@ -6,8 +6,8 @@ may be sent.
 
 Promises: `find` returns a response only if
 
-- the call that fetched it began after the end of every call through the proxy that wrote the object or streamed it, and
-  no such call is in progress;
+- the call that fetched it began after the end of every call through the proxy that wrote or streamed the object;
+- no such call is in progress;
 - no later call has shown another version;
 - the kind's watch has been open without a gap since then, and the last version that it reported of the object is this
   one.

@@ -181,7 +181,7 @@ class ReferenceKind:
             await asyncio.sleep(backoff.next())
 
     def _arrange(self, group: asyncio.TaskGroup) -> None:
-        """Open the watches that are needed, and close the others."""
+        """Open the watches that are needed, and close all further ones."""
         scopes: dict[str, list[ObjectKey]] = {}
         for key in self._asked:
             if not self._lacks_namespace(key):

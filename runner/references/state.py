@@ -1,8 +1,8 @@
 """References in a spec, and the states of referenced objects. Pure.
 
-A state contains the version and a digest of the content without metadata and status. The digest is keyed with a random
-key of this process, so that a guessed Secret value cannot be verified from a memory dump or a log. Versions are
-compared for equality only.
+A state contains the version and a digest of the content without metadata and status. The digest has a random
+key for each process. So a guessed Secret value cannot be verified from a memory dump or a log. Versions are compared
+for equality only.
 """
 
 from __future__ import annotations

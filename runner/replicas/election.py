@@ -235,7 +235,7 @@ class ReplicaView:
         return self._members == {self.me}
 
     def to_give(self) -> int:
-        """Return how many seats this replica must release for the others, including those in release."""
+        """Return how many seats this replica must release for other replicas, including those in release."""
         counts = Counter(self._counts)
         surplus = max(0, counts[self.me] - self.ceiling)
         for _ in range(self.wanting() - len(self.free_seats)):

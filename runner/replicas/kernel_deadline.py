@@ -5,8 +5,8 @@ instruction may send a request. A kernel timer (timer_create(2)) therefore sends
 processes and acts before a frozen process runs. It counts CLOCK_BOOTTIME, which includes suspend. Child processes do
 not inherit it.
 
-Promises: `arm` replaces the earlier deadline. If the kernel has no such timer or would not kill this process (process 1
-of a container), `make` logs a warning and returns a deadline without effect.
+Promises: `arm` replaces the earlier deadline. If the kernel has no such timer or ignores the signal (process 1 of a
+container), `make` logs a warning and returns a deadline without effect.
 """
 
 from __future__ import annotations

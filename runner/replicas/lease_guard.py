@@ -1,8 +1,8 @@
 """Guards of the work on single objects: a replica works on an object only while it holds the Lease of its shard.
 
 A controller gets a `LeaseGuard` before it works on an object and keeps it until the work has ended. A shard is released
-when no guard of it is in use. If the Lease is lost, the guard cancels the work. `ShardOwnership` decides which objects
-belong to this replica: `SoleReplica` without leader election and shards, `replica.Replica` with them.
+when no guard of it is in use. If the Lease is lost, the guard cancels the work. `ShardOwnership` selects the
+objects of this replica: `SoleReplica` without leader election and shards, `replica.Replica` with them.
 
 Must not import: anything that does I/O.
 """

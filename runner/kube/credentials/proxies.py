@@ -1,7 +1,7 @@
 """Choice of the HTTP proxy for the API server, from the kubeconfig or the environment. Pure.
 
-Promises: `NO_PROXY` has the meaning of kubectl and client-go: names with their subdomains, addresses, and networks in
-CIDR notation, which the standard library does not support (golang.org/x/net/http/httpproxy).
+Promises: `NO_PROXY` has the meaning of kubectl and client-go (golang.org/x/net/http/httpproxy): names with their
+subdomains, addresses, and networks in CIDR notation. The standard library does not support networks.
 """
 
 from __future__ import annotations

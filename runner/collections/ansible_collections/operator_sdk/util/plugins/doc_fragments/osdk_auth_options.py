@@ -1,4 +1,4 @@
-"""Documentation of the options that say which API server is asked, and as whom."""
+"""Documentation of the options for the API server and its credentials."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests to the API server, on plain dicts.
 
-Owns: finding a kind's address, and turning what can go wrong into `ApiFailure`. Asks for one group and version only
-and keeps nothing on disk: a role calls these modules in every run, and a cache that each run writes fills the disk.
+Owns: discovery of a kind's path, and the conversion of errors to `ApiFailure`. It reads only one group and version, and
+has no cache on disk: a role calls these modules in every run, and a cache for each run would fill the disk.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ApiFailure(Exception):  # noqa: N818 - Kubernetes' own ApiError is a diffe
 
     @property
     def outdated(self) -> bool:
-        """Whether the object is no longer what the request was made from: a conflict, or a patch whose test failed.
+        """True if the object changed before the request: a conflict, or a patch whose test failed.
 
-        A schema that refuses what was sent answers 422 as well, and names the fields.
+        A violation of the schema has status 422, too, but its response names the fields.
         """
         return self.status == _CONFLICT or (self.status == _INVALID and not self._causes())
 

@@ -18,7 +18,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?(?:\.\d+)?)([Zz]|
 def validated(conditions: list[Any]) -> list[dict[str, Any]]:
     """Return the conditions in the API's own spelling: no empty options, times in RFC 3339.
 
-    Raises ValueError with a sentence that says which condition is wrong, and how.
+    Raises ValueError with a sentence that names the invalid condition and the reason.
     """
     clean = [_validated(condition, position) for position, condition in enumerate(conditions, start=1)]
     types = [condition["type"] for condition in clean]
@@ -29,9 +29,9 @@ def validated(conditions: list[Any]) -> list[dict[str, Any]]:
 
 
 def merged(current: list[dict[str, Any]], wanted: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
-    """Put the wanted conditions in the places of those of the same type, new ones at the end; others stay.
+    """Replace each condition by the new one of its type, and append new types. Keep all remaining conditions.
 
-    `lastTransitionTime` moves only when the status does: then to the wanted condition's own, or else to `now`.
+    `lastTransitionTime` changes only with the status: to the time in the new condition, or else to `now`.
     """
     by_type = {condition["type"]: condition for condition in wanted}
     result = []

@@ -15,7 +15,7 @@ _LIMIT = (2**63 - 1) / 1e9
 
 
 def seconds(text: str) -> float:
-    """Return the duration in seconds; raises ValueError with a sentence when it is none, or before zero."""
+    """Return a duration in seconds. Raises ValueError with a sentence if it is invalid or negative."""
     match = _WHOLE.fullmatch(text)
     if not match:
         raise ValueError(

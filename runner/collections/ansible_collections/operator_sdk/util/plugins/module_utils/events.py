@@ -1,7 +1,7 @@
 """Events about an object, in both of the API's shapes. Pure: no I/O, and the time is given.
 
-`v1` and `events.k8s.io/v1` are two views of the same stored objects; which one may be written is a matter of rights.
-An `Occurrence` is what happened, once; `core_*` and `grouped_*` say how it is recorded in the one and in the other.
+`v1` and `events.k8s.io/v1` are two views of the same stored objects; the permissions decide which one can be written.
+An `Occurrence` is one occurrence of an event. `core_*` functions record it in `v1`, `grouped_*` in `events.k8s.io/v1`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def core_event(occurrence: Occurrence, previous: dict[str, Any] | None) -> dict[
 
 
 def grouped_event(occurrence: Occurrence, instance: str) -> dict[str, Any]:
-    """Return a new `events.k8s.io/v1` Event; `instance` tells this reporter from others of its kind."""
+    """Return a new `events.k8s.io/v1` Event; `instance` identifies the reporting process."""
     return {
         "apiVersion": GROUPED,
         "kind": "Event",
@@ -100,7 +100,7 @@ def grouped_again(occurrence: Occurrence, previous: dict[str, Any]) -> dict[str,
 
 
 def same_grouped(occurrence: Occurrence, previous: dict[str, Any]) -> bool:
-    """Whether the previous Event can be counted up, or must make way for a new one."""
+    """Return True if the previous Event can be counted up; otherwise a new one must be created."""
     return (
         previous.get("reason") == occurrence.reason
         and previous.get("note") == occurrence.message

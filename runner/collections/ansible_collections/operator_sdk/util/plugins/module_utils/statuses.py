@@ -1,7 +1,7 @@
-"""What a status becomes when a role writes to it. Pure: no I/O, and the time is given.
+"""Computation of a status that a role writes. Pure: no I/O, and the time is passed in.
 
-A status here is the plain `.status` of an object. Conditions are merged by their type; everything else as a JSON merge
-patch (RFC 7386) would, but for lists that already hold what is wanted: see `applied`.
+A status is the `.status` of an object. Conditions are merged by their type. Other fields are merged as with a JSON
+merge patch (RFC 7386), except lists that already contain the new items: see `applied`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ansible_collections.operator_sdk.util.plugins.module_utils import condition
 def applied(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: bool, now: str) -> dict[str, Any]:
     """Return `current` with `wanted` merged into it.
 
-    A field that is None is removed. A list is replaced; without `replace_lists` it stays as it is when it already
-    holds every item that is wanted.
+    A field that is None is removed. A list is replaced; without `replace_lists` it is kept if it already contains every
+    new item.
     """
     fields = {key: value for key, value in wanted.items() if key != "conditions" or not isinstance(value, list)}
     result = _merged(current, fields, replace_lists=replace_lists)
@@ -39,8 +39,8 @@ def replaced(current: dict[str, Any], wanted: dict[str, Any], *, now: str) -> di
 def operations(before: Any, after: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the JSON Patch (RFC 6902) that makes the status `before`, as it was read, into `after`; empty when equal.
 
-    Each field is written by itself, so that what others write to the status at the same time stays. What was made from
-    a value that was read - the list of conditions, or a first status - is tested for that value.
+    Each field is written separately, so that concurrent writes of other clients to the status are kept. A value that
+    depends on the value read (the list of conditions, or a first status) has a test for the latter.
     """
     if not isinstance(before, dict):
         return [_test("/status", before), _add("/status", after)] if after else []
@@ -56,7 +56,7 @@ def overwriting(before: Any, after: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def missing(wanted: dict[str, Any], stored: dict[str, Any], path: str = "status") -> list[str]:
-    """Name the fields of `wanted` that the stored status does not have: the kind's schema knows nothing of them."""
+    """Name the fields of `wanted` that the stored status does not have: the kind's schema lacks them."""
     paths: list[str] = []
     for key, value in wanted.items():
         if key not in stored:
@@ -107,7 +107,7 @@ def _merged(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: b
 
 
 def _pruned(value: Any) -> Any:
-    """Leave out null fields of maps inside lists: the API server's merge patch does not store them."""
+    """Remove null fields of maps inside lists: the API server's merge patch does not store them."""
     if isinstance(value, dict):
         return {key: _pruned(inner) for key, inner in value.items() if inner is not None}
     return [_pruned(item) for item in value] if isinstance(value, list) else value

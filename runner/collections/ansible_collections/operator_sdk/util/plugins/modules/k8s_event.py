@@ -281,7 +281,7 @@ def _otherwise(refusal: ApiFailure, attempt: Callable[[], tuple[bool, dict[str, 
 def _attempted(
     record: Callable[..., dict[str, Any]], api: KubernetesApi, occurrence: Occurrence, *, dry_run: bool
 ) -> dict[str, Any]:
-    """Another writer may create or delete the Event between our reading and our writing: look again, a few times."""
+    """Record an occurrence. Retry a few times if another client creates or deletes the Event meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return record(api, occurrence, dry_run=dry_run)
