@@ -186,7 +186,7 @@ class RunEngine:
         try:
             await asyncio.to_thread(self._kept.survey)
         except OSError as error:
-            self._log.warning("Not all of what earlier runs left could be looked at", error=str(error))
+            self._log.warning("Cannot measure all run folders of earlier runs", error=str(error))
 
     async def forget(self, run_dir: Path) -> None:
         """Remove the run folder of a deleted object."""
@@ -201,10 +201,10 @@ class RunEngine:
         try:
             removed = await asyncio.to_thread(lambda: self._kept.clear_out(base, inputdir.in_use(base)))
         except OSError as error:
-            self._log.warning("What is kept of a kind could not be removed", folder=str(base), error=str(error))
+            self._log.warning("Cannot remove the run folders of a kind", folder=str(base), error=str(error))
         else:
             self._log.info(
-                "Removed what was kept of a kind that is not watched any more", folder=str(base), objects=removed
+                "Removed the run folders of a kind that is not watched any more", folder=str(base), objects=removed
             )
 
     async def _run(self, job: Job, sink: EventSink, stop: _Stop) -> RunResult:
@@ -228,14 +228,14 @@ class RunEngine:
         try:
             await shortages.outlast(inputdir.clear, folder, job.max_artifacts, job.secrets)
         except OSError as error:  # files that a role created as another user, for example; the run's result is valid
-            self._log.warning("What a run left could not be removed", job=job.ident, error=str(error))
+            self._log.warning("Cannot remove files that a run left", job=job.ident, error=str(error))
         await self._leave(job)
 
     async def _leave(self, job: Job) -> None:
         try:
             await asyncio.to_thread(self._kept.end, job.run_dir, job.max_artifacts)
         except OSError as error:
-            self._log.warning("No room could be made among the run folders", job=job.ident, error=str(error))
+            self._log.warning("Cannot reduce the run folders to the disk limit", job=job.ident, error=str(error))
 
     async def _supervise(
         self,
@@ -268,9 +268,7 @@ class RunEngine:
             if supervision.ending and supervision.ending.learned:
                 starter.learn(folder.environment, supervision.ending.learned)
         if not gone:
-            self._log.warning(
-                "Processes of a run could not be ended", job=job.ident, gvk=str(job.gvk), **job.key._asdict()
-            )
+            self._log.warning("Cannot end all processes of a run", job=job.ident, gvk=str(job.gvk), **job.key._asdict())
         end = events.End(
             stopped=stop.reason,
             deadline=job.deadline,

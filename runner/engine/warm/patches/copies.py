@@ -1,9 +1,9 @@
 """Deep copies of variables that share what never changes, and a shorter way to the caller of a deprecated method.
 
 Roles copy all variables of a task for each template. Ansible's strings and numbers are subclasses with tags (before
-ansible-core 2.19: with a position in a file), so `copy.deepcopy` takes each of them apart and builds an equal one.
-Here such a value is its own copy, as for Python's own strings. Containers are copied as before, with one check for each
-item that is no container.
+ansible-core 2.19: with a position in a file). So `copy.deepcopy` takes each of them apart and builds an equal one. Here
+such a value is its own copy, as for Python's own strings. Containers are copied as before, with one check for each item
+of another type.
 
 Since ansible-core 2.19 a deprecated method searches the stack for the plugin that called it. Ansible collects source
 lines of the whole stack for that; here the search ends at the caller. Must be imported only where Ansible is loaded.
