@@ -1,8 +1,12 @@
 """REST client for the API server.
 
-Owns: connections, timeouts, and the retries that are safe for every caller: 401 once with fresh credentials; 429, and
-5xx with `Retry-After`, a limited number of times, because the server has not started to process them. aiohttp repeats
-an idempotent request once if a kept connection was closed. Other errors are for the caller.
+Owns: connections, timeouts, and the retries that are safe for every caller.
+
+- 401 is retried once with fresh credentials.
+- 429, and 5xx with `Retry-After`, are retried a limited number of times: the server has not started to process them.
+- aiohttp repeats an idempotent request once if a kept connection was closed.
+
+Other errors are for the caller.
 
 Promises: every call ends within its timeout. Watches have connections of their own and never delay a call. Errors are
 those of `runner.errors`: ApiError for an error response, ApiUnavailableError without a response.
@@ -178,7 +182,7 @@ class Client:
     async def list_page(
         self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
     ) -> ListPage:
-        """Read one page of a list; an empty `cont` asks for the first. GoneError: start over."""
+        """Read one page of a list; an empty `cont` requests the first. GoneError: start over."""
         wanted = {
             "labelSelector": selection.labels,
             "fieldSelector": selection.fields,

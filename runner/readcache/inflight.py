@@ -1,7 +1,7 @@
 """Calls of the proxy that are in progress, and whether their responses can be trusted. Pure.
 
 If two calls for an object overlap, their order on the server is unknown. So the end of each call marks all
-further calls in progress in the same scope: their responses may be older than a state that was returned or written
+further calls in progress in the same scope. Their responses may be older than a state that was returned or written
 meanwhile. Must not import: the client, the proxy.
 """
 

@@ -6,7 +6,7 @@ processes and acts before a frozen process runs. It counts CLOCK_BOOTTIME, which
 not inherit it.
 
 Promises: `arm` replaces the earlier deadline. If the kernel has no such timer or ignores the signal (process 1 of a
-container), `make` logs a warning and returns a deadline without effect.
+container), `make` logs a warning; its deadline has no effect.
 """
 
 from __future__ import annotations

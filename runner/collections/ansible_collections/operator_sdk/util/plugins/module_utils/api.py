@@ -1,7 +1,7 @@
 """Requests to the API server, on plain dicts.
 
-Owns: discovery of a kind's path, and the conversion of errors to `ApiFailure`. It reads only one group and version, and
-has no cache on disk: a role calls these modules in every run, and a cache for each run would fill the disk.
+Owns: discovery of a kind's path, and the conversion of errors to `ApiFailure`. It reads only one group and version.
+It has no cache on disk, because a role calls these modules in every run, and a cache for each run would fill the disk.
 """
 
 from __future__ import annotations

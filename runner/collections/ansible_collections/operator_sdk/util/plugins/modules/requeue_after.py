@@ -1,4 +1,4 @@
-"""Module `requeue_after`: asks for the next run after a given time."""
+"""Module `requeue_after`: requests the next run after a given time."""
 
 from __future__ import annotations
 
