@@ -6,8 +6,9 @@ secret from the start of a run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from runner.controller.attempt import Attempt
@@ -134,14 +135,14 @@ class RunAccess:
         self._namespace = namespace
         self._known = known
 
-    @contextmanager
-    def open(
+    @asynccontextmanager
+    async def open(
         self,
         watch: Watch,
         attempt: Attempt,
         on_terminating: Callable[[], None],
         owner_state: Callable[[], Awaitable[OwnerState]],
-    ) -> Iterator[Grant]:
+    ) -> AsyncIterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
@@ -166,10 +167,10 @@ class RunAccess:
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
         )
+        if watch.gvk == _SECRET:
+            await asyncio.to_thread(learn_object, run.secrets, attempt.obj)
         token = self._identities.issue(run)
         run.secrets.know([token, *self._known()])
-        if watch.gvk == _SECRET:
-            learn_object(run.secrets, attempt.obj)
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         self._observers.began(owner)
         try:

@@ -14,9 +14,13 @@ from typing import Protocol
 from runner import log
 from runner.engine.blocks import BlockWriter, Level, block, recap_block
 from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.masking.masker import Budget
 from runner.proxy.identity import RunStats
 from runner.watches.watch import content_name
 from runner.workqueue.request import ReconcileRequest
+
+_WHOLE_OUTPUT = 5.0
+"""Seconds of CPU time to mask a run's whole output."""
 
 
 class ObservedRun(Protocol):
@@ -115,7 +119,7 @@ class LoggedRun:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
         if self._output:
             # Masked again: some secret values were not known yet when this output was first written.
-            self._settings.writer.write("\n".join([*self._output, ""]), through=self._job.secrets.masker.text)
+            self._settings.writer.write("\n".join([*self._output, ""]), through=self._masked)
         say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
         recap = result.recap
         say(
@@ -132,6 +136,10 @@ class LoggedRun:
             tasks=result.executions.totals or None,
             error=result.message or None,
         )
+
+    def _masked(self, text: str) -> str:
+        """Mask a large text in the thread of the writer."""
+        return self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT))
 
     def _log_missing_rights(self, api: RunStats, result: RunResult) -> None:
         for sentence in api.forbidden():

@@ -6,6 +6,7 @@ ansible-runner writes events immediately, so its files contain secrets during th
 - A file with secrets is replaced atomically by a file with mode 0600.
 - Links are not followed.
 - A file that may contain unknown secrets is removed.
+- The time is bounded. The files that cannot be searched in it are removed; a text contains the reason instead.
 
 Blocking I/O: call it in a thread. Must not import modules that start runs.
 """
@@ -21,6 +22,7 @@ from typing import BinaryIO
 from runner.config import atomic_file
 from runner.engine import redaction
 from runner.engine.run_secrets import RunSecrets
+from runner.masking.masker import TOO_SLOW, Budget, SearchTimeoutError
 
 _PIECE = 4 << 20
 """Bytes of a text that are masked at a time. A piece ends at the end of a line."""
@@ -28,18 +30,21 @@ _LARGEST_JSON = 64 << 20
 _COMMAND = "command"
 """ansible-runner's file with the command and its environment: the only file that does not consist of events."""
 _HARMLESS = frozenset({"rc", "status"})
+_SECONDS = 20.0
+"""CPU time for all files of a run."""
 
 
 def mask(artifacts: Path, settings: Path, secrets: RunSecrets) -> None:
     """Mask the files of a run in its artifacts folder and in its settings (`env/`)."""
+    budget = Budget(_SECONDS)
     if not secrets.may_be_in_files:
-        _mask_file(artifacts / _COMMAND, secrets)
+        _mask_in_time(artifacts / _COMMAND, secrets, budget)
         return
     for path in (*_files(artifacts), *_files(settings)):
         if secrets.is_exhausted and path.name not in _HARMLESS:
             path.unlink()
         else:
-            _mask_file(path, secrets)
+            _mask_in_time(path, secrets, budget)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -53,7 +58,21 @@ def _must_be_there(error: OSError) -> None:
         raise error
 
 
-def _mask_file(path: Path, secrets: RunSecrets) -> None:
+def _mask_in_time(path: Path, secrets: RunSecrets, budget: Budget) -> None:
+    try:
+        _mask_file(path, secrets, budget)
+    except SearchTimeoutError:
+        if _is_json(path):
+            path.unlink()
+        elif path.name not in _HARMLESS:
+            atomic_file.write(path, f"{TOO_SLOW}\n")
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix == ".json" or path.parent.name == "fact_cache" or path.name == _COMMAND
+
+
+def _mask_file(path: Path, secrets: RunSecrets, budget: Budget) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -66,24 +85,23 @@ def _mask_file(path: Path, secrets: RunSecrets) -> None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return
-        is_json = path.suffix == ".json" or path.parent.name == "fact_cache" or path.name == _COMMAND
-        if is_json and status.st_size <= _LARGEST_JSON:
-            _mask_json(path, file.read(), secrets)
+        if _is_json(path) and status.st_size <= _LARGEST_JSON:
+            _mask_json(path, file.read(), secrets, budget)
         else:
-            _mask_text(path, file, secrets)
+            _mask_text(path, file, secrets, budget)
 
 
-def _mask_json(path: Path, data: bytes, secrets: RunSecrets) -> None:
+def _mask_json(path: Path, data: bytes, secrets: RunSecrets, budget: Budget) -> None:
     is_event = path.parent.name == "job_events"
-    masked = redaction.event_file(data, secrets) if is_event else redaction.json_file(data, secrets)
+    masked = redaction.event_file(data, secrets, budget) if is_event else redaction.json_file(data, secrets, budget)
     if masked is not data:
         atomic_file.write(path, [masked])
 
 
-def _mask_text(path: Path, file: BinaryIO, secrets: RunSecrets) -> None:
-    if any(secrets.masker.finds(piece) for piece in _pieces(file)):
+def _mask_text(path: Path, file: BinaryIO, secrets: RunSecrets, budget: Budget) -> None:
+    if any(secrets.masker.finds(piece, budget) for piece in _pieces(file)):
         file.seek(0)
-        atomic_file.write(path, (secrets.masker.data(piece) for piece in _pieces(file)))
+        atomic_file.write(path, (secrets.masker.data(piece, budget) for piece in _pieces(file)))
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

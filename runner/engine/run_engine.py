@@ -216,7 +216,7 @@ class RunEngine:
             await self._leave(job)
             return _not_started(str(error), time.monotonic() - began)
         try:
-            return redaction.result(await self._supervise(job, folder, identity, sink, stop), job.secrets)
+            return await redaction.result(await self._supervise(job, folder, identity, sink, stop), job.secrets)
         finally:
             await self._clear(folder, job)
 

@@ -7,23 +7,28 @@ later. Nothing here is logged. Must not import modules that write output.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from runner.masking.masker import Masker
 
 WITHHELD = "withheld: this run read more Secrets than can be masked in its output"
+NOT_REPORTED = "withheld: the run could not report the arguments of a task with no_log, so they cannot be masked"
 
 
 class RunSecrets:
     """Secrets of one run. `spared` are words that are never masked, even if they equal a secret: the object's names."""
 
-    __slots__ = ("_cleared", "_has_learned", "_is_told", "has_found", "masker")
+    __slots__ = ("_cleared", "_has_learned", "_is_told", "_learning", "has_found", "masker", "withheld")
 
     def __init__(self, spared: Iterable[str] = ()) -> None:
         self.masker = Masker(spared)
         self.has_found = False
         """True if an event contained a value."""
+        self.withheld = WITHHELD
+        """Replaces the output if values are missing (`is_exhausted`)."""
         self._has_learned = False
+        self._learning = 0
         self._is_told = False
         self._cleared: set[str] = set()
 
@@ -41,8 +46,24 @@ class RunSecrets:
             self._has_learned = True
             self.masker.add(value, spared)
 
-    def exhaust(self) -> None:
-        """Record that there are values that cannot be stored."""
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Mark the time in which reported values are added; output waits for its end."""
+        self._learning += 1
+        try:
+            yield
+        finally:
+            self._learning -= 1
+
+    @property
+    def is_learning(self) -> bool:
+        """True while reported values are added."""
+        return self._learning > 0
+
+    def exhaust(self, withheld: str = WITHHELD) -> None:
+        """Record that there are values that cannot be stored; `withheld` is the reason that replaces the output."""
+        if not self.is_exhausted:
+            self.withheld = withheld
         self.masker.exhaust()
 
     def is_exhausted_first(self) -> bool:

@@ -7,6 +7,7 @@ Source: https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-a
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from runner.engine.events import failure_message
 from runner.engine.job import Event, TaskFailure
+from runner.masking.masker import TOO_SLOW
 
 TaskState: TypeAlias = Literal[
     "running", "ok", "changed", "skipped", "failed", "ignored", "rescued", "unreachable", "cut short"
@@ -24,6 +26,8 @@ MOST_TASKS = 500
 """Maximum number of tasks of a run."""
 _LONGEST_NAME, _LONGEST_MESSAGE = 300, 2000
 _MOST_ITEMS = 10
+_MASKING = 0.2
+"""Seconds of CPU time to mask all texts again."""
 _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 _ENDS: Mapping[str, TaskState] = {
     "runner_on_ok": "ok",
@@ -97,10 +101,14 @@ class Timeline:
         """
         self._close(when, "ok" if whole else "cut short")
         left = {(self._cut(each.task, _LONGEST_NAME), each.path) for each in failures or ()}
+        until = time.thread_time() + _MASKING
         for task in self.tasks:
             if failures is not None and task.state in BAD and (task.name, task.path) not in left:
                 task.state = "rescued"
-            task.name, task.message = self.masked(task.name), self.masked(task.message)
+            if time.thread_time() > until:
+                task.name, task.message = TOO_SLOW, task.message and TOO_SLOW
+            else:
+                task.name, task.message = self.masked(task.name), self.masked(task.message)
 
     def _ended(self, state: TaskState, data: Mapping[str, Any], when: float) -> None:
         task = self.tasks[-1]

@@ -9,8 +9,8 @@ reads the arguments of each task with a result and selects:
 
 It posts them, with the run's own token, to the proxy on loopback before Ansible continues.
 
-Must not fail a run: if the proxy is unavailable, it warns once. Must not import anything of the operator, because
-ansible-playbook may have another Python environment.
+Must not fail a run: if the proxy is unavailable, it warns once, and the operator withholds the output that follows.
+Must not import anything of the operator, because ansible-playbook may have another Python environment.
 """  # noqa: INP001 - Ansible loads it by its path
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _ORDINARY = frozenset(
     """.split()  # noqa: SIM905 - a list of words
 )
 """Arguments of tasks with `no_log` that describe the action and are not secret."""
-_TIMEOUT = 5.0
+_TIMEOUT = 30.0
+"""Seconds; longer than any pause of the operator."""
+UNREPORTED = "ansible_operator_no_log:"
+"""Word of the warning by which the operator recognizes it; same as in `runner.engine.redaction`."""
 _LONGEST = 1 << 20
 
 
@@ -145,7 +148,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
                 raise ConnectionError("the proxy did not take it")
         except OSError as error:
             self._proxy = None
-            self._display.warning(f"Arguments with no_log cannot be masked elsewhere: {error}")
+            self._display.warning(f"{UNREPORTED} cannot report secret arguments, so output is withheld: {error}")
 
 
 def _proxy(kubeconfig: str) -> tuple[str, int, str] | None:

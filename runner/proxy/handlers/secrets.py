@@ -33,8 +33,8 @@ TOLD = "/ansible-operator/no-log"
 _JSON_PATCH = "application/json-patch+json"
 _YAML = frozenset({content.YAML, content.APPLY})
 _KNOWN = _YAML | {content.JSON, content.MERGE, content.STRATEGIC, content.PROTOBUF, _JSON_PATCH}
-_LARGE = 1 << 17
-"""Size in bytes from which content is parsed in a thread."""
+_LARGE = 1 << 12
+"""Size in bytes from which content is parsed in a thread: each value costs up to a millisecond."""
 _REDIRECT = 300
 _log = log.get(__name__)
 
@@ -49,7 +49,8 @@ class Secrets:
         """Forward a call, and record its secret values."""
         run = call.run.run
         if call.info.path == TOLD:
-            return await _told(call, run)
+            with run.secrets.learning():
+                return await _told(call, run)
         is_token = _makes_token(call.info)
         if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade:
             return await proceed(call)
@@ -90,7 +91,10 @@ async def _told(call: Call, run: RunIdentity) -> Answer:
         task = str(told["task"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return refusal(400, "the content must be a JSON object with `task` and `values`")
-    run.secrets.learn(values)
+    if len(data or b"") > _LARGE:
+        await asyncio.to_thread(run.secrets.learn, values)
+    else:
+        run.secrets.learn(values)
     run.secrets.clear(task)
     _tell_if_exhausted(run)
     call.run.connections.discard(call.client)
@@ -170,19 +174,33 @@ class _Watched:
         self._run = run
         self._is_binary = media == content.PROTOBUF
         self._rest = b""
+        self._held = b""
+        """Received content whose values are not recorded yet."""
 
     @property
     def ended(self) -> bool:
         """True if all content was received."""
-        return self._inner.ended
+        return self._inner.ended and not self._held
 
     def take(self) -> bytes:
-        """Return the buffered content, which can be empty."""
-        return self._learned(self._inner.take())
+        """Return the buffered content, which can be empty. `read` returns content that is large."""
+        self._held += self._inner.take()
+        return b"" if self._is_large else self._learned(self._release())
 
     async def read(self) -> bytes:
         """Wait for content and return it."""
-        return self._learned(await self._inner.read())
+        self._held = self._held or await self._inner.read()
+        if self._is_large:
+            return await asyncio.to_thread(self._learned, self._release())
+        return self._learned(self._release())
+
+    @property
+    def _is_large(self) -> bool:
+        return len(self._rest) + len(self._held) > _LARGE
+
+    def _release(self) -> bytes:
+        data, self._held = self._held, b""
+        return data
 
     def _learned(self, data: bytes) -> bytes:
         if self._run.secrets.is_exhausted:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from runner.engine.job import Outcome
-from runner.engine.run_secrets import RunSecrets
+from runner.engine.run_secrets import NOT_REPORTED, RunSecrets
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.masking.masker import MASK
@@ -110,6 +110,21 @@ async def test_arguments_that_ansible_does_not_log_are_masked_wherever_else_they
     assert "Fail in secret" in failure.message
     assert f"({playbook.path}:" in failure.message
     assert known.secrets.masker.text("an-ordinary-state") == "an-ordinary-state"
+
+
+async def test_output_is_withheld_if_a_run_cannot_report_its_arguments(runs: Runs) -> None:
+    user = {"users": [{"name": "u", "user": {"token": "t"}}]}
+    kubeconfig = json.dumps({"clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}], **user})
+    tasks = """
+- {name: Log in, set_fact: {made_up: hunter2hunter2}, no_log: true}
+- {name: Print it, debug: {msg: "it is {{ made_up }}"}}
+"""
+    ran = await runs.run(runs.tasks(tasks), kubeconfig=kubeconfig, secrets=RunSecrets(), max_artifacts=20)
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert ran.said("Print it") == NOT_REPORTED
+    kept = "".join(path.read_text() for path in (runs.run_dir / "artifacts").rglob("*") if path.is_file())
+    assert "hunter2" not in json.dumps(ran.events) + kept
 
 
 async def test_a_run_that_can_tell_nobody_goes_on(runs: Runs) -> None:

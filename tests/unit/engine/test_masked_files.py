@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine import run_dir
+from runner.engine import masked_files, run_dir
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
-from runner.masking.masker import MASK
+from runner.masking.masker import MASK, TOO_SLOW
 from tests.shortage import no_descriptor_left
 
 SECRET = 'hun"ter2 line one\nhunter2 line two'
@@ -90,6 +90,20 @@ def test_what_cannot_be_vouched_for_is_removed(folder: run_dir.RunFolder) -> Non
     run_dir.clear(folder, 1, secrets)
     assert "ter2" not in contents(folder)
     assert [path.name for path in (folder.artifacts / folder.ident).rglob("*") if path.is_file()] == ["rc"]
+
+
+def test_files_that_cannot_be_searched_in_time_are_removed_or_contain_the_reason(
+    folder: run_dir.RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked_files, "_SECONDS", -1.0)
+    secrets = RunSecrets()
+    secrets.learn([SECRET])
+    run_dir.clear(folder, 1, secrets)
+    left = folder.artifacts / folder.ident
+    assert "ter2" not in contents(folder)
+    assert (left / "stdout").read_text() == f"{TOO_SLOW}\n"
+    assert (left / "rc").read_text() == "0"
+    assert list((left / "job_events").iterdir()) == []
 
 
 def test_without_descriptors_nobody_takes_what_cannot_be_read_for_masked(folder: run_dir.RunFolder) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -11,8 +13,8 @@ import pytest
 
 from runner.engine import events, redaction
 from runner.engine.job import Event, Outcome, RunResult, TaskFailure
-from runner.engine.run_secrets import WITHHELD, RunSecrets
-from runner.masking.masker import MASK
+from runner.engine.run_secrets import NOT_REPORTED, WITHHELD, RunSecrets
+from runner.masking.masker import MASK, TOO_SLOW, Budget, Masker
 
 CENSORED = "the output has been hidden due to the fact that 'no_log: true' was specified for this result"
 END = events.End(stopped=None, deadline=None, code=2, signal="", fault="", duration=1.0)
@@ -177,13 +179,78 @@ async def test_output_that_cannot_be_vouched_for_is_withheld_but_for_where_it_ha
     assert passed[2]["stdout"] == "PLAY RECAP"
 
 
-def test_a_result_is_masked_with_all_that_became_known_since() -> None:
+async def test_a_result_is_masked_with_all_that_became_known_since() -> None:
     failures = (TaskFailure("Log in as hunter2hunter2", "no hunter2hunter2", "a:1"),)
     result = RunResult(Outcome.FAILED, None, failures, "said hunter2hunter2", None, 1.0)
-    assert redaction.result(result, RunSecrets()) is result
-    masked = redaction.result(result, knowing("hunter2hunter2"))
+    assert await redaction.result(result, RunSecrets()) is result
+    masked = await redaction.result(result, knowing("hunter2hunter2"))
     assert masked.message == f"said {MASK}"
     assert masked.failures == (TaskFailure(f"Log in as {MASK}", f"no {MASK}", "a:1"),)
+
+
+async def test_a_search_that_takes_longer_than_a_moment_continues_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_BRIEF", -1.0)
+    finds, threads = Masker.finds, []
+
+    def observed(masker: Masker, data: bytes, budget: Budget) -> bool:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return finds(masker, data, budget)
+
+    monkeypatch.setattr(Masker, "finds", observed)
+    (passed,) = await shown(knowing("hunter2hunter2"), failed(msg="no hunter2hunter2"))
+    assert passed["event_data"]["res"]["msg"] == f"no {MASK}"
+    assert threads == [True, False]
+    result = RunResult(Outcome.FAILED, None, (TaskFailure("Log in", "no hunter2hunter2", ""),), "", None, 1.0)
+    assert (await redaction.result(result, knowing("hunter2hunter2"))).failures[0].message == f"no {MASK}"
+
+
+async def test_output_that_cannot_be_searched_in_time_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_BRIEF", -1.0)
+    monkeypatch.setattr(redaction, "_LONG", -1.0)
+    secrets = knowing("hunter2hunter2")
+    requeue = failed(period="1m30s", msg="hunter2hunter2", stdout="hunter2hunter2", name="runner_on_ok")
+    requeue["event_data"]["task_action"] = "requeue_after"
+    passed = await shown(secrets, requeue, failed(msg="no hunter2hunter2", stdout="fatal: hunter2hunter2"))
+    assert "hunter2" not in json.dumps(passed)
+    assert passed[1]["stdout"] == TOO_SLOW
+    found = conclude(passed)
+    assert found.failures == (TaskFailure("Do it", TOO_SLOW, "/roles/r/tasks/main.yml:7"),)
+    assert found.requeue_after == 90.0
+    assert secrets.may_be_in_files
+    result = RunResult(Outcome.FAILED, None, (TaskFailure("Log in", "no hunter2hunter2", ""),), "no", None, 1.0)
+    masked = await redaction.result(result, secrets)
+    assert (masked.message, masked.failures[0].message) == (TOO_SLOW, TOO_SLOW)
+
+
+async def test_output_is_withheld_after_a_run_could_not_report_its_arguments() -> None:
+    secrets = RunSecrets()
+    warning: Event = {"event": "verbose", "stdout": f"[WARNING]: {redaction.UNREPORTED} cannot report: refused"}
+    passed = await shown(secrets, failed(msg="before"), warning, failed(msg="hunter2hunter2"))
+    assert passed[0]["event_data"]["res"]["msg"] == "before"
+    assert passed[2]["event_data"]["res"]["msg"] == NOT_REPORTED
+    assert "hunter2" not in json.dumps(passed)
+
+
+async def test_a_result_waits_while_reported_arguments_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_TOLD_WITHIN", 0.0)
+    secrets, added = RunSecrets(), asyncio.Event()
+
+    async def stream() -> AsyncIterator[Event]:
+        yield failed(stdout="ok: (item={'password': 'hunter2hunter2'})", name="runner_on_ok")
+        await added.wait()
+        yield STATS
+
+    async def add() -> None:
+        with secrets.learning():
+            await asyncio.sleep(0.1)
+            secrets.learn(["hunter2hunter2"])
+        added.set()
+
+    adding = asyncio.create_task(add())
+    await asyncio.sleep(0)
+    passed = [event async for event in redaction.events(stream(), secrets)]
+    await adding
+    assert passed[0]["stdout"] == f"ok: (item={{'password': '{MASK}'}})"
 
 
 def test_nothing_known_is_shown_by_repr() -> None:

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.masking.forms import is_ordinary
-from runner.masking.masker import MASK, Masker
+from runner.masking.heads import Heads
+from runner.masking.masker import MASK, TOO_SLOW, Budget, Masker, SearchTimeoutError
 
 SECRET = "s3cr3t-P@ss \"w\\rd'/+ü=%<&>"
 
@@ -229,6 +230,48 @@ def test_a_long_value_that_was_cut_short_is_masked_to_its_cut() -> None:
 def test_values_that_overlap_are_masked_together() -> None:
     masker = known("abcdefgh", "efghijkl", "bcdefg")
     assert masker.text("xabcdefghijklx") == f"x{MASK}x"
+
+
+def test_thousands_of_values_that_share_a_prefix_are_searched_in_bounded_time() -> None:
+    masker = known(*(f"prefix-that-all-values-share-{number:05d}" for number in range(8000)))
+    assert not masker.is_exhausted
+    text = "prefix-that-all-values-share-99999 " * 2000
+    assert masker.data(text.encode(), Budget(5.0)) == text.encode()
+    masked = masker.data(f"{text}prefix-that-all-values-share-04711.{text}".encode(), Budget(5.0))
+    assert masked.decode() == f"{text}{MASK}.{text}"
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=6), unique=True), st.text("ab", max_size=12))
+def test_every_head_that_begins_at_a_position_is_found(heads: list[str], text: str) -> None:
+    found = Heads(6)
+    for head in heads:
+        found.add(head.encode())
+    for start in range(len(text) + 1):
+        at = [head.decode() for head in found.at(text.encode(), start)]
+        assert sorted(at) == sorted(head for head in heads if text.startswith(head, start))
+
+
+@given(st.lists(st.text("abc", min_size=6, max_size=9), min_size=1, max_size=80), st.text("abc", max_size=60))
+@settings(deadline=None)
+def test_many_values_mask_the_same_as_few(values: list[str], text: str) -> None:
+    crowd, alone = many(known(*values)), text
+    covered: set[int] = set()
+    for value in values:
+        if known(value):
+            starts = (start for start in range(len(text)) if text.startswith(value, start))
+            covered.update(position for start in starts for position in range(start, start + len(value)))
+    left = "".join(MASK[0] if position in covered else char for position, char in enumerate(alone))
+    assert re.sub(r"\*+", "*", crowd.text(text)) == re.sub(r"\*+", "*", left)
+
+
+def test_a_text_that_is_not_searched_in_time_is_never_returned() -> None:
+    masker = known("hunter2hunter2")
+    for search in (masker.finds, masker.data):
+        with pytest.raises(SearchTimeoutError):
+            search(b"hunter2hunter2", Budget(-1.0))
+    with pytest.raises(SearchTimeoutError):
+        masker.value({"a": ["hunter2hunter2"]}, Budget(-1.0))
+    assert masker.text("hunter2hunter2", Budget(-1.0)) == TOO_SLOW
 
 
 def test_a_masker_shows_none_of_its_values() -> None:
