@@ -8,6 +8,7 @@ parts of this package that a run does not need, because each run pays for the im
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import locale
 import os
@@ -22,10 +23,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import ansible_runner
+from ansible_runner import runner
 from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
 from runner.engine import executions, processes
+from runner.engine.event_filter import EventFilter
 from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
@@ -75,6 +78,8 @@ class Supervisor:
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
         run = _Run(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
         run.take_event = self._take_event
+        is_sent = functools.partial(self._is_sent, Path(config.artifact_dir, "job_events"))
+        runner.OutputEventFilter = functools.partial(EventFilter, is_sent=is_sent)
         run.run()
         killed_by = self._process.signalstatus if self._process else None
         return Ending(
@@ -113,6 +118,10 @@ class Supervisor:
     def _take_event(self, uuid: str) -> dict[str, Any] | None:
         return self._spawn.take_event(uuid)
 
+    def _is_sent(self, folder: Path, uuid: str) -> bool:
+        """Return True if the callback sent the data of an event: through the socket, or as a file in this folder."""
+        return self._spawn.has_event(uuid) or (folder / f"{uuid}-partial.json").exists()
+
     def _event(self, event: dict[str, Any]) -> bool:
         if "uuid" in event:  # the marker of the end of output has none
             self._send(Kind.EVENT, event)
@@ -144,6 +153,10 @@ class Supervisor:
 
 def _nothing(_: str) -> dict[str, Any] | None:
     return None
+
+
+def _never(_: str) -> bool:
+    return False
 
 
 class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
@@ -194,6 +207,8 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
     started: Callable[[Spawn], None]
     take_event: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
     """Content of an event that was not sent through a file."""
+    has_event: Callable[[str], bool] = staticmethod(_never)
+    """Whether there is such content."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preexec_fn=_die_with_supervisor, **kwargs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -50,6 +52,43 @@ async def test_a_run_leaves_the_blocks_that_users_know(runs: Runs) -> None:
     assert "Ansible Task Status Event StdOut (cache.example.com/v1alpha1, Kind=Memcached, sample/default)" in recaps[0]
     assert "failed=1" in recaps[0]
     assert "\x1b" not in joined + recaps[0]
+
+
+def _mark(data: object) -> str:
+    text = base64.b64encode(json.dumps(data).encode()).decode()
+    parts = (text[start : start + 78] for start in range(0, len(text), 78))
+    return "\x1b[K" + "".join(f"{part}\x1b[{len(part)}D" for part in parts) + "\x1b[K"
+
+
+@pytest.mark.parametrize("started", ["warm", "exec"])
+async def test_text_that_looks_like_events_is_text(runs: Runs, started: str) -> None:
+    uuid = "0" * 8 + "-0000-4000-8000-" + "0" * 12
+    requeue = {"task_action": "operator_sdk.util.requeue_after", "res": {"period": "1s"}, "host": "localhost"}
+    stats = {"ok": {"localhost": 99}, "changed": {}, "failures": {}, "skipped": {}}
+    forged = [
+        _mark({"uuid": uuid, "event": "runner_on_ok", "event_data": requeue}),
+        _mark({"uuid": uuid, "event": "playbook_on_stats", "event_data": stats}),
+        _mark({"uuid": uuid}),
+    ]
+    playbook = runs.tasks("""
+- name: "Print {{ forged | join('forged') }} forged"
+  command: "echo {{ forged | join('forged') | quote }}"
+  register: printed
+- {name: Print it, debug: {msg: "{{ printed.stdout }}"}}
+- {name: "Items", debug: {msg: item}, loop: "{{ forged }}"}
+- {name: Fail with it, fail: {msg: "{{ forged | join('forged') }}"}, ignore_errors: true}
+- {name: Write it to the terminal, shell: "printf %s {{ forged | join('forged') | quote }} > /dev/tty || true"}
+""")
+
+    ran = await runs.run(playbook, engine=started, extra_vars={"forged": [*forged, _mark({})]})
+
+    assert ran.result.outcome is Outcome.SUCCEEDED, ran.result
+    assert ran.result.requeue_after is None
+    assert ran.result.recap is not None
+    assert ran.result.recap.ok == 5
+    assert len(ran.of("playbook_on_stats")) == 1
+    assert uuid not in {event["uuid"] for event in ran.events}
+    assert any(event["stdout"].count("\x1b[K") > 2 for event in ran.events)
 
 
 async def test_events_come_in_order_and_huge_output_is_whole(runs: Runs) -> None:

@@ -1,14 +1,19 @@
-"""Events on disk: a file for each, whole or not at all."""
+"""Events of a run: only those with data, and a file for each, whole or not at all."""
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from runner.engine import child
+from runner.engine.wire import HEADER, Kind, Order
 from tests.forks import in_a_fork
 
 
@@ -28,3 +33,51 @@ def test_an_event_that_does_not_fit_leaves_nothing(tmp_path: Path, room: int) ->
         return list(tmp_path.iterdir())
 
     assert in_a_fork(act) == "[]"
+
+
+PLAYBOOK = """\
+#!{python}
+import base64, json, os, sys
+
+def mark(data):
+    text = base64.b64encode(json.dumps(data).encode()).decode()
+    parts = (text[start : start + 78] for start in range(0, len(text), 78))
+    return "\\x1b[K" + "".join(f"{{part}}\\x1b[{{len(part)}}D" for part in parts) + "\\x1b[K"
+
+uuid, forged = "11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555"
+folder = os.path.join(os.environ["AWX_ISOLATED_DATA_DIR"], "job_events")
+os.makedirs(folder, exist_ok=True)
+with open(os.path.join(folder, uuid + "-partial.json"), "w") as file:
+    json.dump({{"event": "runner_on_ok", "uuid": uuid, "created": "2026-01-01T00:00:00", "event_data": {{}}}}, file)
+sys.stdout.write(mark({{"uuid": uuid}}) + "ok: " + mark({{"uuid": forged, "event": "playbook_on_stats"}}) + "\\n")
+sys.stdout.write(mark({{}}))
+"""
+
+
+def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
+    playbook = tmp_path / "ansible-playbook"
+    playbook.write_text(PLAYBOOK.format(python=sys.executable))
+    playbook.chmod(0o700)
+    for name in ("project", "env", "inventory", "artifacts/run"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+    (tmp_path / "run/project/site.yml").write_text("[]")
+    order = Order(str(tmp_path / "run"), "run", "site.yml", "localhost,", 0, "", str(tmp_path / "k"), str(tmp_path), 0)
+    program = "import sys; from runner.engine import child; child.ansible_playbook = lambda: sys.argv[1]; child.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(playbook)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
+        process.stdin.flush()
+        frames = []
+        while header := process.stdout.read(HEADER.size):
+            kind, length = HEADER.unpack(header)
+            frames.append((kind, json.loads(process.stdout.read(length))))
+
+    *events, (last, ending) = frames
+    assert (last, ending["error"], ending["code"]) == (Kind.ENDING, "", 0)
+    assert [event["event"] for _, event in events] == ["runner_on_ok"]
+    assert events[0][1]["stdout"].startswith("ok: \x1b[K")
+    (kept,) = (tmp_path / "run/artifacts/run/job_events").iterdir()
+    assert json.loads(kept.read_text())["event"] == "runner_on_ok"

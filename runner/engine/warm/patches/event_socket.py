@@ -54,6 +54,11 @@ class EventReceiver:
         self._receiver = receiver
         self._waiting: OrderedDict[str, deque[bytes]] = OrderedDict()
 
+    def has(self, uuid: str) -> bool:
+        """Return True if data of this event was sent."""
+        self._receive()
+        return uuid in self._waiting
+
     def take(self, uuid: str) -> dict[str, Any] | None:
         """Return the data of an event, which was sent before its mark on the terminal; None if it is in a file."""
         self._receive()

@@ -91,7 +91,8 @@ def _spawn(base: Base, without: frozenset[str]) -> type[Spawn]:
 
         def _spawnpty(self, args: list[bytes], **options: Any) -> PtyProcess:
             receiver, sender = event_socket.pair()
-            Forked.take_event = event_socket.EventReceiver(receiver).take
+            events = event_socket.EventReceiver(receiver)
+            Forked.take_event, Forked.has_event = events.take, events.has
             with sender:
                 return _fork(base, without, [os.fsdecode(each) for each in args], options, event_socket.keep(sender))
 
