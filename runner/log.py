@@ -7,6 +7,7 @@ The command line calls `configure` once. Other modules call `log.get(__name__)` 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TextIO
@@ -17,6 +18,12 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor
 from runner.config import shortages
 
 Format = Literal["json", "console"]
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_LAST_LATIN = 0xFF
+_OF_SEVERAL_LINES = frozenset({"exception", "stack"})
 
 
 class _Lines:
@@ -55,6 +62,21 @@ def get(name: str, /, **bound: object) -> FilteringBoundLogger:
     return logger
 
 
+def visible(text: str) -> str:
+    r"""Replace control characters except line breaks and tabs by their names, as in `\x1b`, and drop colours.
+
+    Characters that change the direction of text count too. A terminal that shows the result executes nothing of it.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _CONTROL.sub(_name, _COLOUR.sub("", text).replace("\r\n", "\n"))
+
+
+def _name(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code <= _LAST_LATIN else f"\\u{code:04x}"
+
+
 def line(name: str, message: str, /, **fields: object) -> str:
     """Return the line that `info` would write, with its newline; `""` if the level suppresses it."""
     if not _Lines.processors or _Lines.level > logging.INFO:
@@ -83,6 +105,14 @@ def _shortage(_logger: object, _method: str, event: EventDict) -> EventDict:
     return event
 
 
+def _for_console(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Make control characters of all texts visible; the renderer quotes line breaks."""
+    for name, value in event.items():
+        if isinstance(value, str) and name not in _OF_SEVERAL_LINES:
+            event[name] = visible(value)
+    return event
+
+
 def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> None:
     """Set the level (a `logging` level) and the format of all lines, including those of libraries."""
     shared: list[Processor] = [
@@ -102,6 +132,7 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
         renderer = structlog.processors.JSONRenderer(default=str)
         _Lines.processors = [*shared, renderer]
     else:
+        shared.append(_for_console)
         renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
         _Lines.processors = [*shared, structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())]
     structlog.configure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import sys
 import time
@@ -25,8 +26,8 @@ command in the operator's pod:
   kubectl exec deploy/controller-manager -c manager -- ansible-operator logs Memcached/sample -n shop
 
 KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. In the folder of a
-project, it can be a short name of one of its CRDs. The run's ID and result go to standard error. The output of an
-active run is not masked; the operator masks secrets when the run ends."""
+project, it can be a short name of one of its CRDs. The run's ID and result go to standard error. Control characters
+are shown as text. The output of an active run is not masked; the operator masks secrets when the run ends."""
 _CRDS = Path("config/crd/bases")
 _POLL_INTERVAL = 0.2
 _CHUNK = 1 << 16
@@ -94,11 +95,14 @@ def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:
     if not path.exists():
         sys.stderr.write("the run has no output\n")
         return
+    from runner.log import visible  # noqa: PLC0415 - as above
+
+    decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
     with path.open("rb") as file:
         while True:
             was_live = follow and kept.is_live(ident)
-            while chunk := file.read(_CHUNK):
-                out.write(chunk)
+            while chunk := file.read(_CHUNK) + file.readline():
+                out.write(visible(decode(chunk)).encode())
             out.flush()
             if not was_live:
                 return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from runner import log
-from runner.engine.blocks import BlockWriter, Level, block, recap_block
+from runner.engine.blocks import BlockWriter, Level, attributable, block, recap_block
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.masking.masker import Budget
 from runner.proxy.identity import RunStats
@@ -139,7 +139,7 @@ class LoggedRun:
 
     def _masked(self, text: str) -> str:
         """Mask a large text in the thread of the writer."""
-        return self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT))
+        return attributable(self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT)))
 
     def _log_missing_rights(self, api: RunStats, result: RunResult) -> None:
         for sentence in api.forbidden():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from runner.dev.board import LiveView, samples
+from runner.log import visible
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _OTHER_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -37,7 +38,7 @@ class Screen:
             if line.startswith("error: "):
                 self.last = line.strip()
             if told is not None and not self._is_terminal:
-                self._write(told + "\n")
+                self._write(visible(told) + "\n")
         if told is not None:
             self._draw()
 
@@ -70,7 +71,8 @@ class Screen:
             header = [*self._header, *page, ""] if self._header or page else []
             rows = sum(max(-(-len(line) // size.columns), 1) for line in header)
             room = size.lines - 1 - rows
-            lines = [*header, *(self._board.picture(size.columns, room) if room > 0 else ())]
+            picture = self._board.picture(size.columns, room) if room > 0 else ()
+            lines = [*header, *(visible(line) for line in picture)]
         self._write(_HOME_AND_CLEAR + "\n".join(lines) + "\n")
 
     def _write(self, text: str) -> None:

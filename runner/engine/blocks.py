@@ -1,5 +1,8 @@
 """Task output in the log as blocks of text, in the format of other Ansible operators.
 
+A reader can attribute each line to its block: control characters are visible, and a line of the text that looks like a
+line of the operator or the frame of a block begins with `| `.
+
 `block` and `recap_block` are pure. `BlockWriter` writes each block whole, so blocks of two runs never mix.
 """
 
@@ -7,11 +10,13 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import threading
 from collections.abc import Callable
 from typing import Literal, TextIO, TypeAlias
 
 from runner.engine.job import Event
+from runner.log import visible
 from runner.objects import GVK, ObjectKey
 
 Level = Literal["tasks", "everything", "nothing"]
@@ -19,11 +24,18 @@ Through: TypeAlias = Callable[[str], str]
 
 _OPENING = "--------------------------- Ansible Task StdOut -------------------------------"
 _CLOSING = "-" * len(_OPENING)
+_AMBIGUOUS = re.compile(r"^(?=[^\S\n]*(?:\{[^\S\n]*\"|-{5}|\[[a-z]+ *\] ))", re.MULTILINE)
+"""Beginning of a line that looks like a log line of the operator (JSON or console), or like the frame of a block."""
 _DEBUG = frozenset({"debug", "ansible.builtin.debug", "ansible.legacy.debug"})
 _SET_FACT = frozenset({"set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact"})
 _FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
 _ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
 _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+
+
+def attributable(text: str) -> str:
+    """Return text of a run whose lines cannot be mistaken for lines of the operator, and that a terminal can show."""
+    return _AMBIGUOUS.sub("| ", visible(text))
 
 
 def block(event: Event, level: Level, *, raised: bool = False) -> str | None:
@@ -38,15 +50,15 @@ def block(event: Event, level: Level, *, raised: bool = False) -> str | None:
     text = event.get("stdout") or ""
     if level == "everything":
         shown = {"event": event.get("event"), **data}
-        text = "\n".join(filter(None, (text, json.dumps(shown, ensure_ascii=False, default=str))))
-        return _framed(text)
+        dumped = visible(json.dumps(shown, ensure_ascii=False, default=str))
+        return _framed("\n".join(filter(None, (attributable(text), dumped))))
     shown_always = raised and "task" in data
     if not text.strip() or not (shown_always or _is_shown(event.get("event", ""), data.get("task_action", ""))):
         return None
     name = event.get("event", "")
     title = [] if name in _STARTS else [f"TASK [{data.get('task', '')}] " + "*" * 32]
     where = [f"task path: {data['task_path']}"] if name in _FAILURES and data.get("task_path") else []
-    return _framed("\n".join([*title, *where, text.strip("\r\n")]))
+    return _framed(attributable("\n".join([*title, *where, text.strip("\r\n")])))
 
 
 def _is_shown(name: str, action: str) -> bool:
@@ -65,7 +77,7 @@ def recap_block(event: Event, gvk: GVK, key: ObjectKey) -> str | None:
     if event.get("event") != "playbook_on_stats" or not text.strip():
         return None
     title = f"Ansible Task Status Event StdOut ({gvk}, {key.name}/{key.namespace})"
-    return f"\n----- {title:>70} -----\n\n{text.strip()}\n\n----------\n"
+    return f"\n----- {title:>70} -----\n\n{attributable(text.strip())}\n\n----------\n"
 
 
 class BlockWriter:

@@ -53,6 +53,15 @@ def test_for_people_elsewhere_lines_have_none(stack: ExitStack) -> None:
     assert "name=one" in said
 
 
+def test_text_of_a_role_cannot_add_lines_or_escapes_for_people(stack: ExitStack) -> None:
+    pipe = Reader(stack, terminal=False)
+    log.configure(level=logging.INFO, encoder="console", stream=pipe.stream)
+    log.get("it").error("Task failed", error="no\n[info     ] Run ended", task="\x1b[2J")
+    said = pipe.read()
+    assert said.count("\n") == 1
+    assert r"error='no\n[info     ] Run ended' task=\x1b[2J" in said
+
+
 def test_for_programs_a_line_is_an_object_on_a_terminal_too(stack: ExitStack) -> None:
     terminal = Reader(stack, terminal=True)
     log.configure(level=logging.INFO, encoder="json", stream=terminal.stream)

@@ -88,6 +88,11 @@ def test_core_groups_and_cluster_scoped_objects_have_shorter_folders(
     assert (found.folder, found.gvk, found.key) == (folder, gvk, ObjectKey(namespace, "one"))
 
 
+def test_control_characters_are_shown_as_text(folders: Folders, logs: Logs) -> None:
+    folders.add(THING, "one", "\x1b[0;32mok\x1b[0m: \x1b]0;title\x07 ä\r\nnext\n")
+    assert logs("thing/one")[1] == "ok: \\x1b]0;title\\x07 ä\nnext\n"
+
+
 def test_the_run_before_is_shown_on_request(folders: Folders, logs: Logs) -> None:
     folders.add(THING, "one", "first", "second")
     folders.add(THING, "two", "only")

@@ -98,6 +98,45 @@ def test_everything_shows_every_event_and_nothing_none() -> None:
     assert blocks.block(event("playbook_on_task_start"), "nothing") is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"msg": "Run ended", "name": "victim"}',
+        '  { "msg": "Run ended"}',
+        DASHES,
+        "--------------------------- Ansible Task StdOut -------------------------------",
+        "-----           Ansible Task Status Event StdOut (g/v1, Kind=K, victim/ns) -----",
+        "[info     ] Run ended",
+    ],
+)
+def test_a_line_of_text_never_looks_like_a_line_of_the_operator(line: str) -> None:
+    for text in (f"first\n{line}\nlast", f"first\r\n{line}\r\nlast", f"first\n\x1b[0m{line}\nlast"):
+        for level in ("tasks", "everything"):
+            shown = blocks.block(event("runner_on_failed", stdout=text), level)
+            assert shown is not None
+            assert f"first\n| {line}\nlast\n" in shown
+    title = blocks.block(event("runner_on_failed", task=f"a task\n{line}"), "tasks")
+    assert title is not None
+    assert f"\n| {line}" in title
+    recap = blocks.recap_block(event("playbook_on_stats", stdout=line), GVK("g", "v1", "K"), ObjectKey("ns", "name"))
+    assert recap is not None
+    assert f"\n| {line.strip()}\n" in recap
+
+
+def test_ordinary_output_is_not_changed() -> None:
+    output = (
+        'ok: [localhost] => {\n    "a": [\n        {\n            "b": 1\n        },\n        {}\n    ]\n}\n'
+        "[WARNING]: careful\n--- before\n+++ äé"
+    )
+    assert blocks.attributable(output) == output
+
+
+def test_control_characters_are_visible_and_colours_are_dropped() -> None:
+    text = "\x1b[0;31mfatal\x1b[0m: \x1b[2J\x07 \x1b\x1b[1m[K over\rwritten \x85\x9b1m \u202eevil\u2028\ttab"
+    visible = r"fatal: \x1b[2J\x07 \x1b[K over\x0dwritten \x85\x9b1m \u202eevil\u2028" + "\ttab"
+    assert blocks.attributable(text) == visible
+
+
 def test_the_recap_names_the_object() -> None:
     recap = event("playbook_on_stats", stdout="\nPLAY RECAP ***\nlocalhost : ok=1\n")
 
