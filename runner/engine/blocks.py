@@ -1,7 +1,7 @@
 """Task output in the log as blocks of text, in the format of other Ansible operators.
 
-A reader can attribute each line to its block: control characters are visible, and a line of the text that looks like a
-line of the operator or the frame of a block begins with `| `.
+A reader can attribute each line to its block. Control characters are visible. A line of the text begins with `| ` if it
+looks like a line of the operator or the frame of a block.
 
 `block` and `recap_block` are pure. `BlockWriter` writes each block whole, so blocks of two runs never mix.
 """

@@ -1,6 +1,6 @@
 """Events in the output of ansible-playbook, from marks with data. Replaces a class of ansible-runner.
 
-The callback of ansible-runner sends the data of an event to a file or a socket, and then writes two marks around the
+The callback of ansible-runner sends the data of an event to a file or a socket. Then it writes two marks around the
 event's text on the terminal. A role can print text that looks like such a mark, for example from the spec of a
 resource. Here a mark begins an event only if it contains nothing but an ID, and if data with this ID was sent. The ID
 is random. All other text that looks like a mark remains text.
