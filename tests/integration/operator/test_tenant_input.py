@@ -1,0 +1,124 @@
+"""Secrets and text of a user who may only write custom resources harm no other user."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Operator, Project, Things
+
+
+class _Readiness:
+    """The longest time that the operator took to answer its readiness probe."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.slowest = 0.0
+        self._operator = operator
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def _ask(self) -> None:
+        while not self._ended.is_set():
+            began = time.monotonic()
+            self._operator.is_ready()
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self._ended.wait(0.05)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def test_a_secret_with_thousands_of_values_that_share_a_prefix_delays_nobody(
+    project: Project, things: Things, api: Api
+) -> None:
+    values = [f"prefix-that-all-values-share-{number:05d}" for number in range(8000)]
+    data = {f"k{number}": base64.b64encode(value.encode()).decode() for number, value in enumerate(values)}
+    secret = {"metadata": {"name": "many"}, "data": data}
+    api.call("POST", f"/api/v1/namespaces/{project.namespace}/secrets", secret)
+    project.role(
+        "thing",
+        """
+        - name: Read the Secret
+          kubernetes.core.k8s_info:
+            {api_version: v1, kind: Secret, name: many, namespace: "{{ ansible_operator_meta.namespace }}"}
+          register: found
+          when: attack is defined
+        - name: Print text with the prefix
+          ansible.builtin.debug:
+            msg: "it is {{ found.resources[0].data.k4711 | b64decode }}, not {{ attack * 2000 }}"
+          when: attack is defined
+        """,
+    )
+    project.watch("thing")
+    project.grant([""], ["secrets"])
+    operator = project.start()
+    with _Readiness(operator) as readiness:
+        things.create("hostile", {"attack": "prefix-that-all-values-share-99999 "})
+        operator.await_line("Run started", name="hostile")
+        things.create("neighbour")
+        things.await_success("neighbour")
+        things.await_success("hostile")
+
+    assert readiness.slowest < 5
+    assert "it is ********, not prefix-that-all-values-share-99999 " in operator.log
+    assert [value for value in values if value in operator.log] == []
+    (kept,) = project.folder.glob("runs/*/v1/Thing/*/hostile/artifacts/latest/stdout")
+    assert [value for value in values if value in kept.read_text()] == []
+
+
+def _mark(data: object) -> str:
+    """Text that looks like an event of ansible-runner."""
+    text = base64.b64encode(json.dumps(data).encode()).decode()
+    parts = (text[start : start + 78] for start in range(0, len(text), 78))
+    return "\x1b[K" + "".join(f"{part}\x1b[{len(part)}D" for part in parts) + "\x1b[K"
+
+
+def test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator(project: Project, things: Things) -> None:
+    line = json.dumps({"msg": "Run ended", "name": "victim", "namespace": project.namespace})
+    uuid = "00000000-0000-4000-8000-000000000000"
+    requeue = {"task_action": "requeue_after", "host": "localhost", "res": {"period": "1s"}}
+    stats = {"ok": {"localhost": 99}, "failures": {}}
+    text = "\n".join(
+        [
+            "begin",
+            line,
+            "-" * 79,
+            _mark({"uuid": uuid, "event": "runner_on_ok", "event_data": requeue}),
+            _mark({"uuid": uuid, "event": "playbook_on_stats", "event_data": stats}),
+            line,
+            "\x1b[2J\x1b]0;title\x07 \u202e end",
+        ]
+    )
+    project.role(
+        "thing",
+        """
+        - name: "Task of {{ text }}"
+          ansible.builtin.debug: {msg: "{{ text }}"}
+          loop: ["{{ text }}"]
+        - name: Fail with the text
+          ansible.builtin.fail: {msg: "{{ text }}"}
+          ignore_errors: true
+        """,
+    )
+    project.watch("thing")
+    operator = project.start()
+    things.create("hostile", {"text": text})
+    running = things.await_success("hostile")
+
+    assert running["ansibleResult"]["ok"] == 2
+    ended = operator.await_line("Run ended", name="hostile")
+    assert ended["ok"] == 2
+    assert operator.lines(msg="Run ended", name="victim") == []
+    assert f"\n| {line}\n" in operator.log
+    assert "\n| " + "-" * 79 + "\n" in operator.log
+    assert r"\x1b[2J\x1b]0;title\x07 \u202e end" in operator.log
+    assert not {"\x1b", "\x07", "\u202e"} & set(operator.log)
