@@ -29,6 +29,7 @@ _OF_SEVERAL_LINES = frozenset({"exception", "stack"})
 class _Lines:
     """Configuration of lines for other streams, set by `configure`."""
 
+    encoder: Format = "json"
     level: int = logging.INFO
     processors: Sequence[Processor] = ()
 
@@ -79,12 +80,26 @@ def _name(found: re.Match[str]) -> str:
 
 def line(name: str, message: str, /, **fields: object) -> str:
     """Return the line that `info` would write, with its newline; `""` if the level suppresses it."""
-    if not _Lines.processors or _Lines.level > logging.INFO:
+    return "" if _Lines.level > logging.INFO else any_line(name, message, **fields)
+
+
+def any_line(name: str, message: str, /, **fields: object) -> str:
+    """Return a line with its newline, whatever the level; `""` before `configure`."""
+    if not _Lines.processors:
         return ""
     made: Any = {"logger_name": name, "event": message, **fields}
     for process in _Lines.processors:  # the last one makes text of it
         made = process(None, "info", made)
     return f"{made}\n"
+
+
+def is_console() -> bool:
+    """Return whether lines are for a console."""
+    return _Lines.encoder == "console"
+
+
+def _without_none(_logger: object, _method: str, event: EventDict) -> EventDict:
+    return {name: value for name, value in event.items() if value is not None}
 
 
 def _logger_field(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -124,7 +139,7 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
         _shortage,
     ]
     renderer: Processor
-    _Lines.level = level
+    _Lines.level, _Lines.encoder = level, encoder
     if encoder == "json":
         shared.append(structlog.processors.dict_tracebacks)
         # `msg`, `level`, `ts` and `logger` are what collectors of controllers' logs look for.
@@ -132,9 +147,12 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
         renderer = structlog.processors.JSONRenderer(default=str)
         _Lines.processors = [*shared, renderer]
     else:
-        shared.append(_for_console)
-        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
-        _Lines.processors = [*shared, structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())]
+        shared += [_without_none, _for_console]
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="ts")
+        _Lines.processors = [
+            *shared,
+            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), timestamp_key="ts"),
+        ]
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),

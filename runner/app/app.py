@@ -30,13 +30,13 @@ from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, re
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
-from runner.controller import run_access
+from runner.controller import run_access, run_log
 from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.reconcile import Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
-from runner.controller.run_log import RunLog, RunObserver, RunObservers
+from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
 from runner.controller.runs import RunDefaults, Runs
 from runner.controller.skipping import RunSkipper
 from runner.dependents.loop_guard import Contention, LoopGuard
@@ -173,7 +173,8 @@ class _Operator:
             former = former_kinds.update(settings.runner_dir, settings.watches_file, self._watches)
             if not settings.reload:  # with it, a kind is often only mistyped for a moment
                 engine.clear_out(former)
-            writer = BlockWriter(sys.stdout)
+            form = run_log.form_of(settings.ansible_log_format)
+            writer = run_log.block_writer(sys.stdout, form)
             stack.callback(writer.close)
             discovery = Discovery(client)
             ownership = await setup.make(settings, credentials, self._metrics, stack)
@@ -198,7 +199,7 @@ class _Operator:
                 access=await self._open_proxy(stack, client, dependents, WriteObservers(dependents, references)),
                 references=references,
                 ownership=ownership,
-                recorder=self._recorder(writer),
+                recorder=self._recorder(writer, form),
                 dependents=dependents,
                 dispatcher=Dispatcher(ConcurrencyLimit.of(settings.most_runs(watch.gvk for watch in self._watches))),
                 events=events,
@@ -233,10 +234,10 @@ class _Operator:
         check_engines(engine, self._watches)
         return engine
 
-    def _recorder(self, writer: BlockWriter) -> RunObserver:
+    def _recorder(self, writer: BlockWriter, form: Form) -> RunObserver:
         settings = self._settings
-        run_log = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs)
-        return RunObservers((run_log, *self._admin.recorders))
+        log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
+        return RunObservers((log_of_runs, *self._admin.recorders))
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""

@@ -34,6 +34,7 @@ warm if the installed ansible-core was tested with it."""
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 LogEvents: TypeAlias = Literal["tasks", "everything", "nothing"]
 LogFormat: TypeAlias = Literal["auto", "json", "console"]
+TaskFormat: TypeAlias = Literal["auto", "blocks", "lines", "json"]
 
 _FEWEST_WORKERS = 2
 """Default of workers in a container with a small CPU quota. With two, one is reserved for changes."""
@@ -167,6 +168,13 @@ class Settings:
         "tasks",
         "events of a run to log: tasks, everything or nothing",
         "WHAT",
+    )
+    ansible_log_format: TaskFormat = option(
+        ANSIBLE,
+        parse.one_of(*get_args(TaskFormat)),
+        "auto",
+        "format of these events: blocks, lines, json, or auto: lines in a console log, otherwise blocks",
+        "FORMAT",
     )
     kubeconfig: str | None = option(
         CLUSTER,

@@ -1,26 +1,35 @@
 """Log of a run: blocks of task output, and lines at its start and end.
 
-Blocks have the format of the Go operator; a log line before each names its object. Lines have the fields `job`, `gvk`,
+Blocks have the format of the Go operator; a log line before each names its object. In the formats `lines` and `json`
+they are log lines: with the indented output below, or with the output as a field. Lines have the fields `job`, `gvk`,
 `name` and `namespace`. Each failed task has a line with its file and line. Missing rights are logged with each failure,
 and once for runs that succeed without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Literal, Protocol, TextIO, TypeAlias
 
 from runner import log
-from runner.engine.blocks import BlockWriter, Level, attributable, block, recap_block
+from runner.config.settings import TaskFormat
+from runner.engine import blocks
+from runner.engine.blocks import BlockWriter, Level, attributable
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.masking.masker import Budget
 from runner.proxy.identity import RunStats
+from runner.status import report
 from runner.watches.watch import content_name
 from runner.workqueue.request import ReconcileRequest
 
 _WHOLE_OUTPUT = 5.0
 """Seconds of CPU time to mask a run's whole output."""
+Form: TypeAlias = Literal["blocks", "lines", "json"]
+"""Format of task output."""
+_OUTPUT = "Task output"
 
 
 class ObservedRun(Protocol):
@@ -75,6 +84,7 @@ class RunLog:
     writer: BlockWriter
     whole_output: bool
     """Whether a run's whole output is printed again at its end."""
+    form: Form = "blocks"
     logged: log.Once = field(default_factory=log.Once, compare=False)
     """Missing rights of runs that succeeded."""
 
@@ -108,9 +118,8 @@ class LoggedRun:
         """Record one event of ansible-runner."""
         if self._settings.whole_output and event.get("stdout"):
             self._output.append(event["stdout"])
-        for text in (block(event, self._settings.level, raised=self._job.raised), self._recap(event)):
-            if text is not None:
-                self._settings.writer.write(self._heading(event) + text)
+        for text in self._shown(event):
+            self._settings.writer.write(text)
 
     def end(self, result: RunResult, api: RunStats) -> None:
         """Log the end of the run."""
@@ -119,7 +128,7 @@ class LoggedRun:
             self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
         if self._output:
             # Masked again: some secret values were not known yet when this output was first written.
-            self._settings.writer.write("\n".join([*self._output, ""]), through=self._masked)
+            self._settings.writer.write("\n".join([*self._output, ""]), through=self._masked_output)
         say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
         recap = result.recap
         say(
@@ -134,12 +143,14 @@ class LoggedRun:
             cache_hits=api.hits,
             cache_misses=api.misses,
             tasks=result.executions.totals or None,
-            error=result.message or None,
+            error=self._error(result, api),
         )
 
-    def _masked(self, text: str) -> str:
-        """Mask a large text in the thread of the writer."""
-        return attributable(self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT)))
+    @staticmethod
+    def _error(result: RunResult, api: RunStats) -> str | None:
+        if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED}:
+            return result.message or None
+        return report.first_failure(result, api.forbidden())
 
     def _log_missing_rights(self, api: RunStats, result: RunResult) -> None:
         for sentence in api.forbidden():
@@ -148,14 +159,57 @@ class LoggedRun:
             elif self._settings.logged.is_new(sentence):
                 self._log.warning("A run succeeded without a right that it requested; add the rule", problem=sentence)
 
-    def _heading(self, event: Event) -> str:
-        """Return the log line that names the object of the next block."""
+    def _shown(self, event: Event) -> Iterator[str]:
+        """Yield the log's text about an event."""
+        level, form, raised = self._settings.level, self._settings.form, self._job.raised
         data = event.get("event_data")
-        task = data.get("task") if isinstance(data, dict) else None
-        about = {"task": task} if task else {}
-        return log.line(__name__, "Task output", **self._whose, **about)
+        data = data if isinstance(data, dict) else {}
+        about = {"task": data["task"]} if data.get("task") else {}
+        if form == "blocks":
+            for text in (blocks.block(event, level, raised=raised), self._recap(event)):
+                if text is not None:
+                    yield log.line(__name__, _OUTPUT, **self._whose, **about) + text
+            return
+        output = blocks.output(event, level, raised=raised)
+        if output is None:
+            return
+        if event.get("event") in blocks.FAILURES and data.get("task_path"):
+            about["path"] = data["task_path"]
+        is_line = form == "lines" and level == "tasks" and blocks.is_start(event)
+        line = partial(log.any_line, __name__, "Task started" if is_line else _OUTPUT, **self._whose, **about)
+        if form == "json":
+            yield line(ansible_event=event.get("event"), action=data.get("task_action"), output=output)
+        else:
+            yield line() + ("" if is_line else _indented(output + "\n"))
+
+    def _masked_output(self, text: str) -> str:
+        """Mask a large text in the thread of the writer."""
+        masked = self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT))
+        if self._settings.form == "json":
+            return log.any_line(__name__, "Run output", **self._whose, output=log.visible(masked))
+        return _indented(log.visible(masked)) if self._settings.form == "lines" else attributable(masked)
 
     def _recap(self, event: Event) -> str | None:
         if self._settings.level == "nothing":
             return None
-        return recap_block(event, self._job.gvk, self._job.key)
+        return blocks.recap_block(event, self._job.gvk, self._job.key)
+
+
+def _indented(text: str) -> str:
+    """Return text whose lines cannot be mistaken for lines of the log."""
+    return textwrap.indent(text, "    ", lambda _: True)
+
+
+def form_of(setting: TaskFormat) -> Form:
+    """Return the format of task output for a setting: lines in a console log, otherwise blocks by default."""
+    if setting != "auto":
+        return setting
+    return "lines" if log.is_console() else "blocks"
+
+
+def block_writer(stream: TextIO, form: Form) -> BlockWriter:
+    """Return a writer of task output, whose own messages have the same format."""
+    if form == "blocks":
+        return BlockWriter(stream)
+    dropped = "Blocks of task output were dropped: nobody read this stream"
+    return BlockWriter(stream, dropped_line=lambda count: log.any_line(__name__, dropped, count=count))

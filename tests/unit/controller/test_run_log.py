@@ -1,19 +1,21 @@
-"""What the log says of the rights that runs lacked."""
+"""The log of a run: its tasks, its end, and the rights that it lacked."""
 
 from __future__ import annotations
 
 import io
 import json
 import logging
+import re
 from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
 from runner import log
-from runner.controller.run_log import RunLog
+from runner.config.settings import TaskFormat
+from runner.controller.run_log import RunLog, block_writer, form_of
 from runner.engine.blocks import BlockWriter
-from runner.engine.job import Job, Outcome, RunResult
+from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.kube.forbidden import MissingRight
 from runner.proxy.identity import RunStats
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -99,3 +101,71 @@ def test_for_people_the_line_has_no_colours_where_there_is_no_terminal(
 
 def test_a_log_of_warnings_alone_has_blocks_alone(said_by_a_run: Callable[[int, log.Format], str]) -> None:
     assert said_by_a_run(logging.WARNING, "json").startswith("\n----")
+
+
+START = {"event": "playbook_on_task_start", "stdout": "\r\nTASK [Deploy] ***"}
+FAILED = {"event": "runner_on_failed", "stdout": 'fatal: [localhost]: FAILED! => {\n    "msg": "no"\n}'}
+RECAP = {"event": "playbook_on_stats", "stdout": "PLAY RECAP ***"}
+
+
+@pytest.fixture
+def formatted(make_job: Callable[..., Job], log_as_it_was: None) -> Callable[[TaskFormat, log.Format], str]:
+    """Have a run fail at its only task, with the output in a format and lines of an encoder; return all text."""
+
+    def show(form: TaskFormat, encoder: log.Format) -> str:
+        out = io.StringIO()
+        log.configure(level=logging.INFO, encoder=encoder, stream=out)
+        writer = block_writer(out, form_of(form))
+        job = make_job()
+        settings = RunLog("tasks", writer, whole_output=True, form=form_of(form))
+        record = settings.start(job, ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0))
+        data = {"task": "Deploy", "task_action": "k8s", "task_path": "main.yml:3"}
+        for event in (START, FAILED, RECAP):
+            record.event({**event, "event_data": data if event is not RECAP else {}})
+        failure = TaskFailure("Deploy", "no", "main.yml:3")
+        record.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 1.0), RunStats())
+        writer.close()
+        return out.getvalue()
+
+    return show
+
+
+def test_in_json_each_line_is_an_object_and_the_end_of_a_failed_run_has_its_error(
+    formatted: Callable[[TaskFormat, log.Format], str],
+) -> None:
+    lines = [json.loads(line) for line in formatted("json", "json").splitlines()]
+    outputs = [line for line in lines if line["msg"] == "Task output"]
+    assert [
+        (line["task"], line["action"], line["ansible_event"], line.get("path"), line["output"]) for line in outputs
+    ] == [
+        ("Deploy", "k8s", "playbook_on_task_start", None, "TASK [Deploy] ***"),
+        ("Deploy", "k8s", "runner_on_failed", "main.yml:3", FAILED["stdout"]),
+    ]
+    assert all(line["gvk"].endswith("Memcached") and line["name"] == "sample" for line in lines)
+    (ended,) = (line for line in lines if line["msg"] == "Run ended")
+    assert ended["error"] == "no (task 'Deploy', main.yml:3)"
+    (whole,) = (line for line in lines if line["msg"] == "Run output")
+    assert "PLAY RECAP" in whole["output"]
+
+
+def test_a_console_shows_the_time_first_a_line_for_each_task_and_no_empty_fields(
+    formatted: Callable[[TaskFormat, log.Format], str],
+) -> None:
+    lines = formatted("auto", "console").splitlines()
+    plain = [line for line in lines if not line.startswith("    ")]
+    assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[\w+ *\] ", line) for line in plain), plain
+    assert not any("None" in line for line in lines)
+    of_task = [line for line in plain if "Task started" in line or "Task output" in line]
+    assert len(of_task) == 2
+    assert "task=Deploy" in of_task[0]
+    assert lines[lines.index(of_task[0]) + 1] == of_task[1]
+    assert "path=main.yml:3" in of_task[1]
+    below = lines[lines.index(of_task[1]) + 1 :][:3]
+    assert below == [f"    {line}" for line in FAILED["stdout"].splitlines()]
+    assert "-----" not in "".join(lines)
+
+
+def test_blocks_stay_the_format_of_a_log_for_programs(formatted: Callable[[TaskFormat, log.Format], str]) -> None:
+    text = formatted("auto", "json")
+    assert text.count("Ansible Task StdOut") == 2
+    assert "Ansible Task Status Event StdOut" in text
