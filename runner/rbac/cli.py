@@ -83,18 +83,21 @@ def _granted(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _missing(found: set[Right], roles: Sequence[Mapping[str, Any]]) -> set[Right]:
-    """Return the rights that no role grants. A Role only applies to the operator's own namespace."""
+    """Return the rights that no role grants.
+
+    A Role only applies to the operator's own namespace. There the operator uses its own objects, so a Role that names
+    them grants what the record contains without names.
+    """
     watched = {each.namespace for each in found if each.verb == "watch"}
-    return {
-        right
-        for right in found
-        if not any(
-            _grants(rule, right)
-            for role in roles
-            if role["kind"] == "ClusterRole" or (right.namespace and right.namespace not in watched)
-            for rule in role.get("rules") or ()
-        )
-    }
+
+    def is_granted(right: Right, role: Mapping[str, Any]) -> bool:
+        rules = role.get("rules") or ()
+        if role["kind"] == "ClusterRole":
+            return any(_grants(rule, right) for rule in rules)
+        is_own = bool(right.namespace) and right.namespace not in watched
+        return is_own and any(_grants({**rule, "resourceNames": []}, right) for rule in rules)
+
+    return {right for right in found if not any(is_granted(right, role) for role in roles)}
 
 
 def _grants(rule: Mapping[str, Any], right: Right) -> bool:
