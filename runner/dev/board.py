@@ -22,6 +22,8 @@ _SHORTEST_STORY = ("LATEST", "one event")
 _ERROR_ROWS = 4
 _KIND_WIDTH, _NUMBERS_WIDTH = 44, 28
 _LEVELS = frozenset({"warning", "error", "critical"})
+_DEBUG = frozenset({"debug", "ansible.builtin.debug", "ansible.legacy.debug"})
+_MESSAGES = frozenset({"runner_on_ok", "runner_item_on_ok"})
 _DETAILS = ("problem", "error", "detail", "why", "advice", "command")
 
 
@@ -118,6 +120,10 @@ class LiveView:
 
     def _task(self, said: Mapping[str, Any]) -> str | None:
         run, task = self._runs.get(said["job"]), said.get("task")
+        if run is not None and said.get("action") in _DEBUG and said.get("ansible_event") in _MESSAGES:
+            run.tasks += task != run.task
+            run.task = task or run.task
+            return f"{run.who}: {_debug_message(said['output'])}"
         if run is None or not task or task == run.task:
             return None
         run.task, run.tasks = task, run.tasks + 1
@@ -167,6 +173,20 @@ class LiveView:
 
 def _doing(run: _Run) -> str:
     return f"task {run.tasks}: {run.task}" if run.tasks else run.reason
+
+
+def _debug_message(output: str) -> str:
+    """Return the message in the output of a `debug` task; the whole output in one line if it has another format."""
+    rest = output
+    while rest:
+        _, _, rest = rest.partition(" => ")
+        try:
+            found = json.loads(rest)
+        except ValueError:
+            continue
+        shown = found.get("msg", found) if isinstance(found, dict) else found
+        return " ".join((shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)).split())
+    return " ".join(output.split())
 
 
 def _who(said: Mapping[str, Any]) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _CRDS = Path("config/crd/bases")
+_FORMATS = ("--log-format=json", "--ansible-log-format=json")
+"""The live view parses the operator's output."""
 _GRACE = 60.0
 """Seconds that the operator has to end after SIGTERM; it gives its runs half of that."""
 _DESCRIPTION = """\
@@ -153,7 +155,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
     from runner.dev.screen import Screen  # noqa: PLC0415 - as above
 
     ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
-    command = [sys.executable, "-m", "runner", "run", "--reload", *ports, *flags, "--log-format=json"]
+    command = [sys.executable, "-m", "runner", "run", "--reload", *ports, *flags, *_FORMATS]
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
         _say(f"Log:         {log.name}")
         _say("Stop:        Ctrl-C")

@@ -75,6 +75,23 @@ def test_a_warning_does_not_replace_the_last_error(board: LiveView) -> None:
     assert picture[-1] == f"  {warned}"
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ('ok: [localhost] => {\n    "msg": "Hello => {you}"\n}', "Hello => {you}"),
+        ('ok: [localhost] => (item={"a": 1}) => {\n    "msg": "one"\n}', "one"),
+        ('ok: [localhost] => {\n    "size": [1, 2]\n}', '{"size": [1, 2]}'),
+        ("ok: [localhost] =>\n    msg: Hello", "ok: [localhost] => msg: Hello"),
+    ],
+)
+def test_messages_of_debug_tasks_are_told(board: LiveView, output: str, message: str) -> None:
+    take(board, msg="Run started", reason="created")
+    of_task = {"msg": "Task output", "task": "Say it", "action": "ansible.builtin.debug"}
+    told = take(board, **of_task, ansible_event="runner_on_ok", output=output)
+    assert told == f"Memcached default/mc: {message}"
+    assert "  Memcached default/mc  task 1: Say it" in board.picture(120)
+
+
 def test_where_the_page_is_is_told_once(board: LiveView) -> None:
     line = json.dumps({"msg": "Serving the status page", "level": "info", "url": "http://127.0.0.1:4321/"})
     assert board.take(line) == "status page http://127.0.0.1:4321/"
