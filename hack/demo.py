@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -111,7 +112,8 @@ def _cluster() -> Iterator[devcluster.DevCluster]:
     """The cluster of KUBECONFIG, or one that lives as long as the demo."""
     given = os.environ.get("KUBECONFIG")
     if given:
-        yield outside(Path(given), sys.stderr)
+        with tempfile.TemporaryDirectory(prefix="ansible-operator-demo-") as folder:
+            yield outside(given, Path(folder), sys.stderr)
         return
     with devcluster.start(name="demo") as cluster:
         yield cluster

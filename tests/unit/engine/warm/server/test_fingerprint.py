@@ -47,7 +47,7 @@ def test_packages_and_the_folders_where_there_could_be_some_are_watched(collecti
 def test_a_library_that_is_overwritten_in_place_changes_a_watched_stamp(
     collections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = tmp_path / "site-packages" / "own_library"
+    library = tmp_path / "site-packages" / "watched_library"
     library.mkdir(parents=True)
     (library / "__init__.py").touch()
     part = library / "part.py"
@@ -55,7 +55,7 @@ def test_a_library_that_is_overwritten_in_place_changes_a_watched_stamp(
     monkeypatch.syspath_prepend(str(library.parent))
 
     # Only those of the test: pytest and other processes write to folders that are watched too.
-    paths = [path for path in watched(collections, "own_library.part") if path.startswith(str(tmp_path))]
+    paths = [path for path in watched(collections, "watched_library.part") if path.startswith(str(tmp_path))]
     before = {path: stamp(path) for path in paths}
     with part.open("r+", encoding="utf-8") as file:
         file.write("value = 2\n")
