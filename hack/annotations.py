@@ -24,9 +24,10 @@ ON_RESOURCES = (
         _OURS + "reconcile-period",
         "duration, `off`",
         "yes; `off` is new",
-        "time between periodic runs of this object; `0s` and `off`: none. An invalid value stops its runs",
+        "time between periodic runs of this object, at least `minReconcilePeriod`; `0s` and `off`: none. An "
+        "invalid value stops its runs",
     ),
-    Annotation(_OURS + "verbosity", "0 to 7", YES, "verbosity of Ansible"),
+    Annotation(_OURS + "verbosity", "0 to 7", YES, "verbosity of Ansible, at most `maxVerbosity`"),
     Annotation(
         _OURS + "max-runner-artifacts", "whole number", YES, "number of runs that are kept; 0: all, -1 (new): none"
     ),
@@ -34,7 +35,7 @@ ON_RESOURCES = (
         _OURS + "run-timeout",
         "duration, `off`",
         NEW,
-        "maximum duration of a run ([runs.md](runs.md#fields-in-watchesyaml))",
+        "maximum duration of a run, at most that of the watch or the flag ([runs.md](runs.md#fields-in-watchesyaml))",
     ),
     Annotation(
         _OURS + "paused",

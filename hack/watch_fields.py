@@ -44,6 +44,23 @@ WATCH = (
         "time between periodic runs; `0s`: the value of `--reconcile-period` (10h); `off` (new): no periodic runs",
         "reconcilePeriod: 1h",
     ),
+    Field(
+        "minReconcilePeriod",
+        "duration",
+        "",
+        NEW,
+        "shortest period that the annotation `reconcile-period` can set; `0s` and `off`: no limit; default: "
+        "`--min-reconcile-period` (5s)",
+        "minReconcilePeriod: 1m",
+    ),
+    Field(
+        "maxVerbosity",
+        "whole number",
+        "",
+        NEW,
+        "highest verbosity that the annotation `verbosity` can set; default: `--max-verbosity` (7)",
+        "maxVerbosity: 3",
+    ),
     Field("manageStatus", "boolean", "true", YES, "write conditions", "manageStatus: false"),
     Field(
         "healthConditions",

@@ -334,6 +334,9 @@ class _Operator:
             raised=settings.is_raised,
             forget=shared.engine.forget,
             timeout=settings.run_timeout,
+            max_verbosity=settings.max_verbosity,
+            period=settings.reconcile_period,
+            min_period=settings.min_reconcile_period,
         )
         runs = Runs(scope, shared.engine, shared.recorder, shared.events, defaults)
         health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions

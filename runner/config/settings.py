@@ -69,6 +69,14 @@ class Settings:
     reconcile_period: float = option(
         RUNS, parse.period, "10h", "time between periodic runs of an object; 0s or off disables them", "DURATION"
     )
+    min_reconcile_period: float = option(
+        RUNS,
+        parse.period,
+        "5s",
+        "shortest period that the annotation reconcile-period of an object can set; 0s or off: no limit; "
+        "minReconcilePeriod of a watch overrides this",
+        "DURATION",
+    )
     run_timeout: float = option(
         RUNS,
         parse.period,
@@ -122,6 +130,13 @@ class Settings:
         parse.verbosity,
         "2",
         "verbosity of ansible-playbook, 0 to 7; ANSIBLE_VERBOSITY_<KIND>_<GROUP> overrides it for one kind",
+        "N",
+    )
+    max_verbosity: int = option(
+        ANSIBLE,
+        parse.verbosity,
+        "7",
+        "highest verbosity that the annotation verbosity of an object can set; maxVerbosity of a watch overrides this",
         "N",
     )
     ansible_roles_path: str = option(

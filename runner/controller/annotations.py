@@ -1,4 +1,7 @@
-"""Annotations of an object that override settings of its runs. Pure."""
+"""Annotations of an object that override settings of its runs, within the bounds of its watch. Pure.
+
+Users who may only write the object set these annotations, so they must not exceed the limits of the administrator.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,20 @@ RUN_TIMEOUT = PREFIX + "run-timeout"
 VERBOSITY = PREFIX + "verbosity"
 MAX_RUNNER_ARTIFACTS = PREFIX + "max-runner-artifacts"
 
-_MAX_VERBOSITY = 7
+MAX_VERBOSITY = 7
+_LONGEST = 40
+"""Characters of a value in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationBounds:
+    """Limits of annotations."""
+
+    shortest_period: float
+    """Seconds between periodic runs."""
+    longest_run: float
+    """Seconds that a run may take; 0: no limit."""
+    highest_verbosity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +46,11 @@ class AnnotationOverrides:
     """Number of runs; 0 keeps all, -1 none."""
     warnings: tuple[str, ...]
     """Invalid values, a sentence each."""
+    limited: tuple[str, ...]
+    """Values beyond the bounds, a sentence each, with the value that is used instead."""
 
 
-def overrides_of(obj: Object) -> AnnotationOverrides:
+def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
     """Read the annotations.
 
     Raises:
@@ -40,12 +58,30 @@ def overrides_of(obj: Object) -> AnnotationOverrides:
     """
     annotations = annotations_of(obj)
     warnings: list[str] = []
+    limited: list[str] = []
+
+    def limit(name: str, used: str) -> None:
+        limited.append(f"annotation {name}: {annotations[name][:_LONGEST]!r} is beyond the limit; {used} is used")
+
+    period = _duration(annotations, RECONCILE_PERIOD)
+    if period and period < bounds.shortest_period:
+        period = bounds.shortest_period
+        limit(RECONCILE_PERIOD, duration.format(period))
+    timeout = _duration(annotations, RUN_TIMEOUT)
+    if timeout is not None and bounds.longest_run and not 0 < timeout <= bounds.longest_run:
+        timeout = bounds.longest_run
+        limit(RUN_TIMEOUT, duration.format(timeout))
+    verbosity = _integer(annotations, VERBOSITY, 0, MAX_VERBOSITY, warnings)
+    if verbosity is not None and verbosity > bounds.highest_verbosity:
+        verbosity = bounds.highest_verbosity
+        limit(VERBOSITY, str(verbosity))
     return AnnotationOverrides(
-        reconcile_period=_duration(annotations, RECONCILE_PERIOD),
-        run_timeout=_duration(annotations, RUN_TIMEOUT),
-        verbosity=_integer(annotations, VERBOSITY, 0, _MAX_VERBOSITY, warnings),
+        reconcile_period=period,
+        run_timeout=timeout,
+        verbosity=verbosity,
         max_runner_artifacts=_integer(annotations, MAX_RUNNER_ARTIFACTS, -1, None, warnings),
         warnings=tuple(warnings),
+        limited=tuple(limited),
     )
 
 

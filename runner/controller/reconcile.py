@@ -13,7 +13,7 @@ from functools import partial
 
 from runner import log
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationOverrides, overrides_of
+from runner.controller.annotations import AnnotationOverrides
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Decision, Done, RequeueAfter, Result, Retry, RetryTerms, Terminal
 from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
@@ -138,7 +138,7 @@ class Reconciler:
         await self._end_contention(attempt)
         basis = None
         try:
-            overrides = overrides_of(attempt.obj)
+            overrides = self._runs.overrides(attempt.obj)
             if self._skipping is not None:
                 skipping = await self._skipping.decide(attempt)
                 if skipping.skip:
@@ -157,7 +157,7 @@ class Reconciler:
             return await self._refuse(attempt, str(error))
         terms = self._terms(attempt, overrides, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(run, terms, failed_runs=attempt.request.failed_runs)
-        await self._report(attempt, job, run, decision, grant.stats.forbidden())
+        await self._report(attempt, job, run, decision, overrides, grant.stats.forbidden())
         attempt.guard.check()
         if self._skipping is not None and basis is not None and grant.read_set is not None:
             await self._skipping.record(self._latest(attempt), basis, grant.read_set, run)
@@ -221,7 +221,13 @@ class Reconciler:
         return attempt
 
     async def _report(
-        self, attempt: Attempt, job: Job, run: RunResult, decision: Decision, missing: Sequence[str]
+        self,
+        attempt: Attempt,
+        job: Job,
+        run: RunResult,
+        decision: Decision,
+        overrides: AnnotationOverrides,
+        missing: Sequence[str],
     ) -> None:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
@@ -229,6 +235,7 @@ class Reconciler:
         found = references_of(self._watch.references, attempt.obj)
         ignored = report.ignored_references(attempt.obj, [*map(str, found.foreign)], [*map(str, found.excess)])
         ignored += report.ignored(attempt.obj, job.ignored_variables)
+        ignored += report.limited(attempt.obj, overrides.limited)
         ended = report.observed(attempt.obj, report.run_ended(run, failed).with_conditions(ignored))
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from runner import log
 from runner.config import paths
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationOverrides
+from runner.controller.annotations import AnnotationBounds, AnnotationOverrides, overrides_of
 from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
 from runner.controller.run_access import Grant
 from runner.controller.run_events import RunEvents
@@ -41,8 +41,25 @@ class RunDefaults:
     verbosity: Callable[[GVK], int]
     raised: Callable[[GVK], bool]
     """Whether a user raised the verbosity of a kind."""
+    max_verbosity: int
+    """Highest verbosity that an annotation can set if the watch sets no limit."""
+    period: float
+    """Seconds between periodic runs if the watch sets none; 0: off."""
+    min_period: float
+    """Shortest period that an annotation can set if the watch sets no limit; 0: no limit."""
     forget: Callable[[Path], Awaitable[None]]
     """Removes the run folder of an object that is gone."""
+
+
+def _bounds(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
+    """Return the limits of annotations. Values that the watch itself uses are always within them."""
+    period = _or(watch.reconcile_period, defaults.period)
+    shortest = _or(watch.min_reconcile_period, defaults.min_period)
+    return AnnotationBounds(
+        shortest_period=min(shortest, period) if period else shortest,
+        longest_run=_or(watch.policy.timeout, defaults.timeout),
+        highest_verbosity=max(_or(watch.max_verbosity, defaults.max_verbosity), defaults.verbosity(watch.gvk)),
+    )
 
 
 class JobFactory:
@@ -54,7 +71,12 @@ class JobFactory:
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
+        self._bounds = _bounds(watch, defaults)
         registry.subscribe(lambda key: self._warned.pop(key, None))
+
+    def overrides(self, obj: Object) -> AnnotationOverrides:
+        """Read the annotations of an object within the bounds of the watch; see `overrides_of`."""
+        return overrides_of(obj, self._bounds)
 
     def make(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
         """Build the job of an attempt.
@@ -83,7 +105,7 @@ class JobFactory:
             kubeconfig=grant.kubeconfig,
             secrets=grant.secrets,
             engine=watch.engine,
-            deadline=_or(overrides.run_timeout, _or(watch.policy.timeout, defaults.timeout)) or None,
+            deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
         )
 
     def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
@@ -97,6 +119,8 @@ class JobFactory:
             bound.warning(report.IGNORED_VARIABLES_ADVICE, variables=list(parameters.reserved))
         for warning in overrides.warnings:
             bound.warning("Invalid annotation value; ignoring it", problem=warning)
+        if overrides.limited:
+            bound.warning(report.LIMITED_ANNOTATIONS_ADVICE, problems=list(overrides.limited))
         template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None
         if template is not None:
             bound.info(
@@ -136,6 +160,10 @@ class Runs:
         self._defaults = defaults
         self._jobs = JobFactory(scope.watch, defaults, scope.registry)
         self._running: dict[ObjectKey, _Running] = {}
+
+    def overrides(self, obj: Object) -> AnnotationOverrides:
+        """Read the annotations of an object; see `JobFactory.overrides`."""
+        return self._jobs.overrides(obj)
 
     def job(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
         """Build the job of an attempt; see `JobFactory.make`."""

@@ -27,6 +27,12 @@ IGNORED_VARIABLES_ADVICE = (
 )
 IGNORED_REFERENCES = "IgnoredReferences"
 """A condition of objects whose spec has references that are not watched."""
+LIMITED_ANNOTATIONS = "LimitedAnnotations"
+"""A condition of objects whose annotations exceed the limits of their watch."""
+LIMITED_ANNOTATIONS_ADVICE = (
+    "Annotations exceed the limits that the operator's administrator sets; change the annotations, "
+    "or the limits in watches.yaml or the flags"
+)
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
@@ -169,6 +175,16 @@ def ignored_references(obj: Object, foreign: Sequence[str], excess: Sequence[str
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def limited(obj: Object, problems: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the condition that names annotations beyond their limits, or none if there is nothing to report or end."""
+    if problems:
+        message = f"{'; '.join(problems)}. {LIMITED_ANNOTATIONS_ADVICE}"
+        return (make(LIMITED_ANNOTATIONS, "True", "OutOfBounds", _bounded(message, MAX_MESSAGE)),)
+    if find(conditions_of(obj), LIMITED_ANNOTATIONS) is None:
+        return ()
+    return (make(LIMITED_ANNOTATIONS, "False", "WithinBounds", ""),)
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:

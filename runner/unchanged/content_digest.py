@@ -27,7 +27,18 @@ from runner.watches.watch import Watch
 _FRESH = 10.0
 """Seconds for which a digest is reused."""
 _PACKAGES = ("ansible-core", "ansible", "ansible-runner", "kubernetes", "jinja2", "jsonpatch", "pyyaml")
-_NOT_OF_RUNS = frozenset({"line", "reconcile_period", "policy", "engine", "finalizer", "max_runner_artifacts"})
+_NOT_OF_RUNS = frozenset(
+    {
+        "line",
+        "reconcile_period",
+        "min_reconcile_period",
+        "max_verbosity",
+        "policy",
+        "engine",
+        "finalizer",
+        "max_runner_artifacts",
+    }
+)
 """Fields of a watch that do not affect the result of a run."""
 _PASSING = re.compile(
     r"(HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|COLUMNS|LINES|TMPDIR|INVOCATION_ID|JOURNAL_STREAM|PYTEST_.*|POD_.*|KUBECONFIG|"

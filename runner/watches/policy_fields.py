@@ -19,7 +19,7 @@ _HIGHEST_FACTOR = 100.0
 def read(fields: Fields) -> RunPolicy:
     """Return the policy of a watch. Absent and invalid fields have their defaults."""
     return RunPolicy(
-        timeout=_span(fields, "runTimeout", off=True),
+        timeout=span(fields, "runTimeout", off=True),
         change_cancels=_cancels(fields, "onChange"),
         deletion_cancels=_cancels(fields, "onDelete"),
         retry=_retry(fields),
@@ -40,8 +40,8 @@ def _retry(fields: Fields) -> RetryPolicy:
     given = fields.fields("retry", _RETRY_FIELDS)
     if given is None:
         return default
-    delay = _span(given, "delay", off=False)
-    longest = _span(given, "maxDelay", off=False)
+    delay = span(given, "delay", off=False)
+    longest = span(given, "maxDelay", off=False)
     delay = default.backoff.delay if delay is None else delay
     longest = max(default.backoff.cap, delay) if longest is None else longest
     if longest < delay:
@@ -54,7 +54,7 @@ def limit(finalizer: Fields) -> FinalizerLimit | None:
     given = finalizer.fields("limit", _LIMIT_FIELDS)
     if given is None:
         return None
-    attempts, time, then = _attempts(given), _span(given, "time", off=False), given.text("then")
+    attempts, time, then = _attempts(given), span(given, "time", off=False), given.text("then")
     if not attempts and time is None:
         given.error("", "no limit: set attempts, time, or both")
     if then not in {"", "keep", "release"}:
@@ -88,7 +88,7 @@ def _factor(given: Fields) -> float:
     return factor
 
 
-def _span(fields: Fields, name: str, *, off: bool) -> float | None:
+def span(fields: Fields, name: str, *, off: bool) -> float | None:
     """Return a positive duration; None if it is absent. With `off`, the texts off and 0s mean 0."""
     text = fields.text(name)
     if not isinstance(fields.node(name), yaml.ScalarNode):

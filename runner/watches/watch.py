@@ -73,6 +73,10 @@ class Watch:
     finalizer: Finalizer | None
     reconcile_period: float | None
     """Seconds between periodic runs; None: the flag's value; 0: off."""
+    min_reconcile_period: float | None
+    """Shortest period that an annotation can set, in seconds; None: the flag's value; 0: no limit."""
+    max_verbosity: int | None
+    """Highest verbosity that an annotation can set; None: the flag's value."""
     manage_status: bool
     health_conditions: bool | None
     """Whether to write the conditions of kstatus; None: the flag's value."""
@@ -163,6 +167,8 @@ _WATCH_FIELDS = (
     "playbook",
     "vars",
     "reconcilePeriod",
+    "minReconcilePeriod",
+    "maxVerbosity",
     "manageStatus",
     "healthConditions",
     "watchDependentResources",
@@ -188,6 +194,7 @@ _WATCH_FIELDS = (
 )
 _FINALIZER_FIELDS = ("name", "role", "playbook", "vars", "limit")
 _DEFAULT_ARTIFACTS = 20
+_HIGHEST_VERBOSITY = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +252,8 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         vars=_frozen(fields.values("vars")),
         finalizer=finalizer,
         reconcile_period=_reconcile_period(fields),
+        min_reconcile_period=policy_fields.span(fields, "minReconcilePeriod", off=True),
+        max_verbosity=_max_verbosity(fields),
         manage_status=fields.boolean("manageStatus", default=True),
         health_conditions=_health_conditions(fields),
         watch_dependent_resources=fields.boolean("watchDependentResources", default=True),
@@ -335,6 +344,16 @@ def _reconcile_period(fields: Fields) -> float | None:
         fields.warn("reconcilePeriod", f"negative duration {text!r} disables periodic runs; use off")
         return 0.0
     return seconds or None
+
+
+def _max_verbosity(fields: Fields) -> int | None:
+    field = "maxVerbosity"
+    if not fields.is_present(field):
+        return None
+    number = fields.integer(field, default=_HIGHEST_VERBOSITY)
+    if not 0 <= number <= _HIGHEST_VERBOSITY:
+        fields.error(field, f"invalid number {number}: use a whole number from 0 to {_HIGHEST_VERBOSITY}")
+    return number
 
 
 def _health_conditions(fields: Fields) -> bool | None:

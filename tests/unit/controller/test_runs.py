@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.controller.annotations import RUN_TIMEOUT, VERBOSITY, overrides_of
+from runner.controller.annotations import RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY
 from runner.controller.attempt import Attempt, ForgetRegistry
 from runner.controller.decisions import plan
 from runner.controller.run_access import Grant
@@ -18,6 +18,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.replicas.lease_guard import LeaseGuard
+from runner.status import report
 from runner.watches import policy
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -28,6 +29,20 @@ async def _forget(_run_dir: Path) -> None:
     """Nothing was run."""
 
 
+DEFAULTS = RunDefaults(
+    runner_dir=Path("/runner"),
+    ansible_args="",
+    environment={},
+    timeout=0.0,
+    verbosity=lambda _: 2,
+    raised=lambda _: False,
+    max_verbosity=7,
+    period=36000.0,
+    min_period=5.0,
+    forget=_forget,
+)
+
+
 @pytest.mark.parametrize(
     ("annotation", "watch", "flag", "seconds"),
     [
@@ -36,11 +51,14 @@ async def _forget(_run_dir: Path) -> None:
         (None, 30.0, 60.0, 30.0),
         (None, 0.0, 60.0, None),
         ("15s", 30.0, 60.0, 15.0),
-        ("0s", 30.0, 60.0, None),
-        ("off", None, 60.0, None),
+        ("0s", 30.0, 60.0, 30.0),
+        ("off", None, 60.0, 60.0),
+        ("1h", None, 60.0, 60.0),
+        ("1h", 0.0, 60.0, 3600.0),
+        ("off", 0.0, 60.0, None),
     ],
 )
-def test_how_long_a_run_may_take_says_the_object_else_its_watch_else_the_flag(
+def test_an_object_can_only_shorten_the_time_that_its_watch_or_the_flag_allows(
     annotation: str | None, watch: float | None, flag: float, seconds: float | None
 ) -> None:
     annotations = {} if annotation is None else {RUN_TIMEOUT: annotation}
@@ -73,15 +91,7 @@ def test_contract_the_annotation_or_the_environment_raises_the_verbosity(
 
 
 def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = False) -> Job:
-    defaults = RunDefaults(
-        runner_dir=Path("/runner"),
-        ansible_args="",
-        environment={},
-        timeout=timeout,
-        verbosity=lambda _: 2,
-        raised=lambda _: raised,
-        forget=_forget,
-    )
+    defaults = replace(DEFAULTS, timeout=timeout, raised=lambda _: raised)
     attempt = Attempt(
         ReconcileRequest(ObjectKey("default", "one"), RunReason.CREATED, (), 0, 0, 0.0),
         obj,
@@ -91,4 +101,53 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
         "ident",
     )
     grant = Grant("", RunStats(), RunSecrets(), None)
-    return JobFactory(its_watch, defaults, ForgetRegistry()).make(attempt, overrides_of(obj), grant)
+    factory = JobFactory(its_watch, defaults, ForgetRegistry())
+    return factory.make(attempt, factory.overrides(obj), grant)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "watch", "period", "seconds"),
+    [
+        ("1ns", {}, 3600.0, 5.0),
+        ("1ns", {"min_reconcile_period": 60.0}, 3600.0, 60.0),
+        ("1ns", {"min_reconcile_period": 0.0}, 3600.0, 1e-9),
+        ("1ns", {"reconcile_period": 2.0}, 3600.0, 2.0),
+        ("1ns", {}, 0.0, 5.0),
+        ("10s", {}, 3600.0, 10.0),
+        ("20h", {}, 3600.0, 72000.0),
+        ("off", {}, 3600.0, 0.0),
+        ("0s", {"min_reconcile_period": 60.0}, 3600.0, 0.0),
+    ],
+)
+def test_a_period_of_an_object_has_a_lower_limit(
+    annotation: str, watch: dict[str, float], period: float, seconds: float
+) -> None:
+    factory = JobFactory(watch_value(**watch), replace(DEFAULTS, period=period), ForgetRegistry())
+    overrides = factory.overrides({"metadata": {"annotations": {RECONCILE_PERIOD: annotation}}})
+    assert overrides.reconcile_period == seconds
+    is_limited = annotation == "1ns" and seconds >= 1
+    assert [RECONCILE_PERIOD in each for each in overrides.limited] == [True] * is_limited
+
+
+@pytest.mark.parametrize(
+    ("annotation", "most", "of_kind", "verbosity"),
+    [("7", None, 2, 7), ("7", 3, 2, 3), ("7", 3, 5, 5), ("3", 3, 2, 3), ("0", 3, 2, 0)],
+)
+def test_the_verbosity_of_an_object_has_an_upper_limit(
+    annotation: str, most: int | None, of_kind: int, verbosity: int
+) -> None:
+    defaults = replace(DEFAULTS, verbosity=lambda _: of_kind)
+    factory = JobFactory(watch_value(max_verbosity=most), defaults, ForgetRegistry())
+    overrides = factory.overrides({"metadata": {"annotations": {VERBOSITY: annotation}}})
+    assert overrides.verbosity == verbosity
+    sentence = f"annotation {VERBOSITY}: '7' is beyond the limit; {verbosity} is used"
+    assert overrides.limited == (() if int(annotation) == verbosity else (sentence,))
+
+
+def test_the_condition_names_limited_annotations_until_they_are_changed() -> None:
+    (condition,) = report.limited({}, ["annotation a: 'x' is beyond the limit; 1 is used"])
+    assert (condition["type"], condition["status"]) == ("LimitedAnnotations", "True")
+    assert condition["message"].startswith("annotation a: 'x' is beyond the limit; 1 is used. ")
+    (ended,) = report.limited({"status": {"conditions": [condition]}}, [])
+    assert (ended["type"], ended["status"]) == ("LimitedAnnotations", "False")
+    assert report.limited({}, []) == ()

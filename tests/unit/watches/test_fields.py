@@ -35,6 +35,8 @@ class TestDefaults:
             vars={},
             finalizer=None,
             reconcile_period=None,
+            min_reconcile_period=None,
+            max_verbosity=None,
             manage_status=True,
             health_conditions=None,
             watch_dependent_resources=True,
@@ -71,6 +73,8 @@ class TestDefaults:
   playbook: playbooks/site.yml
   vars: {size: 3}
   reconcilePeriod: 1h2m3.5s
+  minReconcilePeriod: 1m
+  maxVerbosity: 3
   manageStatus: false
   healthConditions: false
   watchDependentResources: false
@@ -120,6 +124,8 @@ class TestDefaults:
                     FinalizerLimit(attempts=3, time=3600, release=True),
                 ),
                 reconcile_period=3723.5,
+                min_reconcile_period=60,
+                max_verbosity=3,
                 manage_status=False,
                 health_conditions=False,
                 watch_dependent_resources=False,
