@@ -181,7 +181,30 @@ def test_a_schema_that_refuses_our_conditions_is_told_once_and_runs_go_on(
     operator.await_line("Run ended", name="one")
     told = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
     assert len(told) == 1
-    assert "refuses our conditions" in told[0]["msg"]
+    assert "the API server refuses it" in told[0]["msg"]
+
+
+def test_a_refused_status_of_one_object_does_not_affect_other_objects(
+    project: Project, kind: Kind, eventually: Eventually
+) -> None:
+    schema = kind.version["schema"]["openAPIV3Schema"]
+    rule = "self.metadata.name != 'hostile' || !has(self.status)"
+    schema["x-kubernetes-validations"] = [{"rule": rule, "message": "no status"}]
+    kind.install()
+    eventually(kind.is_served, "the kind to be served")
+    operator = project.start()
+    kind.create("hostile")
+    operator.await_line("Run ended", name="hostile")
+    kind.create("neighbour")
+    operator.await_line("Run ended", name="neighbour")
+    assert operator.stop() == 0
+
+    told = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
+    assert [(line["name"], "no status" in line["error"]) for line in told] == [("hostile", True)]
+    assert "status" not in (kind.get("hostile") or {})
+    conditions = {entry["type"]: entry for entry in (kind.get("neighbour") or {})["status"]["conditions"]}
+    assert conditions["Successful"]["status"] == "True"
+    assert conditions["Ready"]["status"] == "True"
 
 
 def test_a_schema_that_holds_a_part_gets_that_part(project: Project, kind: Kind, eventually: Eventually) -> None:

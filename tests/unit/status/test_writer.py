@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
 
-from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
+from runner.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ForbiddenError,
+    InvalidError,
+    ServerError,
+    ThrottledError,
+    UnauthorizedError,
+)
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object
+from runner.objects import GVK, JSONPatch, Object, ObjectKey
 from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.writer import StatusWriter
@@ -51,5 +60,113 @@ def test_a_result_outlives_what_passes_by_itself(virtually: Virtually, refusal: 
         writer = StatusWriter(cast("Client", answers), GVK_, enabled=True, health=True)
         await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
         assert answers.written == 1
+
+    virtually(scenario())
+
+
+class _Picky:
+    """Refuses the status of some objects."""
+
+    def __init__(self, error: ApiError, *refused: str) -> None:
+        self.refused = set(refused)
+        self.attempts: list[str] = []
+        self.written: list[str] = []
+        self._error = error
+
+    async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+        self.attempts.append(key.name)
+        if key.name in self.refused:
+            raise self._error
+        self.written.append(key.name)
+        return {"status": patch[-1]["value"]}
+
+    async def get(self, _: ApiResource, key: ObjectKey) -> Object:
+        return _object(key.name)
+
+
+def _object(name: str, generation: int = 1) -> Object:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "generation": generation}}
+
+
+WEBHOOK = ForbiddenError('admission webhook "x.example.com" denied the request: no', status=403)
+RULE = InvalidError("Thing is invalid: status: Invalid value: no", status=422)
+CODE = ApiError('admission webhook "x.example.com" denied the request: no', status=400)
+
+
+class _Bed:
+    def __init__(self, picky: _Picky) -> None:
+        self.picky = picky
+        self._writer = StatusWriter(cast("Client", picky), GVK_, enabled=True, health=False)
+
+    async def write(self, *names: str, generation: int = 1) -> None:
+        for name in names:
+            obj = _object(name, generation)
+            change = report.observed(obj, report.unusable("why"))
+            await self._writer.write(RESOURCE, obj, change, LeaseGuard(lambda: True))
+
+
+@pytest.mark.parametrize("error", [WEBHOOK, RULE, CODE], ids=["webhook", "rule", "code"])
+def test_a_refused_object_does_not_affect_the_others_and_is_retried_with_backoff(
+    virtually: Virtually, error: ApiError
+) -> None:
+    async def scenario() -> None:
+        bed = _Bed(picky := _Picky(error, "hostile"))
+        for _ in range(20):
+            await bed.write("hostile", "good")
+        assert picky.written == ["good"] * 20
+        assert picky.attempts.count("hostile") == 1
+        await asyncio.sleep(11)
+        await bed.write("hostile", "hostile")
+        assert picky.attempts.count("hostile") == 2
+        await bed.write("hostile", generation=2)
+        assert picky.attempts.count("hostile") == 3
+        picky.refused.clear()
+        await asyncio.sleep(600)
+        await bed.write("hostile", "hostile")
+        assert picky.written[20:] == ["hostile", "hostile"]
+
+    virtually(scenario())
+
+
+def test_several_refused_objects_pause_the_kind_only_if_no_other_write_succeeds(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        hostile = [f"hostile-{number}" for number in range(8)]
+        bed = _Bed(picky := _Picky(RULE, *hostile))
+        for name in hostile:
+            await bed.write(name, "good")
+        assert picky.written == ["good"] * 8
+        picky.refused.add("good")
+        for name in hostile:
+            await bed.write(name, generation=2)
+        assert len(picky.attempts) == 16 + 5
+        picky.refused.clear()
+        await bed.write("good")
+        assert len(picky.attempts) == 16 + 5
+        await asyncio.sleep(11)
+        await bed.write("good", "other")
+        assert picky.written[8:] == ["good", "other"]
+
+    virtually(scenario())
+
+
+def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_others(virtually: Virtually) -> None:
+    written: dict[str, str] = {}
+
+    class Unhealthy(_Picky):
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            text = str(patch)
+            if key.name == "hostile" and "Stalled" in text:
+                raise RULE
+            written[key.name] = text
+            return await super().patch(_, key, patch, **__)
+
+    async def scenario() -> None:
+        writer = StatusWriter(cast("Client", Unhealthy(RULE)), GVK_, enabled=True, health=True)
+        for name in ("hostile", "good"):
+            obj = _object(name)
+            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+        assert "Stalled" not in written["hostile"]
+        assert "Failure" in written["hostile"]
+        assert "Stalled" in written["good"]
 
     virtually(scenario())
