@@ -1,7 +1,8 @@
 """Writes conditions through the status subresource, and retries conflicts with other writers.
 
-Guarantees: a write succeeds unless the object is gone, or the kind's schema, an admission webhook or rule, or the
-operator's rights do not allow it. This is logged once, and runs continue. A refusal can depend on the object, so it
+Guarantees: a write succeeds unless the object is gone or the API server refuses the write. The kind's schema, an
+admission webhook or rule, or the operator's rights can be the reason. This is logged once, and runs continue.
+A refusal can depend on the object, so it
 affects the writes of other objects only if several objects are refused one after the other. Refused writes are retried
 with backoff.
 """
@@ -212,8 +213,8 @@ class StatusWriter:
             )
         if pauses:
             self._log.warning(
-                "Status of the kind is not written: the API server refuses that of several objects; "
-                "check the schema of the status and admission webhooks; retrying with backoff",
+                "Status of the kind is not written: the API server refuses that of several objects. "
+                "Check the schema of the status and admission webhooks; the operator retries with backoff",
                 error=str(error),
             )
 

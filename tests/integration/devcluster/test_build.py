@@ -55,7 +55,9 @@ def test_a_signal_during_the_build_ends_the_command_go_and_its_compilers(
     def building() -> list[str]:
         return [each for each in processes_in(tmp_path / "cache") if "compiler of" in each or " build " in each]
 
-    with subprocess.Popen([sys.executable, "-m", "runner", *command], cwd=tmp_path, env=environ) as process:
+    # A job in the background of a shell ignores SIGINT, and so would all that it starts.
+    program = ["env", "--default-signal=INT", sys.executable, "-m", "runner", *command]
+    with subprocess.Popen(program, cwd=tmp_path, env=environ) as process:
         try:
             eventually(lambda: any("compiler of" in each for each in building()))
             process.send_signal(ending)

@@ -179,7 +179,7 @@ def test_a_schema_that_refuses_our_conditions_is_told_once_and_runs_go_on(
     operator = project.start()
     kind.create("one")
     operator.await_line("Run ended", name="one")
-    told = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+    told = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
     assert len(told) == 1
     assert "the API server refuses it" in told[0]["msg"]
 
