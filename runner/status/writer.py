@@ -2,9 +2,8 @@
 
 Guarantees: a write succeeds unless the object is gone or the API server refuses the write. The kind's schema, an
 admission webhook or rule, or the operator's rights can be the reason. This is logged once, and runs continue.
-A refusal can depend on the object, so it
-affects the writes of other objects only if several objects are refused one after the other. Refused writes are retried
-with backoff.
+A refusal can depend on the object, so it affects the writes of other objects only if several objects are refused one
+after the other. Refused writes are retried with backoff.
 """
 
 from __future__ import annotations
