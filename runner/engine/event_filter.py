@@ -24,7 +24,8 @@ _START = "\x1b[K"
 _MARK = re.compile(r"\x1b\[K((?:[A-Za-z0-9+/=]{1,78}\x1b\[\d{1,2}D){1,2})\x1b\[K")
 """Marks of ansible-runner's callback consist of at most two parts."""
 _BETWEEN = re.compile(r"\x1b\[\d{1,2}D")
-_UUID = re.compile(r"[0-9A-Za-z-]{30,48}")
+_UUID = re.compile(r"[0-9A-Za-z-]{30,48}(?:_\d{1,9})?")
+"""Callbacks number the events of one task on several hosts."""
 
 
 class EventFilter(OutputEventFilter):  # type: ignore[misc]  # ansible-runner has no types
