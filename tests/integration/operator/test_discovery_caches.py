@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROLE = """
 - kubernetes.core.k8s_info: {{api_version: v1, kind: ConfigMap, namespace: "{{{{ ansible_operator_meta.namespace }}}}"}}
 - ansible.builtin.command: {kubectl} get --raw /apis
-- ansible.builtin.command: {kubectl} get configmaps
+- ansible.builtin.command: {kubectl} get configmaps --namespace "{{{{ ansible_operator_meta.namespace }}}}"
 - ansible.builtin.shell: 'find "$TMPDIR" "$KUBECACHEDIR" -name "*rcp-*.json" -o -name servergroups.json'
   register: kept
 - operator_sdk.util.k8s_status:
