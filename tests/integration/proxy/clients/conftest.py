@@ -112,13 +112,18 @@ def helm_binary() -> Path:
 
 
 @pytest.fixture
-def helm(helm_binary: Path, environ: dict[str, str]) -> Helm:
-    """Run helm as a role's `command` task does; return what it prints."""
+def helm(helm_binary: Path, environ: dict[str, str], namespace: str) -> Helm:
+    """Run helm in the test's namespace, as a role's `command` task does; return what it prints."""
     environ["PATH"] = f"{helm_binary.parent}{os.pathsep}{environ['PATH']}"
 
     def run(*arguments: str | Path) -> str:
         done = subprocess.run(
-            [helm_binary, *arguments], env=environ, capture_output=True, text=True, check=False, timeout=120
+            [helm_binary, *arguments, f"--namespace={namespace}"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
