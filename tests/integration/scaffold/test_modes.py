@@ -54,7 +54,11 @@ OF_CLUSTER = (
     ("create", "authentication.k8s.io", "tokenreviews", ""),
     ("create", "events.k8s.io", "events", ""),
 )
-AT_HOME = (("create", "coordination.k8s.io", "leases", ""), ("patch", "", "configmaps", ""))
+AT_HOME = (
+    ("create", "coordination.k8s.io", "leases", ""),
+    ("update", "coordination.k8s.io", "leases", "", "dock-operator"),
+    ("patch", "", "configmaps", "", "ansible-operator-dependent-kinds"),
+)
 OF_NOBODY = (("get", "", "secrets", ""), ("delete", "", "configmaps", ""), ("create", "", "pods", ""))
 
 Install = Callable[["Sh", Path, Sequence[str]], Callable[[], object]]
@@ -125,8 +129,11 @@ def by_olm(sh: Sh, project: Path, watched: Sequence[str]) -> Callable[[], object
     return remove
 
 
-def may(sh: Sh, project: Path, space: str, rights: Sequence[tuple[str, str, str, str]]) -> set[bool]:
-    """What the real authorizer says of the operator's account; an empty namespace is the whole cluster."""
+def may(sh: Sh, project: Path, space: str, rights: Sequence[Sequence[str]]) -> set[bool]:
+    """What the real authorizer says of the operator's account; an empty namespace is the whole cluster.
+
+    A right is a verb, a group, a resource, a subresource, and for one object its name.
+    """
     account = installed.pod_of(sh, HOME)["spec"]["serviceAccountName"]
     reviews = [
         {
@@ -140,10 +147,11 @@ def may(sh: Sh, project: Path, space: str, rights: Sequence[tuple[str, str, str,
                     "group": group,
                     "resource": resource,
                     "subresource": subresource,
+                    "name": "".join(name),
                 },
             },
         }
-        for verb, group, resource, subresource in rights
+        for verb, group, resource, subresource, *name in rights
     ]
     (project / "reviews.yaml").write_text(yaml.safe_dump_all(reviews))
     told = sh("kubectl", "create", "--filename=reviews.yaml", "--output=jsonpath={.status.allowed} ")
