@@ -162,7 +162,7 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     assert runs.engine.shortfalls() == {}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 async def test_each_symbol_that_is_gone_disables_a_shortcut_and_the_playbook_still_succeeds(tmp_path: Path) -> None:
     program = Path(__file__).with_name("moved_symbols.py")
