@@ -115,7 +115,8 @@ def test_probes_turn_red_for_what_is_broken_and_green_when_it_is_mended(
     assert broken.startswith("[-]watch/thing.v1.test.example.com failed: failing: ")
     assert probes.ask("/healthz") == (200, ["ok"])
     with closing(Probes(late)) as waiting:
-        assert waiting.broken("/readyz") == ["[-]startup failed: has not started yet"]
+        unreachable = "[-]startup failed: Cannot reach the API server: GET /version: "
+        eventually(lambda: [line.startswith(unreachable) for line in waiting.broken("/readyz")] == [True], "the cause")
         assert waiting.ask("/healthz") == (200, ["ok"])
     devcluster.start_apiserver()
     eventually(lambda: probes.ask("/readyz")[0] == 200, "the watch to be live again")
