@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -148,10 +149,17 @@ def test_every_special_name_is_in_some_resource_and_the_seed_determines_all(tmp_
     assert any(each.is_too_deep for each in made)
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """The operator's folder for temporary files. Its path is short, because Ansible puts sockets there."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(600 + 4 * COUNT)
 def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
-    project: Project, things: Things, other: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, other: Things, api: Api, eventually: Eventually, temporary: Path
 ) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: \"{{ text | default('') }}\"}\n")
     project.role("memcached", "- ansible.builtin.debug: {msg: hello}\n")
@@ -161,9 +169,9 @@ def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
     )
     project.bind_everywhere()
     canary = project.folder / "canary"
-    for folder in (canary, project.folder / "home", project.folder / "tmp"):
+    for folder in (canary, project.folder / "home"):
         folder.mkdir()
-    environment = {"HOME": str(project.folder / "home"), "TMPDIR": str(project.folder / "tmp")}
+    environment = {"HOME": str(project.folder / "home"), "TMPDIR": str(temporary)}
     operator = project.start(
         "--engine=warm", "--max-concurrent-reconciles=4", f"--namespace={other.namespace}", environment=environment
     )
