@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -304,6 +305,13 @@ class Project:
         if ready:
             wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
         return operator
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for the operator's temporary files. Its path is short, because programs put sockets there."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
 
 from runner.devcluster import DevCluster
 
@@ -31,13 +27,6 @@ ROLE = """
 
 
 KEPT = re.compile(r"rcp-.*\.json|servergroups\.json|pymp-|^kube$")
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """Stands for the machine's own folder. Its path is short, since programs put sockets there."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def test_nothing_of_it_is_left_after_runs(

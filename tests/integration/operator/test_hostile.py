@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,13 +146,6 @@ def test_every_special_name_is_in_some_resource_and_the_seed_determines_all(tmp_
     assert [name for name in hostile.special_names() if f'"{name}":'.encode() not in text] == []
     assert max(len(each.name) for each in made) == 253
     assert any(each.is_too_deep for each in made)
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """The operator's folder for temporary files. Its path is short, because Ansible puts sockets there."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 @pytest.mark.full
