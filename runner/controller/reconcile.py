@@ -150,7 +150,7 @@ class Reconciler:
             terminates = partial(self._runs.namespace_terminates, attempt.key)
             owner_state = partial(self._owners.during_run, attempt.resource, ObjectRef.of(self._watch.gvk, attempt.obj))
             async with self._services.access.open(self._watch, attempt, terminates, owner_state) as grant:
-                job = self._runs.job(attempt, overrides, grant)
+                job = await self._runs.job(attempt, overrides, grant)
                 attempt = await self._announce(attempt)
                 run = await self._runs.run(job, attempt, grant)
         except TerminalError as error:

@@ -25,6 +25,9 @@ from runner.status import report
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
 
+_MOST_NAMED = 100
+"""Ignored variables that the log names."""
+_LONGEST_NAME = 100
 _T = TypeVar("_T")
 
 
@@ -78,16 +81,18 @@ class JobFactory:
         """Read the annotations of an object within the bounds of the watch; see `overrides_of`."""
         return overrides_of(obj, self._bounds)
 
-    def make(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
-        """Build the job of an attempt.
+    async def make(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
+        """Build the job of an attempt. A thread converts the spec, because a large one needs a second of CPU time.
 
         Raises:
             TerminalError: the object cannot become variables.
         """
         watch, defaults = self._watch, self._defaults
         cause = _cause(attempt.request)
-        parameters = params.build(attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing)
-        self._warn(attempt.obj, parameters, overrides)
+        parameters = await asyncio.to_thread(
+            params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing
+        )
+        await self._warn(attempt.obj, parameters, overrides)
         return Job(
             ident=attempt.ident,
             gvk=watch.gvk,
@@ -108,7 +113,7 @@ class JobFactory:
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
         )
 
-    def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
+    async def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
         if self._warned.get(key_of(obj)) == uid_of(obj):
             return
         self._warned[key_of(obj)] = uid_of(obj)
@@ -116,12 +121,15 @@ class JobFactory:
         for collision in parameters.collisions:
             bound.warning("Two keys of the spec map to the same variable", collision=str(collision))
         if parameters.reserved:
-            bound.warning(report.IGNORED_VARIABLES_ADVICE, variables=list(parameters.reserved))
+            named = [each[:_LONGEST_NAME] for each in parameters.reserved[:_MOST_NAMED]]
+            more = len(parameters.reserved) - len(named)
+            bound.warning(report.IGNORED_VARIABLES_ADVICE, variables=named, **({"more": more} if more else {}))
         for warning in overrides.warnings:
             bound.warning("Invalid annotation value; ignoring it", problem=warning)
         if overrides.limited:
             bound.warning(report.LIMITED_ANNOTATIONS_ADVICE, problems=list(overrides.limited))
-        template = params.has_template(obj.get("spec")) if self._watch.mark_unsafe else None
+        marked = self._watch.mark_unsafe
+        template = await asyncio.to_thread(params.has_template, obj.get("spec")) if marked else None
         if template is not None:
             bound.info(
                 "A string of the spec looks like a template and is not evaluated; "
@@ -165,9 +173,9 @@ class Runs:
         """Read the annotations of an object; see `JobFactory.overrides`."""
         return self._jobs.overrides(obj)
 
-    def job(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
+    async def job(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
         """Build the job of an attempt; see `JobFactory.make`."""
-        return self._jobs.make(attempt, overrides, grant)
+        return await self._jobs.make(attempt, overrides, grant)
 
     async def run(self, job: Job, attempt: Attempt, grant: Grant) -> RunResult:
         """Run the job to its end, or until `supersede` cancels it."""

@@ -34,7 +34,14 @@ _LETTER_BETWEEN_NUMBERS = re.compile(r"([a-zA-Z])([0-9]+)([a-zA-Z][0-9]+)")
 _CASE_CHANGE = re.compile(r"(?<=[^_ -])(?=[A-Z][a-z])|(?<=[^_ -][a-z])(?=[A-Z])")
 _SEPARATOR = re.compile(r"[ -]")
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
+_MOST_COLLISIONS = 20
+"""Collisions that are collected."""
+_LONGEST_NAME = 100
+"""Characters of a key in a path or a message. A user could write one of a megabyte."""
 _Ways: TypeAlias = tuple[tuple[Step, ...], ...]
+_Path: TypeAlias = tuple["_Path | None", str | int]
+"""Path in a spec: its parent, and a key or an index. Text would repeat long keys for each value below them."""
+_SPEC: _Path = (None, "spec")
 
 _RESERVED_PREFIXES = ("ansible_", "_ansible_", "discovered_interpreter_")
 """Prefixes of connection, become, interpreter and executable variables, and of Ansible's own state."""
@@ -64,7 +71,8 @@ class Collision:
     key: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.loser!r} and {self.winner!r} both become {self.key!r}; {self.winner!r} is used"
+        loser, winner, key = (repr(_cut(each)) for each in (self.loser, self.winner, self.key))
+        return f"{self.path}: {loser} and {winner} both become {key}; {winner} is used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ class Parameters:
     extra_vars: Mapping[str, Any]
     unsafe_keys: frozenset[str]
     collisions: tuple[Collision, ...]
+    """The first ones."""
     reserved: tuple[str, ...]
     """Sorted variables of the spec that are not passed to the role, because Ansible itself interprets them."""
 
@@ -131,14 +140,14 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     collisions: list[Collision] = []
     try:
         data = tuple(path.steps for path in watch.snake_case_except)
-        converted = _convert(spec, "spec", data, collisions) if watch.snake_case_parameters else spec
+        converted = _convert(spec, _SPEC, data, collisions) if watch.snake_case_parameters else spec
     except RecursionError as error:
         raise TerminalError(
             f"the spec of {watch.gvk.kind} {key_of(obj)} nests too deep to become Ansible variables; flatten it",
         ) from error
     key = key_of(obj)
     whole = object_key(watch.gvk)
-    reserved = tuple(sorted(name for name in converted if is_reserved(name, watch.allow_ansible_variables)))
+    reserved = {name for name in converted if is_reserved(name, watch.allow_ansible_variables)}
     of_object: dict[str, Any] = {
         CAUSE: dict(cause),
         **{name: value for name, value in converted.items() if name not in reserved},
@@ -150,7 +159,7 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     if finalizing and watch.finalizer is not None:
         of_watch |= watch.finalizer.vars
     unsafe = frozenset(of_object.keys() - of_watch.keys()) if watch.mark_unsafe else frozenset[str]()
-    return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions), reserved)
+    return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions), tuple(sorted(reserved)))
 
 
 def is_reserved(name: str, allowed: frozenset[str]) -> bool:
@@ -162,7 +171,7 @@ def is_reserved(name: str, allowed: frozenset[str]) -> bool:
     return (name in _RESERVED or name.startswith(_RESERVED_PREFIXES)) and name not in allowed
 
 
-def _convert(value: Any, path: str, data: _Ways, collisions: list[Collision]) -> Any:
+def _convert(value: Any, path: _Path, data: _Ways, collisions: list[Collision]) -> Any:
     """Return `value` with the keys of all its maps converted. Unchanged parts are the same objects, to be written once.
 
     `data` contains the paths from here to maps whose keys are data and are not converted.
@@ -173,36 +182,49 @@ def _convert(value: Any, path: str, data: _Ways, collisions: list[Collision]) ->
         return _convert_map(value, path, data, collisions)
     if isinstance(value, list):
         inner = spec_paths.in_list(data)
-        items = [_convert(item, f"{path}[{index}]", inner, collisions) for index, item in enumerate(value)]
+        items = [_convert(item, (path, index), inner, collisions) for index, item in enumerate(value)]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     return value
 
 
-def _convert_map(value: dict[str, Any], path: str, data: _Ways, collisions: list[Collision]) -> dict[str, Any]:
+def _convert_map(value: dict[str, Any], path: _Path, data: _Ways, collisions: list[Collision]) -> dict[str, Any]:
     converted: dict[str, Any] = {}
     origin: dict[str, str] = {}
     unchanged = True
     for key, item in value.items():
         name = snake_case(key)
-        if name in origin:
-            collisions.append(Collision(path, origin[name], key, name))
+        if name in origin and len(collisions) < _MOST_COLLISIONS:
+            collisions.append(Collision(_text(path), origin[name], key, name))
         origin[name] = key
-        converted[name] = _convert(item, f"{path}.{key}", spec_paths.below(data, key) if data else (), collisions)
+        converted[name] = _convert(item, (path, key), spec_paths.below(data, key) if data else (), collisions)
         unchanged = unchanged and name == key and converted[name] is item
     return value if unchanged else converted
 
 
-def has_template(value: Any, path: str = "spec") -> str | None:
-    """Return the path of the first string or key that Ansible would template, such as `spec.a[0]`, else None."""
-    waiting = [(path, value)]
+def has_template(value: Any) -> str | None:
+    """Return the path of the first string or key of a spec that Ansible would template, such as `spec.a[0]`."""
+    waiting: list[tuple[_Path, Any]] = [(_SPEC, value)]
     while waiting:
         where, current = waiting.pop()
         if isinstance(current, str):
             if any(mark in current for mark in _TEMPLATE_MARKS):
-                return where
+                return _text(where)
         elif isinstance(current, Mapping):
-            inner = [(f"{where}.{key}", part) for key, item in current.items() for part in (key, item)]
+            inner = [((where, key), part) for key, item in current.items() for part in (key, item)]
             waiting.extend(reversed(inner))
         elif isinstance(current, list):
-            waiting.extend(reversed([(f"{where}[{index}]", item) for index, item in enumerate(current)]))
+            waiting.extend(reversed([((where, index), item) for index, item in enumerate(current)]))
     return None
+
+
+def _text(path: _Path) -> str:
+    parent, step = path
+    parts: list[str] = []
+    while parent is not None:
+        parts.append(f"[{step}]" if isinstance(step, int) else f".{_cut(step)}")
+        parent, step = parent
+    return "".join([str(step), *reversed(parts)])
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"

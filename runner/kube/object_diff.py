@@ -20,6 +20,8 @@ _DEPTH = 6
 _DEEPEST = 12
 _MOST_LEAVES = 1000
 _DIGEST_SIZE = 8
+_LONGEST_NAME = 256
+"""Characters of a field's name in a path. Otherwise a key of a megabyte would be in the path of each field below it."""
 _NOT_CONTENT = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
@@ -42,7 +44,7 @@ def _differences(old: Any, new: Any, path: str, depth: int) -> Iterator[str]:
         return
     if depth and isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in sorted(old.keys() | new.keys()):
-            yield from _differences(old.get(name), new.get(name), f"{path}.{name}", depth - 1)
+            yield from _differences(old.get(name), new.get(name), f"{path}.{_short(name)}", depth - 1)
     else:
         yield path
 
@@ -67,9 +69,18 @@ def differing(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth and isinstance(value, Mapping) and value:
         for name, each in value.items():
-            yield from _leaves(each, f"{path}.{name}" if path else str(name), depth - 1)
+            yield from _leaves(each, f"{path}.{_short(name)}" if path else _short(name), depth - 1)
     elif depth and isinstance(value, list) and value:
         for number, each in enumerate(value):
             yield from _leaves(each, f"{path}[{number}]", depth - 1)
     else:
         yield path, value
+
+
+def _short(name: object) -> str:
+    """Return a field's name; the end of a long one is replaced by a digest."""
+    text = str(name)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE).hexdigest()
+    return f"{text[:_LONGEST_NAME]}…{digest}"

@@ -154,7 +154,9 @@ def _resources(canary: Path) -> st.SearchStrategy[_Drawn]:
         _Drawn,
         spec=st.dictionaries(keys, values, max_size=5),
         values=st.lists(leaves, min_size=4, max_size=4),
-        big=st.tuples(st.sampled_from(["value", "key", "keys"]), st.sampled_from([*[0] * 12, *_SIZES])),
+        big=st.tuples(
+            st.sampled_from(["value", "key", "keys", "reserved", "below"]), st.sampled_from([*[0] * 12, *_SIZES])
+        ),
         nesting=st.tuples(pairs, st.sampled_from([*[0] * 10, *_DEPTHS])).map(lambda pair: (*pair[0], pair[1])),
         annotations=_annotations(),
         has_long_name=st.sampled_from([*[False] * 9, True]),
@@ -168,7 +170,7 @@ def _resource(one: _Drawn, index: int, names: Sequence[str]) -> Hostile:
     kind, size = one.big
     opening, closing, levels = one.nesting
     if size:
-        parts.append('"tooBig":' + _big(kind, size))
+        parts.append(_big(kind, size))
     elif levels:
         times = levels // len(closing)
         parts.append('"tooDeep":' + opening * times + "1" + closing * times)
@@ -210,11 +212,18 @@ def _annotations() -> st.SearchStrategy[dict[str, str]]:
 
 
 def _big(kind: str, size: int) -> str:
+    """Return large fields of a spec."""
     if kind == "value":
-        return '"' + "x{{" * (size // 3) + '"'
+        return '"tooBig":"' + "x{{" * (size // 3) + '"'
     if kind == "key":
-        return '{"' + "aB" * (size // 2) + '":1}'
-    return "{" + ",".join(f'"k{number}":null' for number in range(size // 16)) + "}"
+        return '"tooBig":{"' + "aB" * (size // 2) + '":1}'
+    if kind == "below":
+        return '"tooBig":{"' + "k" * (size // 2) + '":{' + _keys("k", size // 2) + "}}"
+    return _keys("ansibleK", size) if kind == "reserved" else '"tooBig":{' + _keys("k", size) + "}"
+
+
+def _keys(prefix: str, size: int) -> str:
+    return ",".join(f'"{prefix}{number}":null' for number in range(size // 16))
 
 
 def _json(value: Any) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,7 @@ from runner.controller.attempt import Attempt, ForgetRegistry
 from runner.controller.decisions import plan
 from runner.controller.run_access import Grant
 from runner.controller.runs import JobFactory, RunDefaults
+from runner.engine import params
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
 from runner.kube.discovery import ApiResource
@@ -102,7 +107,7 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
     )
     grant = Grant("", RunStats(), RunSecrets(), None)
     factory = JobFactory(its_watch, defaults, ForgetRegistry())
-    return factory.make(attempt, factory.overrides(obj), grant)
+    return asyncio.run(factory.make(attempt, factory.overrides(obj), grant))
 
 
 @pytest.mark.parametrize(
@@ -151,3 +156,30 @@ def test_the_condition_names_limited_annotations_until_they_are_changed() -> Non
     (ended,) = report.limited({"status": {"conditions": [condition]}}, [])
     assert (ended["type"], ended["status"]) == ("LimitedAnnotations", "False")
     assert report.limited({}, []) == ()
+
+
+def test_the_event_loop_converts_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*arguments: Any, **named: Any) -> Any:
+            threads.append(threading.current_thread())
+            return call(*arguments, **named)
+
+        return do
+
+    monkeypatch.setattr(params, "build", noted(params.build))
+    monkeypatch.setattr(params, "has_template", noted(params.has_template))
+    job = _job(watch_value(), {"metadata": {"name": "one", "namespace": "default", "uid": "u"}, "spec": {"fooBar": 1}})
+    assert job.extra_vars["foo_bar"] == 1
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+def test_the_log_names_some_of_thousands_of_ignored_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {f"ansible_{number}" + "x" * 1000: 1 for number in range(5_000)}
+    job = _job(watch_value(), {"metadata": {"name": "one", "namespace": "default", "uid": "u"}, "spec": spec})
+    assert len(job.ignored_variables) == 5_000
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if "ansible_0" in each)
+    assert len(line) < 20_000
+    assert "4900" in line

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import string
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,39 @@ class TestBuild:
             "spec: 'fooBar' and 'foo_bar' both become 'foo_bar'; 'foo_bar' is used",
             "spec.list[0]: 'aKey' and 'a-key' both become 'a_key'; 'a-key' is used",
         ]
+
+    def test_of_thousands_of_collisions_the_first_ones_are_named_without_their_long_keys(
+        self, make_watch: MakeWatch
+    ) -> None:
+        spec = {"x" * 1000: {name: 1 for number in range(1000) for name in (f"fooBar{number}", f"foo_bar{number}")}}
+
+        made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
+
+        assert len(made.collisions) == 20
+        long = f"spec.{'x' * 100}…"
+        assert str(made.collisions[0]) == f"{long}: 'fooBar0' and 'foo_bar0' both become 'foo_bar0'; 'foo_bar0' is used"
+
+    def test_a_spec_of_reserved_names_takes_time_in_proportion_to_their_number(self, make_watch: MakeWatch) -> None:
+        spec = {f"ansible_{number}": None for number in range(60_000)}
+        began = time.process_time()
+
+        made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
+
+        assert time.process_time() - began < 5  # 20 s if each name is compared with each other
+        assert len(made.reserved) == 60_000
+        assert not spec.keys() & made.extra_vars.keys()
+
+    def test_a_long_key_is_not_repeated_for_each_value_below_it(self, make_watch: MakeWatch) -> None:
+        spec = {"x" * 100_000: {f"k{number}": [None] for number in range(5_000)}}
+        tracemalloc.start()
+        try:
+            params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False)
+            assert params.has_template(spec) is None
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert most < 50 << 20
 
     def test_a_spec_that_nests_too_deep_is_refused_until_it_changes(self, make_watch: MakeWatch) -> None:
         spec: Any = {}

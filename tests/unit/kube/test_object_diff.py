@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.kube.object_diff import MOST, changed_fields
+from runner.kube.object_diff import MOST, changed_fields, differing, fingerprint
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,16 @@ def test_of_many_fields_some_are_named_and_that_there_are_more_is_said() -> None
     fields = changed_fields({"spec": {}}, {"spec": many})
     assert len(fields) == MOST + 1
     assert fields[-1] == "and more"
+
+
+def test_a_long_key_is_not_repeated_in_the_path_of_each_field_below_it() -> None:
+    old = {"spec": {"x" * 10_000: {f"k{number}": 1 for number in range(50)}}}
+    new = {"spec": {"x" * 10_000: {f"k{number}": 2 for number in range(50)}}}
+    assert max(map(len, changed_fields(old, new))) < 300
+    assert max(map(len, fingerprint(new))) < 300
+    assert len(differing(fingerprint(old), fingerprint(new))) == 50
+
+
+def test_fields_whose_long_names_differ_only_at_the_end_are_two_fields() -> None:
+    content = {"spec": {"x" * 1000 + "a": 1, "x" * 1000 + "b": 1}}
+    assert len(fingerprint(content)) == 2
