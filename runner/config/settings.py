@@ -122,7 +122,7 @@ class Settings:
         parse.quantity,
         "1Gi",
         "maximum size of all run folders together, such as 200Mi; the operator removes the least recently used "
-        "first; 0: no limit",
+        "of the largest namespace first; 0: no limit",
         "SIZE",
     )
     ansible_verbosity: int = option(

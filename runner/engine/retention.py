@@ -1,9 +1,10 @@
 """Limit of the disk space of all run folders.
 
-Flow: `begin` and `end` bracket each run. `end` measures the folder. If the total exceeds the limit, the least recently
-used objects lose all runs except their newest one, and after that everything. Promises: a folder in use is never
-changed; a removal removes the whole folder; folders of an earlier operator count after `survey` measured them. Blocking
-I/O, from any thread. The memory use is an entry per object.
+Flow: `begin` and `end` bracket each run. `end` measures the folder. If the total exceeds the limit, the largest group
+of folders loses some, where a group is the objects of one kind in one namespace. Its least recently used objects lose
+all runs except their newest one, and after that everything. So a user who keeps many runs displaces only those of users
+who keep as many. Promises: a folder in use is never changed; a removal removes the whole folder; folders of an earlier
+operator count after `survey` measured them. Blocking I/O, from any thread. The memory use is an entry per object.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ class KeptRuns:
         self._limit = limit
         self._lock = threading.RLock()
         self._busy: Counter[Path] = Counter()
-        self._whole: OrderedDict[str, int] = OrderedDict()
-        """Bytes of each folder, least recently used first."""
-        self._trimmed: OrderedDict[str, int] = OrderedDict()
+        self._whole: dict[str, OrderedDict[str, int]] = {}
+        """Bytes of each folder by group, least recently used first."""
+        self._trimmed: dict[str, OrderedDict[str, int]] = {}
         """The same for folders that keep only their newest run."""
+        self._held: Counter[str] = Counter()
+        """Total bytes of each group."""
         self._is_closed = False
         self._log = log.get(__name__)
 
@@ -83,7 +86,9 @@ class KeptRuns:
             if self._is_closed:
                 return
             with self._lock:
-                is_known = str(run_dir) in self._whole or str(run_dir) in self._trimmed or self._busy[run_dir]
+                name, group = str(run_dir), _group(run_dir)
+                is_measured = any(name in folders.get(group, ()) for folders in (self._whole, self._trimmed))
+                is_known = is_measured or self._busy[run_dir]
             if not is_known:
                 self._measure(run_dir, newest=False)
         self._make_room()
@@ -96,43 +101,67 @@ class KeptRuns:
         held = used(run_dir)
         with self._lock:
             self._forget(run_dir)
-            if held:
-                self.size += held
-                self._whole[str(run_dir)] = held
-                self._whole.move_to_end(str(run_dir), last=newest)
+            self._add(self._whole, run_dir, held, newest=newest)
 
     def _make_room(self) -> None:
         with self._lock:
-            for name in list(self._whole) if self.size > self._limit else ():
-                if self.size <= self._limit:
-                    return
-                if not self._busy[Path(name)]:
-                    self._trim(Path(name))
-            for name in list(self._trimmed):
-                if self.size <= self._limit:
-                    return
-                if not self._busy[Path(name)]:
+            while self.size > self._limit and (found := self._next()) is not None:
+                run_dir, is_whole = found
+                if is_whole:
+                    self._trim(run_dir)
+                else:
                     self._log.info(
-                        "Removed a run folder because the disk limit is exceeded", folder=name, limit=self._limit
+                        "Removed a run folder because the disk limit is exceeded",
+                        folder=str(run_dir),
+                        limit=self._limit,
                     )
-                    self._remove(Path(name))
+                    self._remove(run_dir)
+
+    def _next(self) -> tuple[Path, bool] | None:
+        """Return the folder to make smaller, and whether it has older runs; None if all folders are in use."""
+        for group, _ in self._held.most_common():
+            for folders in (self._whole, self._trimmed):
+                idle = next((Path(name) for name in folders.get(group, ()) if not self._busy[Path(name)]), None)
+                if idle is not None:
+                    return idle, folders is self._whole
+        return None
 
     def _trim(self, run_dir: Path) -> None:
         """Remove all runs of a folder except the newest."""
         artifacts.rotate(run_dir / "artifacts", 1)
         held = used(run_dir)
         self._forget(run_dir)
-        if held:
-            self.size += held
-            self._trimmed[str(run_dir)] = held
+        self._add(self._trimmed, run_dir, held, newest=True)
 
     def _remove(self, run_dir: Path) -> None:
         artifacts.remove(run_dir)
         self._forget(run_dir)
 
+    def _add(self, folders: dict[str, OrderedDict[str, int]], run_dir: Path, held: int, *, newest: bool) -> None:
+        if not held:
+            return
+        name, group = str(run_dir), _group(run_dir)
+        self.size += held
+        self._held[group] += held
+        of_group = folders.setdefault(group, OrderedDict())
+        of_group[name] = held
+        of_group.move_to_end(name, last=newest)
+
     def _forget(self, run_dir: Path) -> None:
-        name = str(run_dir)
-        self.size -= self._whole.pop(name, 0) + self._trimmed.pop(name, 0)
+        group = _group(run_dir)
+        for folders in (self._whole, self._trimmed):
+            held = folders.get(group, OrderedDict()).pop(str(run_dir), 0)
+            self.size -= held
+            self._held[group] -= held
+            if not folders.get(group, True):
+                del folders[group]
+        if not self._held[group]:
+            del self._held[group]
+
+
+def _group(run_dir: Path) -> str:
+    """Return the folder of the objects of one kind in one namespace."""
+    return str(run_dir.parent)
 
 
 def run_folders(root: Path) -> Iterator[Path]:

@@ -19,8 +19,8 @@ Make = Callable[..., Path]
 def make(tmp_path: Path) -> Make:
     """Make a run folder as a run leaves it, with a big file for each run that is kept."""
 
-    def write(name: str, runs: int = 1, when: int = 0) -> Path:
-        run_dir = tmp_path / "runner" / "g" / "v1" / "Kind" / "ns" / name
+    def write(name: str, runs: int = 1, when: int = 0, namespace: str = "ns") -> Path:
+        run_dir = tmp_path / "runner" / "g" / "v1" / "Kind" / namespace / name
         (run_dir / "env").mkdir(parents=True, exist_ok=True)
         (run_dir / "env" / "envvars").write_text("{}")
         for number in range(runs):
@@ -74,6 +74,34 @@ def test_then_whole_folders_go_and_an_object_that_runs_again_is_the_last(make: M
         runs.end(folders[name], KEEP)
     assert {name for name, folder in folders.items() if folder.exists()} == {"one", "three", "four"}
     assert runs.size == sum(map(retention.used, folders.values())) <= 3.5 * BIG
+
+
+def test_a_namespace_that_keeps_many_runs_loses_them_before_a_namespace_that_keeps_few(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, int(6.5 * BIG))
+    neighbour = make("one", 2, namespace="neighbour")
+    runs.begin(neighbour)
+    runs.end(neighbour, KEEP)
+    greedy = [make(name, 5, namespace="greedy") for name in ("one", "two", "three")]
+    for folder in greedy:
+        runs.begin(folder)
+        runs.end(folder, KEEP)
+    assert len(runs_in(neighbour)) == 2
+    assert [len(runs_in(folder)) for folder in greedy] == [1, 1, 1]
+    assert runs.size == sum(map(retention.used, (neighbour, *greedy))) <= 6.5 * BIG
+
+
+def test_if_all_folders_of_the_largest_namespace_are_in_use_the_next_one_loses_some(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 5 * BIG)
+    busy, idle, last = make("one", 4, namespace="busy"), make("one", 3, namespace="idle"), make("one")
+    runs.begin(busy)
+    runs.begin(busy)
+    runs.end(busy, KEEP)
+    for folder in (idle, last):
+        runs.begin(folder)
+        runs.end(folder, KEEP)
+    assert (len(runs_in(busy)), idle.exists(), last.exists()) == (4, False, False)
+    runs.end(busy, KEEP)
+    assert runs.size == retention.used(busy) <= 5 * BIG
 
 
 def test_a_folder_in_use_is_not_touched(make: Make, root: Path) -> None:
