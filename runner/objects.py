@@ -101,9 +101,9 @@ def is_deleting(obj: Mapping[str, Any]) -> bool:
 
 def deleted_for(obj: Mapping[str, Any], now: datetime) -> float:
     """Return the seconds since the deletion was requested; 0 if it was not."""
-    asked = metadata(obj).get("deletionTimestamp")
+    requested_at = metadata(obj).get("deletionTimestamp")
     try:
-        return max((now - datetime.fromisoformat(str(asked))).total_seconds(), 0.0) if asked else 0.0
+        return max((now - datetime.fromisoformat(str(requested_at))).total_seconds(), 0.0) if requested_at else 0.0
     except (ValueError, TypeError):
         return 0.0
 

@@ -73,4 +73,4 @@ class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
             owner,
             lambda item: (item[0], item[1].uid) == (kind, uid) and (item[1].state is None or item[1].state.deleting),
         )
-        return any(news.state is None for _, news in ends)
+        return any(notification.state is None for _, notification in ends)

@@ -36,7 +36,7 @@ class DependentWatchHealth:
         """`kinds` may change."""
         self._kinds = kinds
         self._since: dict[GVK, float] = {}
-        self._told: set[GVK] = set()
+        self._reported: set[GVK] = set()
 
     async def follow(self) -> None:
         """Check until cancelled."""
@@ -50,13 +50,13 @@ class DependentWatchHealth:
         for gvk, problem in problems.items():
             if not problem:
                 self._since.pop(gvk, None)
-            elif now - self._since.setdefault(gvk, now) >= _PATIENCE and gvk not in self._told:
-                self._told.add(gvk)
+            elif now - self._since.setdefault(gvk, now) >= _PATIENCE and gvk not in self._reported:
+                self._reported.add(gvk)
                 _log.warning(
                     "Dependents of this kind are not watched: changes by other clients are not detected",
                     gvk=str(gvk),
                     why=problem,
                 )
-        for gvk in [told for told in self._told if not problems.get(told)]:
-            self._told.remove(gvk)
+        for gvk in [each for each in self._reported if not problems.get(each)]:
+            self._reported.remove(gvk)
             _log.info("Dependents of this kind are watched again", gvk=str(gvk))

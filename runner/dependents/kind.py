@@ -34,10 +34,10 @@ class DependentKind:
         entries: CacheEntries,
         watched: tuple[Watcher, ...],
         ledger: Ledger,
-        heard: Callable[[DependentKind, Notification], None],
+        on_change: Callable[[DependentKind, Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
-        """`heard` receives notifications; `settled` is called when all scopes were listed."""
+        """`on_change` receives notifications; `settled` is called when all scopes were listed."""
         self.resource = entries.resource
         self.gvk = entries.resource.gvk
         self.ledger = ledger
@@ -46,7 +46,7 @@ class DependentKind:
         self._entries = entries
         self._watchers = watched
         self._targets = entries.owners_of
-        self._heard = heard
+        self._on_change = on_change
         self._settled = settled
         self._logged = log.Once()
         self._to_read: dict[ObjectKey, None] = {}
@@ -97,8 +97,8 @@ class DependentKind:
 
     async def _follow(self, watcher: Watcher) -> None:
         async for event in watcher.events():
-            for news in self._take(watcher.namespace, event):
-                self._heard(self, news)
+            for notification in self._take(watcher.namespace, event):
+                self._on_change(self, notification)
             if isinstance(event, Synced) and not self._listed.is_set() and self._is_listed():
                 self._listed.set()
                 self._settled(self)
@@ -133,7 +133,7 @@ class DependentKind:
             self._to_read[key] = None
             self._compared.clear()
             self._reading.set()
-        return finding.news
+        return finding.notifications
 
     async def _read(self) -> None:
         """Read the objects to compare, one by one."""
@@ -144,14 +144,14 @@ class DependentKind:
             while self._to_read:
                 key = next(iter(self._to_read))
                 try:
-                    news = await self._compare(key)
+                    notifications = await self._compare(key)
                 except (ApiError, ApiUnavailableError) as error:
                     _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
                     await asyncio.sleep(backoff.next())
                     continue
                 backoff.reset()
-                for each in news:
-                    self._heard(self, each)
+                for each in notifications:
+                    self._on_change(self, each)
             self._compared.set()
 
     async def _compare(self, key: ObjectKey) -> tuple[Notification, ...]:

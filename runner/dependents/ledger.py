@@ -69,7 +69,7 @@ class RunWrite:
 class LedgerResult:
     """Result of an event: notifications, and objects to read before a decision."""
 
-    news: tuple[Notification, ...] = ()
+    notifications: tuple[Notification, ...] = ()
     read: tuple[ObjectKey, ...] = ()
 
 
@@ -176,19 +176,19 @@ class Ledger:
     def synced(self, scope: str) -> LedgerResult:
         """Complete the list: known objects that it did not contain are gone; it contains all earlier writes."""
         now, missing = self._relist.round(scope), self._relist.end(scope)
-        news: list[Notification] = []
+        notifications: list[Notification] = []
         doubtful: list[ObjectKey] = []
         for key, entry in list(self._entries.items()):
             if entry.scope != scope:
                 continue
             if key not in missing:
-                entry.writes = [(told, write) for told, write in entry.writes if told == now]
+                entry.writes = [(at, write) for at, write in entry.writes if at == now]
             elif entry.seen is not None:
-                news += self._gone(key, entry, entry.seen)
+                notifications += self._gone(key, entry, entry.seen)
             else:
                 # Written, but never seen: gone, or made while the list was on its way.
                 doubtful.append(key)
-        return LedgerResult(tuple(news), tuple(doubtful))
+        return LedgerResult(tuple(notifications), tuple(doubtful))
 
     def applied(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
         """Process an event of an object; `state` has metadata only."""
@@ -223,11 +223,14 @@ class Ledger:
             entry.seen = state
             return ()
         overtaken = [w for _, w in entry.writes if w.version in entry.former and w.version != state.version]
-        entry.writes = [(told, write) for told, write in entry.writes if write not in overtaken[:-1]]
-        undone = [news for write in overtaken[-1:] for news in self._undone(key, entry, write, state)]
-        news = self._judge(key, entry, state)
-        entry.writes = [(told, write) for told, write in entry.writes if write not in overtaken]
-        return (*news, *(each for each in undone if each.target not in {other.target for other in news}))
+        entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken[:-1]]
+        undone = [notifications for write in overtaken[-1:] for notifications in self._undone(key, entry, write, state)]
+        notifications = self._judge(key, entry, state)
+        entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken]
+        return (
+            *notifications,
+            *(each for each in undone if each.target not in {other.target for other in notifications}),
+        )
 
     def unreadable(self, key: ObjectKey) -> tuple[Notification, ...]:
         """Use the metadata of an object that may not be read, if it is sufficient."""
@@ -286,44 +289,48 @@ class Ledger:
 
     def _appeared(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
         tomb = self._tombs.pop(key, None)
-        news: tuple[Notification, ...] = ()
+        notifications: tuple[Notification, ...] = ()
         if tomb is not None and tomb.uid != state.uid:
-            news = tuple(Notification(target, key, state.uid, "was recreated", state) for target in tomb.targets)
+            notifications = tuple(
+                Notification(target, key, state.uid, "was recreated", state) for target in tomb.targets
+            )
         if not state.targets:
-            return LedgerResult(news)
+            return LedgerResult(notifications)
         self._by_owner = None
         self._entries[key] = _Entry(scope, state)
-        return LedgerResult(news, (key,) if self._must_read(state) else ())
+        return LedgerResult(notifications, (key,) if self._must_read(state) else ())
 
     def _judge(self, key: ObjectKey, entry: _Entry, new: ObjectState) -> tuple[Notification, ...]:
         old = entry.last()
-        news = self._news(key, entry, old, new) if old is not None else ()
+        notifications = self._notifications(key, entry, old, new) if old is not None else ()
         if old is None or old.targets != new.targets:
             self._by_owner = None
         entry.seen = new
-        told = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
-        del entry.writes[: told + 1]
+        at = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
+        del entry.writes[: at + 1]
         if not new.targets and not entry.writes:
             self._by_owner = None
             del self._entries[key]
-        return news
+        return notifications
 
-    def _news(self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState) -> tuple[Notification, ...]:
-        news = []
+    def _notifications(
+        self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState
+    ) -> tuple[Notification, ...]:
+        notifications = []
         for target in _together(old, new):
             with_status = self._with_status(target)
             what = difference(old, new, with_status=with_status)
             if what and not self._is_explained(entry, target, new, with_status=with_status):
                 fields = changed(old, new, with_status=with_status)
                 by = writer(old, new)
-                told = sentence(what, fields) + (f" (by {by})" if by else "")
-                news.append(Notification(target, key, new.uid, told, new, fields, by))
-        return tuple(news)
+                at = sentence(what, fields) + (f" (by {by})" if by else "")
+                notifications.append(Notification(target, key, new.uid, at, new, fields, by))
+        return tuple(notifications)
 
     def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
         """Notify the run's owner if another client has undone its write."""
-        news = self._news(key, entry, write.state, now) if write.state is not None else ()
-        return tuple(each for each in news if each.target == write.target)
+        notifications = self._notifications(key, entry, write.state, now) if write.state is not None else ()
+        return tuple(each for each in notifications if each.target == write.target)
 
     def _is_explained(self, entry: _Entry, target: ObjectRef, new: ObjectState, *, with_status: bool) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:
@@ -336,7 +343,7 @@ class Ledger:
         if entry is not None:
             # What a run made anew meanwhile is another object, whose event is still to come.
             entry.seen = None
-            entry.writes = [(told, write) for told, write in entry.writes if write.uid != last.uid]
+            entry.writes = [(at, write) for at, write in entry.writes if write.uid != last.uid]
             if not entry.writes:
                 del self._entries[key]
         targets = _together(old, last)

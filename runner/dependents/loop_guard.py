@@ -83,22 +83,22 @@ class LoopGuard:
     """Owners without budget; each is triggered once when it has some."""
     _logged: log.Once = field(default_factory=log.Once)
 
-    def tell(self, kind: GVK, news: Notification) -> None:
+    def tell(self, kind: GVK, notification: Notification) -> None:
         """Trigger an owner because of its dependent, now or later."""
-        self._tell(TriggerPair(news.target, kind, news.key), news)
+        self._tell(TriggerPair(notification.target, kind, notification.key), notification)
 
-    def tell_of_reference(self, kind: GVK, news: Notification) -> None:
+    def tell_of_reference(self, kind: GVK, notification: Notification) -> None:
         """Trigger an object because of a reference, now or later."""
-        self._tell(TriggerPair(news.target, kind, news.key, is_reference=True), news)
+        self._tell(TriggerPair(notification.target, kind, notification.key, is_reference=True), notification)
 
-    def _tell(self, pair: TriggerPair, news: Notification) -> None:
+    def _tell(self, pair: TriggerPair, notification: Notification) -> None:
         loop = asyncio.get_running_loop()
-        why = f"{pair.kind.kind} {news.key} {news.what}"
-        slowdown = self._loops.slowdown(pair, news, loop.time())
+        why = f"{pair.kind.kind} {notification.key} {notification.what}"
+        slowdown = self._loops.slowdown(pair, notification, loop.time())
         if not slowdown.seconds:
             self._wake(pair, why)
             return
-        self._note(pair, news, slowdown)
+        self._note(pair, notification, slowdown)
         held, due = self._held.get(pair), loop.time() + slowdown.seconds
         if held is not None and held.due <= due:
             return
@@ -107,7 +107,7 @@ class LoopGuard:
         _log.warning(
             "An object is triggered repeatedly; slowing down. Check if the role and another client write the same",
             seconds=round(slowdown.seconds, 3),
-            fields=list(slowdown.fields if news.fields else ()),
+            fields=list(slowdown.fields if notification.fields else ()),
             gvk=str(pair.target.gvk),
             **{"reference" if pair.is_reference else "dependent": why},
             **pair.target.key._asdict(),
@@ -158,15 +158,19 @@ class LoopGuard:
         del self._postponed[target]
         self._wake_within_budget(target, why)
 
-    def _note(self, pair: TriggerPair, news: Notification, slowdown: Slowdown) -> None:
+    def _note(self, pair: TriggerPair, notification: Notification, slowdown: Slowdown) -> None:
         """Report the start of a contention, and its end after a quiet period."""
         timers = self._contentions.setdefault(pair.target, {})
         if pair in timers:
             timers[pair].cancel()
         else:
-            fields = slowdown.fields if news.fields else ()
+            fields = slowdown.fields if notification.fields else ()
             contention = Contention(
-                ObjectRef(pair.kind, pair.key, news.uid), news.what, fields, news.by, pair.is_reference
+                ObjectRef(pair.kind, pair.key, notification.uid),
+                notification.what,
+                fields,
+                notification.by,
+                pair.is_reference,
             )
             self.contended(pair.target.gvk, pair.target.key, contention)
         loop = asyncio.get_running_loop()

@@ -66,13 +66,13 @@ class Loops:
 
     _pairs: OrderedDict[TriggerPair, dict[str, _Level]] = field(default_factory=OrderedDict)
 
-    def slowdown(self, pair: TriggerPair, news: Notification, now: float) -> Slowdown:
+    def slowdown(self, pair: TriggerPair, notification: Notification, now: float) -> Slowdown:
         """Count a trigger and return its delay. A trigger that is already waiting is not counted again."""
         levels = self._pairs.pop(pair, {})
         self._pairs[pair] = levels
         if len(self._pairs) > _MOST:
             self._pairs.popitem(last=False)
-        fields = news.fields or (news.what,)
+        fields = notification.fields or (notification.what,)
         delays = {name: _rise(levels.setdefault(name, _Level(due=now)), name, now) for name in fields[:_MOST_FIELDS]}
         for name in sorted(levels, key=lambda name: levels[name].due)[:-_MOST_FIELDS]:
             del levels[name]

@@ -134,8 +134,8 @@ class Dependents:
     def ended(self, owner: Owner) -> bool:
         """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
         left = self._deferred.ended(owner.ref)
-        for kind, news in left:
-            self._tell(kind, news)
+        for kind, notification in left:
+            self._tell(kind, notification)
         return not left
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
@@ -152,7 +152,7 @@ class Dependents:
     def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
         """Digest the dependents of an object as they are known now; None if a part is unknown."""
         target = ObjectRef(gvk, key)
-        told: list[list[object]] = []
+        states: list[list[object]] = []
         for kind in self._kinds_of(gvk):
             if kind.problems():
                 return None
@@ -160,8 +160,8 @@ class Dependents:
                 traits = kind.ledger.traits(state, target)
                 if traits is None:
                     return None
-                told.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
-        return digest(sorted(told, key=str))
+                states.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
+        return digest(sorted(states, key=str))
 
     def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
         """Return True if an object that a run saw is watched as a dependent of its owner."""
@@ -230,8 +230,8 @@ class Dependents:
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
         write = RunWrite(target, uid_of(obj), _version(obj), state)
-        for news in kind.ledger.wrote(kind.scope_of(key), key, write):
-            self._heard(kind, news)
+        for notification in kind.ledger.wrote(kind.scope_of(key), key, write):
+            self._on_change(kind, notification)
         self._deferred.wrote(kind.gvk, key, write, with_status=self._with_status(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
@@ -283,7 +283,7 @@ class Dependents:
             for claim in claims
             for gvk, watch in self._watches.items()
             if (gvk.group, gvk.kind) == (claim.group, claim.kind)
-            and self._hears(watch, claim, resource)
+            and self._is_watched(watch, claim, resource)
             and self._is_credible(gvk, claim, obj)
         )
 
@@ -309,7 +309,7 @@ class Dependents:
                 gvk=str(owner.gvk),
             )
 
-    def _hears(self, watch: Watch, claim: OwnerClaim, resource: ApiResource) -> bool:
+    def _is_watched(self, watch: Watch, claim: OwnerClaim, resource: ApiResource) -> bool:
         if resource.gvk in watch.blacklist:
             return False
         if watch.gvk in self._cluster_scoped:
@@ -358,21 +358,21 @@ class Dependents:
             resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
         )
         ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
-        return DependentKind(self._client, entries, watched, ledger, self._heard, self._settled)
+        return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
 
-    def _heard(self, kind: DependentKind, news: Notification) -> None:
-        if news.state is None:
-            self._written.discard(news.target, news.uid)
-        if not self._deferred.defer(news.target, (kind.gvk, news)):
-            self._tell(kind.gvk, news)
+    def _on_change(self, kind: DependentKind, notification: Notification) -> None:
+        if notification.state is None:
+            self._written.discard(notification.target, notification.uid)
+        if not self._deferred.defer(notification.target, (kind.gvk, notification)):
+            self._tell(kind.gvk, notification)
 
-    def _tell(self, gvk: GVK, news: Notification) -> None:
-        if not self._is_ours(news.target.gvk, news.target.key):
+    def _tell(self, gvk: GVK, notification: Notification) -> None:
+        if not self._is_ours(notification.target.gvk, notification.target.key):
             return
         kind = self._kinds.get((gvk.group, gvk.kind))
-        if kind is not None and news.state is not None:
-            kind.ledger.suspect(news.key)
-        self._guard.tell(gvk, news)
+        if kind is not None and notification.state is not None:
+            kind.ledger.suspect(notification.key)
+        self._guard.tell(gvk, notification)
 
     def _settled(self, kind: DependentKind) -> None:
         """Drop a kind from the watches that own no object of it. It is watched until the process ends."""

@@ -57,7 +57,7 @@ class LiveView:
 
     _kinds: dict[str, _Kind] = field(default_factory=dict)
     _runs: dict[str, _Run] = field(default_factory=dict)
-    _story: list[str] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
     _error: str = ""
     metrics_port: int | None = None
     """Port of the operator's metrics, after the operator has logged it."""
@@ -67,15 +67,15 @@ class LiveView:
     def take(self, line: str) -> str | None:
         """Update the state from a line of the operator's log. Return a line for the developer, or None."""
         try:
-            said = json.loads(line) if line.startswith("{") else None
+            record = json.loads(line) if line.startswith("{") else None
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            record = None
+        if not isinstance(record, dict):
             return None
-        told = self._told(said)
-        if told is not None:
-            self._story = [*self._story, told][-_MOST_SHOWN:]
-        return told
+        shown = self._shown(record)
+        if shown is not None:
+            self._lines = [*self._lines, shown][-_MOST_SHOWN:]
+        return shown
 
     def count(self, samples: Iterable[KindSample]) -> None:
         """Update the state from the metrics."""
@@ -83,7 +83,7 @@ class LiveView:
             kind = self._kinds.setdefault(sample.kind, _Kind())
             kind.queued, kind.objects = sample.queued, sample.objects
 
-    def _told(self, said: Mapping[str, Any]) -> str | None:
+    def _shown(self, record: Mapping[str, Any]) -> str | None:
         tellers = {
             "Serving": self._serving,
             "Serving the status page": self._page,
@@ -95,60 +95,60 @@ class LiveView:
             "A role or playbook was edited": self._notable,
             "Stopped": self._notable,
         }
-        teller = tellers.get(said.get("msg", ""), self._notable if said.get("level") in _LEVELS else None)
-        return teller(said) if teller is not None else None
+        teller = tellers.get(record.get("msg", ""), self._notable if record.get("level") in _LEVELS else None)
+        return teller(record) if teller is not None else None
 
-    def _serving(self, said: Mapping[str, Any]) -> None:
-        if "/metrics" in said["paths"]:
-            self.metrics_port = said["port"]
+    def _serving(self, record: Mapping[str, Any]) -> None:
+        if "/metrics" in record["paths"]:
+            self.metrics_port = record["port"]
 
-    def _page(self, said: Mapping[str, Any]) -> str | None:
-        known, self.page = self.page, said["url"]
+    def _page(self, record: Mapping[str, Any]) -> str | None:
+        known, self.page = self.page, record["url"]
         return f"status page {self.page}" if self.page != known else None
 
-    def _starting(self, said: Mapping[str, Any]) -> str:
+    def _starting(self, record: Mapping[str, Any]) -> str:
         self._kinds.clear()
-        return f"Kubernetes {said['server']}, ansible-core {said['ansible_core']}"
+        return f"Kubernetes {record['server']}, ansible-core {record['ansible_core']}"
 
-    def _watching(self, said: Mapping[str, Any]) -> str:
-        self._kinds.setdefault(said["gvk"], _Kind())
-        return f"watching {said['gvk']}"
+    def _watching(self, record: Mapping[str, Any]) -> str:
+        self._kinds.setdefault(record["gvk"], _Kind())
+        return f"watching {record['gvk']}"
 
-    def _start(self, said: Mapping[str, Any]) -> str:
-        run = self._runs[said["job"]] = _Run(_who(said), said["reason"])
+    def _start(self, record: Mapping[str, Any]) -> str:
+        run = self._runs[record["job"]] = _Run(_subject_of(record), record["reason"])
         return f"{run.who}: run started, {run.reason}"
 
-    def _task(self, said: Mapping[str, Any]) -> str | None:
-        run, task = self._runs.get(said["job"]), said.get("task")
-        if run is not None and said.get("action") in _DEBUG and said.get("ansible_event") in _MESSAGES:
+    def _task(self, record: Mapping[str, Any]) -> str | None:
+        run, task = self._runs.get(record["job"]), record.get("task")
+        if run is not None and record.get("action") in _DEBUG and record.get("ansible_event") in _MESSAGES:
             run.tasks += task != run.task
             run.task = task or run.task
-            return f"{run.who}: {_debug_message(said['output'])}"
+            return f"{run.who}: {_debug_message(record['output'])}"
         if run is None or not task or task == run.task:
             return None
         run.task, run.tasks = task, run.tasks + 1
         return f"{run.who}: task {run.tasks}: {task}"
 
-    def _end(self, said: Mapping[str, Any]) -> str:
-        self._runs.pop(said["job"], None)
-        kind = self._kinds.setdefault(said["gvk"], _Kind())
-        good = said["outcome"] == "succeeded"
+    def _end(self, record: Mapping[str, Any]) -> str:
+        self._runs.pop(record["job"], None)
+        kind = self._kinds.setdefault(record["gvk"], _Kind())
+        good = record["outcome"] == "succeeded"
         kind.succeeded, kind.failed = kind.succeeded + good, kind.failed + (not good)
-        told = f"{_who(said)}: {said['outcome']} in {said['seconds']:.1f} s"
+        shown = f"{_subject_of(record)}: {record['outcome']} in {record['seconds']:.1f} s"
         if good:
-            return f"{told}, ok {said['ok']}, changed {said['changed']}"
-        return told + (f": {said['error']}" if said.get("error") else "")
+            return f"{shown}, ok {record['ok']}, changed {record['changed']}"
+        return shown + (f": {record['error']}" if record.get("error") else "")
 
-    def _notable(self, said: Mapping[str, Any]) -> str:
-        details = "; ".join(str(said[name]) for name in _DETAILS if said.get(name))
-        who = f"{_who(said)}: " if said.get("gvk") else ""
-        place = f" ({said['path']})" if said.get("path") else ""
-        told = f"{who}{said['msg']}" + (f": {details}" if details else "") + place
-        if said["level"] != "info":
-            told = f"{said['level']}: {told}"
-        if said["level"] in {"error", "critical"}:
-            self._error = told
-        return told
+    def _notable(self, record: Mapping[str, Any]) -> str:
+        details = "; ".join(str(record[name]) for name in _DETAILS if record.get(name))
+        who = f"{_subject_of(record)}: " if record.get("gvk") else ""
+        place = f" ({record['path']})" if record.get("path") else ""
+        shown = f"{who}{record['msg']}" + (f": {details}" if details else "") + place
+        if record["level"] != "info":
+            shown = f"{record['level']}: {shown}"
+        if record["level"] in {"error", "critical"}:
+            self._error = shown
+        return shown
 
     def picture(self, width: int, height: int = 1000) -> list[str]:
         """Return the current state, in lines of at most `width` characters, and at most `height` lines.
@@ -167,7 +167,7 @@ class LiveView:
         above = [line for section in sections for line in (*section, *([""] if is_roomy else []))]
         above = above[: max(height - len(_SHORTEST_STORY), 0)]
         count = min(max(height - len(above) - 1, 1), _MOST_SHOWN)
-        lines = [*above, "LATEST", *(f"  {each}" for each in self._story[-count:])]
+        lines = [*above, "LATEST", *(f"  {each}" for each in self._lines[-count:])]
         return [line[:width] for line in lines[-height:]]
 
 
@@ -189,9 +189,9 @@ def _debug_message(output: str) -> str:
     return " ".join(output.split())
 
 
-def _who(said: Mapping[str, Any]) -> str:
-    kind = str(said["gvk"]).rpartition("Kind=")[2]
-    name = "/".join(filter(None, (said.get("namespace"), said.get("name")))) if said.get("name") else ""
+def _subject_of(record: Mapping[str, Any]) -> str:
+    kind = str(record["gvk"]).rpartition("Kind=")[2]
+    name = "/".join(filter(None, (record.get("namespace"), record.get("name")))) if record.get("name") else ""
     return f"{kind} {name}".rstrip()
 
 

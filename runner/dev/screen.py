@@ -34,12 +34,12 @@ class Screen:
     def take(self, line: str) -> None:
         """Add a line of the operator's log."""
         with self._lock:
-            told = self._board.take(line)
+            shown = self._board.take(line)
             if line.startswith("error: "):
                 self.last = line.strip()
-            if told is not None and not self._is_terminal:
-                self._write(visible(told) + "\n")
-        if told is not None:
+            if shown is not None and not self._is_terminal:
+                self._write(visible(shown) + "\n")
+        if shown is not None:
             self._draw()
 
     def refresh(self) -> None:

@@ -237,8 +237,8 @@ def _withheld(event: Event, secrets: RunSecrets, reason: str = "") -> Event:
     if isinstance(res, dict):
         period = res.get("period")
         is_period = isinstance(period, str) and len(period) <= _LONGEST_PERIOD
-        asked = {"period": period, "done": res.get("done") is True} if is_period else {}
-        kept["res"] = {"msg": reason, **asked}
+        fields = {"period": period, "done": res.get("done") is True} if is_period else {}
+        kept["res"] = {"msg": reason, **fields}
     stdout = str(event.get("stdout") or "")
     if stdout.strip():
         is_frame = str(event.get("event", "")).startswith("playbook_on_")

@@ -19,7 +19,7 @@ NOT_REPORTED = "withheld: the run could not report the arguments of a task with 
 class RunSecrets:
     """Secrets of one run. `spared` are words that are never masked, even if they equal a secret: the object's names."""
 
-    __slots__ = ("_cleared", "_has_learned", "_is_told", "_learning", "has_found", "masker", "withheld")
+    __slots__ = ("_cleared", "_has_learned", "_is_reported", "_learning", "has_found", "masker", "withheld")
 
     def __init__(self, spared: Iterable[str] = ()) -> None:
         self.masker = Masker(spared)
@@ -29,7 +29,7 @@ class RunSecrets:
         """Replaces the output if values are missing (`is_exhausted`)."""
         self._has_learned = False
         self._learning = 0
-        self._is_told = False
+        self._is_reported = False
         self._cleared: set[str] = set()
 
     def __repr__(self) -> str:
@@ -68,8 +68,8 @@ class RunSecrets:
 
     def is_exhausted_first(self) -> bool:
         """Return True if the limit of values is exceeded and this is the first call since: it is reported once."""
-        is_first = self.masker.is_exhausted and not self._is_told
-        self._is_told = self.masker.is_exhausted
+        is_first = self.masker.is_exhausted and not self._is_reported
+        self._is_reported = self.masker.is_exhausted
         return is_first
 
     def clear(self, task: str) -> None:

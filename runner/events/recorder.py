@@ -56,8 +56,8 @@ class EventRecorder:
         self._clock = clock
         self._epoch = time.time() - clock()
         self._book = EventAggregator(clock())
-        self._told: deque[ApiEvent] = deque()
-        self._news = asyncio.Event()
+        self._pending: deque[ApiEvent] = deque()
+        self._changed = asyncio.Event()
         self._core = False
         self._refused_until: dict[str, float] = {}
         self._no_series = False
@@ -67,28 +67,28 @@ class EventRecorder:
 
     def record(self, what: ApiEvent) -> None:
         """Queue an Event."""
-        if len(self._told) >= _WAITING:
+        if len(self._pending) >= _WAITING:
             self.dropped["too many"] += 1
             return
-        self._told.append(what)
-        self._news.set()
+        self._pending.append(what)
+        self._changed.set()
 
     async def follow(self) -> None:
         """Write queued Events until `close` is called and all due Events are written."""
         while True:
-            self._news.clear()
+            self._changed.clear()
             await self._write_due()
             if self._is_closing:
                 return
             due = self._book.next()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(due - self._clock(), 0)):
-                    await self._news.wait()
+                    await self._changed.wait()
 
     async def close(self, following: asyncio.Task[None], grace: float) -> None:
         """End the task `following` once all Events are written, or after `grace` seconds."""
         self._is_closing = True
-        self._news.set()
+        self._changed.set()
         await asyncio.wait([following], timeout=grace)
         following.cancel()
         (ended,) = await asyncio.gather(following, return_exceptions=True)
@@ -98,9 +98,9 @@ class EventRecorder:
             _log.info("Events were dropped", **{why.replace(" ", "_"): count for why, count in self.dropped.items()})
 
     async def _write_due(self) -> None:
-        while self._told or ((due := self._book.next()) is not None and due <= self._clock()):
-            while self._told:
-                if not self._book.take(self._told.popleft(), self._clock()):
+        while self._pending or ((due := self._book.next()) is not None and due <= self._clock()):
+            while self._pending:
+                if not self._book.take(self._pending.popleft(), self._clock()):
                     self.dropped["too many"] += 1
             for series in self._book.due(self._clock()):
                 await self._write(series)

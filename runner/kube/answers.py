@@ -50,8 +50,8 @@ def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> Ap
     if not isinstance(found, dict) or found.get("kind") != "Status":
         text = body[:_EXCERPT].decode(errors="replace").strip()
         found = {"message": text or "no message"}
-    asked = headers.get("Retry-After", "")
-    return of_status(what, {**found, "code": status}, float(asked) if asked.isdigit() else None)
+    delay = headers.get("Retry-After", "")
+    return of_status(what, {**found, "code": status}, float(delay) if delay.isdigit() else None)
 
 
 def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:

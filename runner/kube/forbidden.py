@@ -85,9 +85,9 @@ def sentences(rights: Iterable[MissingRight]) -> tuple[str, ...]:
     for right in sorted(set(rights)):
         verbs.setdefault(replace(right, verb=""), []).append(right.verb)
     return tuple(
-        f"forbidden: {', '.join(asked)} {_subject(target)} (as {target.user}); "
-        f"add to its {where(target)}: {rule(target, asked)}"
-        for target, asked in sorted(verbs.items())
+        f"forbidden: {', '.join(denied)} {_subject(target)} (as {target.user}); "
+        f"add to its {where(target)}: {rule(target, denied)}"
+        for target, denied in sorted(verbs.items())
     )
 
 

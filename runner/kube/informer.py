@@ -97,8 +97,8 @@ class Informer:
     def age(self) -> float | None:
         """Return the seconds since the least recent contact of a watch; None before the first contact."""
         now = asyncio.get_running_loop().time()
-        heard = [watcher.last_contact for watcher in self._watchers]
-        return max(now - at for at in heard if at is not None) if None not in heard else None
+        contacts = [watcher.last_contact for watcher in self._watchers]
+        return max(now - at for at in contacts if at is not None) if None not in contacts else None
 
     def silence(self) -> str | None:
         """Report a live watch without contact for longer than any watch may last."""

@@ -99,8 +99,8 @@ class AccessReviews:
         if not found.get("authenticated"):
             return AccessReview(AccessVerdict.STRANGER)
         who = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
-        asked = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
-        spec = {name: value for name, value in asked.items() if value}
+        attributes = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
+        spec = {name: value for name, value in attributes.items() if value}
         allowed = (await self._review(_AUTHORIZATION, "SubjectAccessReview", spec)).get("allowed")
         return AccessReview(AccessVerdict.ALLOWED if allowed else AccessVerdict.REFUSED, str(user.get("username")))
 

@@ -99,7 +99,7 @@ class Watcher:
         self._path = ""
         self._resume_from = ""
         """resourceVersion to resume from; empty if a list is needed."""
-        self._told_objects = False
+        self._has_delivered = False
         """True if the consumer has objects that may have to be removed."""
         self._streams_lists = True
         self._broken_lists = 0
@@ -110,7 +110,7 @@ class Watcher:
         self._not_found = 0
         self._logged: tuple[str, float] = ("", 0.0)
         self._stretches = 0
-        self._asked = 0
+        self._timeout = 0
         """Timeout in seconds that the current watch requested."""
         self._ended_well = -math.inf
         """Time of the last regular end."""
@@ -127,9 +127,9 @@ class Watcher:
                         yield event
             except KindNotFoundError as error:
                 self._absent(error)
-                if self._absences > 1 and self._told_objects:
+                if self._absences > 1 and self._has_delivered:
                     # Asked twice, since all that hangs on these objects will be given up.
-                    self._told_objects = False
+                    self._has_delivered = False
                     yield Restarted(self.namespace)
                     yield Synced()
                 delay = self._kind_poll.next()
@@ -139,7 +139,7 @@ class Watcher:
 
     async def _find(self) -> ApiResource:
         resource = await self._discovery.find(self.gvk)
-        self._heard()
+        self._note_contact()
         path = resource.path(self.namespace)
         if path != self._path:
             self._path, self._resume_from = path, ""
@@ -206,9 +206,9 @@ class Watcher:
         begun = False
         async with aclosing(stream.events(partial(self._opened, listing=listing))) as events:
             async for kind, obj in events:
-                self._heard()
+                self._note_contact()
                 if listing and not begun:
-                    begun = self._told_objects = True
+                    begun = self._has_delivered = True
                     yield Restarted(self.namespace)
                 if kind != "BOOKMARK":
                     yield Deleted(obj) if kind == "DELETED" else Applied(obj)
@@ -222,7 +222,7 @@ class Watcher:
                 if not listing:
                     # Objects of a list come in no order, so that only its end is a place to resume from.
                     self._resume_from = str(metadata(obj).get("resourceVersion") or "")
-        if stream.lasted >= self._asked - _EARLY:
+        if stream.lasted >= self._timeout - _EARLY:
             self._ended_well = asyncio.get_running_loop().time()
         # The server ends a kind's watches when its CRD changes too; perhaps it got a status subresource.
         self._discovery.forget(self.gvk)
@@ -237,10 +237,10 @@ class Watcher:
         limit, cont, begun = policy.first_page, "", False
         while True:
             page = await self._client.list_page(resource, self.namespace, self._selection, limit, cont)
-            self._heard()
+            self._note_contact()
             if not begun:
                 self._works(WatchState.LISTING)
-                begun = self._told_objects = True
+                begun = self._has_delivered = True
                 yield Restarted(self.namespace)
             if page.items:
                 limit = max(1, min(policy.longest_page, policy.page_bytes * len(page.items) // page.size))
@@ -257,8 +257,8 @@ class Watcher:
     def _stream(self, resource: ApiResource, params: dict[str, str]) -> WatchStream:
         policy = self._policy
         ends_after = random.uniform(policy.shortest_watch, policy.longest_watch)  # noqa: S311 - spreads load
-        self._asked = int(ends_after)
-        params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(self._asked)}
+        self._timeout = int(ends_after)
+        params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(self._timeout)}
         if self._selection.labels:
             params["labelSelector"] = self._selection.labels
         if self._selection.fields:
@@ -292,17 +292,17 @@ class Watcher:
             # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()
 
-    def _heard(self) -> None:
+    def _note_contact(self) -> None:
         self.last_contact = asyncio.get_running_loop().time()
 
     def _works(self, state: WatchState) -> None:
-        self._heard()
+        self._note_contact()
         if self.last_error is not None:
             self._log.info("Watch works again")
         self.state, self.last_error, self._not_found = state, None, 0
 
     def _absent(self, error: KindNotFoundError) -> None:
-        self._heard()
+        self._note_contact()
         if not self._absences:
             self._log.warning("The API server does not serve this kind; waiting for it", error=str(error))
         self._absences += 1
@@ -332,8 +332,8 @@ class Watcher:
     def _tell(self, error: Exception) -> None:
         """Log an error when it is new, and periodically while it lasts."""
         now = asyncio.get_running_loop().time()
-        text, told_at = self._logged
-        if str(error) == text and now - told_at < self._policy.repeat_log:
+        text, logged_at = self._logged
+        if str(error) == text and now - logged_at < self._policy.repeat_log:
             return
         self._logged = (str(error), now)
         self._log.warning("Watch failed; retrying", error=str(error), **self._advice(error))

@@ -45,8 +45,8 @@ def of_status(schema: Mapping[str, Any]) -> list[Json]:
     """Return descriptors of `status`: its conditions, and its simple fields."""
     found = []
     for name, field in (schema.get("properties") or {}).items():
-        told = _told(name, name, field)
-        found.append({**told, "x-descriptors": [_CONDITIONS]} if name == "conditions" else told)
+        descriptor = _descriptor(name, name, field)
+        found.append({**descriptor, "x-descriptors": [_CONDITIONS]} if name == "conditions" else descriptor)
     return found
 
 
@@ -75,12 +75,12 @@ def _fields(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[Json
         if field.get("properties") and depth < _DEEPEST:
             yield from _fields(field, f"{path}.", depth + 1)
             continue
-        told = _told(path, name, field)
+        descriptor = _descriptor(path, name, field)
         known = list(_capabilities(field))
-        yield {**told, "x-descriptors": [f"{_UI}{each}" for each in known]} if known else told
+        yield {**descriptor, "x-descriptors": [f"{_UI}{each}" for each in known]} if known else descriptor
 
 
-def _told(path: str, name: str, field: Mapping[str, Any]) -> Json:
+def _descriptor(path: str, name: str, field: Mapping[str, Any]) -> Json:
     text = str(field.get("description") or "").strip()
     return {"path": path, "displayName": title(name), **({"description": text} if text else {})}
 

@@ -64,7 +64,7 @@ class RightsCheck:
             _log.warning("The operator lacks a right; add the rule", problem=sentence)
 
     async def _lacks(self, right: Right) -> bool:
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": right.asked()}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": right.attributes()}
         async with self._turns:
             answer = await self._client.request("POST", _MAY, body=body)
         return not (answer.get("status") or {}).get("allowed")

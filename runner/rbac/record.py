@@ -46,7 +46,7 @@ class RightsRecord:
         self._own_namespace = own_namespace
         self._rights = read(path)
         self._written: frozenset[Right] = frozenset()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._logged = log.Once()
 
     def add(self, found: Iterable[Right]) -> None:
@@ -56,7 +56,7 @@ class RightsRecord:
     def _add(self, new: set[Right]) -> None:
         if not new <= self._rights:
             self._rights |= new
-            self._news.set()
+            self._changed.set()
 
     def noted(self, method: str, path: str, params: Mapping[str, str], content_type: str, status: int) -> None:
         """Record a call of the operator itself."""
@@ -78,8 +78,8 @@ class RightsRecord:
     async def follow(self) -> None:
         """Write new rights until canceled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._changed.wait()
+            self._changed.clear()
             await asyncio.to_thread(self.write)
             await asyncio.sleep(_PAUSE)
 

@@ -50,7 +50,7 @@ class Right:
         """Return the right as one that a user lacks."""
         return MissingRight(user, self.verb, self.group, self.resource, self.namespace, self.name, self.path)
 
-    def asked(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """Return the spec of a SelfSubjectAccessReview."""
         if not self.resource:
             return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}

@@ -44,23 +44,23 @@ class Refetcher:
         self._reader = reader
         self._due: list[tuple[float, int, CacheEntries, ObjectKey]] = []
         self._numbers = count()
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
 
     def ask(self, entries: CacheEntries, key: ObjectKey, wait: float) -> None:
         """Schedule the read of an object in `wait` seconds."""
         at = asyncio.get_running_loop().time() + wait
         heapq.heappush(self._due, (at, next(self._numbers), entries, key))
-        self._asked.set()
+        self._requested.set()
 
     async def follow(self, bodies: ReadCache) -> None:
         """Read the scheduled objects until cancelled."""
         time = asyncio.get_running_loop().time
         while True:
-            self._asked.clear()
+            self._requested.clear()
             if not self._due:
-                await self._asked.wait()
+                await self._requested.wait()
             elif (wait := self._due[0][0] - time()) > _SOON:
-                await _first(self._asked, wait)
+                await _first(self._requested, wait)
             else:
                 _, _, entries, key = heapq.heappop(self._due)
                 for path in bodies.due(entries, key):

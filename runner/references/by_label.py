@@ -43,12 +43,12 @@ class LabelledReferences:
         discovery: Discovery,
         namespaces: Sequence[str],
         selected: LabelSelection,
-        heard: OnSelectedChange,
+        on_change: OnSelectedChange,
         synced: Callable[[LabelledReferences], None],
     ) -> None:
         """`synced` is called when a namespace was listed for the first time."""
         self.selected = selected
-        self._heard = heard
+        self._on_change = on_change
         self._states: dict[ObjectKey, ReferencedState] = {}
         scopes = [selected.namespace] if selected.namespace else namespaces
         found = watchers(client, discovery, selected.gvk, scopes, Selection(labels=selected.labels), WatchPolicy())
@@ -106,4 +106,4 @@ class LabelledReferences:
         what = difference(old, new)
         last = new or old
         if what and last is not None and self._watches[number].is_synced:
-            self._heard(self.selected, ObjectRef(self.selected.gvk, key), what, last)
+            self._on_change(self.selected, ObjectRef(self.selected.gvk, key), what, last)

@@ -17,17 +17,17 @@ class ReferenceIndex:
     """References in both directions."""
 
     def __init__(self) -> None:
-        self._asked: dict[ObjectRef, frozenset[ObjectRef]] = {}
+        self._references: dict[ObjectRef, frozenset[ObjectRef]] = {}
         self._targets: dict[ObjectRef, set[ObjectRef]] = {}
         self._spaces: dict[tuple[GVK, str], set[ObjectKey]] = {}
 
-    def update(self, target: ObjectRef, asked: frozenset[ObjectRef]) -> tuple[list[ObjectRef], list[ObjectRef]]:
+    def update(self, target: ObjectRef, references: frozenset[ObjectRef]) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """Set the references of an object. Return those that are new and those that no object has any more."""
-        before = self._asked.get(target, frozenset())
-        self._asked[target] = asked
+        before = self._references.get(target, frozenset())
+        self._references[target] = references
         self._spaces.setdefault((target.gvk, target.key.namespace), set()).add(target.key)
-        fresh = [each for each in asked - before if self._add(each, target)]
-        return fresh, self._leave(before - asked, target)
+        fresh = [each for each in references - before if self._add(each, target)]
+        return fresh, self._leave(before - references, target)
 
     def forget(self, target: ObjectRef) -> list[ObjectRef]:
         """Remove an object. Return the references that no object has any more."""
@@ -36,32 +36,32 @@ class ReferenceIndex:
         there.discard(target.key)
         if not there:
             self._spaces.pop(space, None)
-        return self._leave(self._asked.pop(target, frozenset()), target)
+        return self._leave(self._references.pop(target, frozenset()), target)
 
-    def asked(self, target: ObjectRef) -> frozenset[ObjectRef]:
+    def references(self, target: ObjectRef) -> frozenset[ObjectRef]:
         """Return the references of an object."""
-        return self._asked.get(target, frozenset())
+        return self._references.get(target, frozenset())
 
-    def targets(self, asked: ObjectRef) -> frozenset[ObjectRef]:
+    def targets(self, references: ObjectRef) -> frozenset[ObjectRef]:
         """Return the objects that have a reference."""
-        return frozenset(self._targets.get(asked, _NOBODY))
+        return frozenset(self._targets.get(references, _NOBODY))
 
     def objects(self, watch: GVK, namespace: str) -> Iterator[ObjectRef]:
         """Yield the objects of a watch in a namespace and the cluster-scoped ones; empty: all."""
         spaces = {namespace, ""} if namespace else [space for gvk, space in self._spaces if gvk == watch]
         return (ObjectRef(watch, key) for space in spaces for key in self._spaces.get((watch, space), ()))
 
-    def _add(self, asked: ObjectRef, target: ObjectRef) -> bool:
-        targets = self._targets.setdefault(asked, set())
+    def _add(self, references: ObjectRef, target: ObjectRef) -> bool:
+        targets = self._targets.setdefault(references, set())
         targets.add(target)
         return len(targets) == 1
 
     def _leave(self, left: Iterable[ObjectRef], target: ObjectRef) -> list[ObjectRef]:
         unnamed = []
-        for asked in left:
-            targets = self._targets[asked]
+        for references in left:
+            targets = self._targets[references]
             targets.discard(target)
             if not targets:
-                del self._targets[asked]
-                unnamed.append(asked)
+                del self._targets[references]
+                unnamed.append(references)
         return unnamed

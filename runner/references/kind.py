@@ -86,7 +86,7 @@ class ReferenceKind:
         discovery: Discovery,
         gvk: GVK,
         namespaces: Sequence[str],
-        heard: OnChange,
+        on_change: OnChange,
         sighted: OnKnown,
     ) -> None:
         """`namespaces` are those of the operator; empty for all."""
@@ -94,9 +94,9 @@ class ReferenceKind:
         self._discovery = discovery
         self._gvk = gvk
         self._in_all = not namespaces
-        self._heard = heard
+        self._on_change = on_change
         self._sighted = sighted
-        self._asked: dict[ObjectKey, None] = {}
+        self._referenced: dict[ObjectKey, None] = {}
         self._by_name: dict[str, set[ObjectKey]] = {}
         self._states: dict[ObjectKey, ReferencedState | None] = {}
         self._resource: ApiResource | None = None
@@ -113,7 +113,7 @@ class ReferenceKind:
 
     def ask(self, key: ObjectKey) -> None:
         """Watch an object from now on."""
-        self._asked[key] = None
+        self._referenced[key] = None
         self._by_name.setdefault(key.name, set()).add(key)
         if self._is_absent:
             self._states[key] = None
@@ -121,7 +121,7 @@ class ReferenceKind:
 
     def drop(self, key: ObjectKey) -> None:
         """Stop watching an object."""
-        self._asked.pop(key, None)
+        self._referenced.pop(key, None)
         self._states.pop(key, None)
         self._unread.discard(key)
         of_name = self._by_name.get(key.name, set())
@@ -166,24 +166,24 @@ class ReferenceKind:
 
     async def _find(self) -> ApiResource:
         """Wait until the kind is served."""
-        backoff, told = JitteredBackoff(0.5, 5.0), ""
+        backoff, logged = JitteredBackoff(0.5, 5.0), ""
         while True:
             try:
                 return await self._discovery.find(self._gvk)
             except (KindNotFoundError, ApiError, ApiUnavailableError) as error:
                 self._trouble, self._is_absent = str(error), isinstance(error, KindNotFoundError)
             if self._is_absent:
-                for key in self._asked:
+                for key in self._referenced:
                     self._states.setdefault(key, None)
-            if self._trouble != told:
-                told = self._trouble
-                self._log.warning("Cannot find the kind of a reference; retrying", error=told)
+            if self._trouble != logged:
+                logged = self._trouble
+                self._log.warning("Cannot find the kind of a reference; retrying", error=logged)
             await asyncio.sleep(backoff.next())
 
     def _arrange(self, group: asyncio.TaskGroup) -> None:
         """Open the watches that are needed, and close all further ones."""
         scopes: dict[str, list[ObjectKey]] = {}
-        for key in self._asked:
+        for key in self._referenced:
             if not self._lacks_namespace(key):
                 scopes.setdefault(self._scope(key), []).append(key)
         for scope, keys in scopes.items():
@@ -226,16 +226,16 @@ class ReferenceKind:
         return _Open(watch, group.create_task(watch.follow()))
 
     def _expected(self, scope: str) -> Iterable[ObjectKey]:
-        return [self.shown(key) for key in self._asked if self._scope(key) == scope]
+        return [self.shown(key) for key in self._referenced if self._scope(key) == scope]
 
     def _saw_metadata(self, shown: ObjectKey, obj: Object | None) -> None:
-        asked = (shown,) if self._is_namespaced() else tuple(self._by_name.get(shown.name, ()))
-        for key in asked:
+        referenced = (shown,) if self._is_namespaced() else tuple(self._by_name.get(shown.name, ()))
+        for key in referenced:
             self._saw(key, obj, whole=False)
 
     def _saw(self, key: ObjectKey, obj: Object | None, *, whole: bool) -> None:
         """Process the state of an object; None if it does not exist."""
-        if key not in self._asked:
+        if key not in self._referenced:
             return
         is_first, old = key not in self._states, self._states.get(key)
         new = None if obj is None else ReferencedState.of(obj, whole=whole, generation_tells=self._generation_tells())
@@ -252,7 +252,7 @@ class ReferenceKind:
         if is_first:
             self._sighted(ObjectRef(self._gvk, key), new)
         elif what and last is not None:
-            self._heard(ObjectRef(self._gvk, key), what, last)
+            self._on_change(ObjectRef(self._gvk, key), what, last)
 
     def _want(self, key: ObjectKey, known: ReferencedState | None) -> None:
         if not self._cannot_read:
@@ -301,7 +301,7 @@ class ReferenceKind:
             self._states[key] = known
             what = difference(old, known)
             if what:
-                self._heard(ObjectRef(self._gvk, key), what, known)
+                self._on_change(ObjectRef(self._gvk, key), what, known)
         self._changed.set()
 
     def _generation_tells(self) -> bool:

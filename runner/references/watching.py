@@ -46,7 +46,7 @@ class ReferenceNotification:
     """A change that an object has to be run for."""
 
     target: ObjectRef
-    asked: ObjectRef
+    referenced: ObjectRef
     what: str
     uid: str
     version: str
@@ -66,16 +66,16 @@ class DeferredReferences(Deferred[ReferenceNotification]):
         if len(self._written) > _MOST_WRITES:
             self._written.popitem(last=False)
 
-    def holds(self, news: ReferenceNotification) -> bool:
+    def holds(self, notification: ReferenceNotification) -> bool:
         """Return False if the notification is due now: its object does not run and did not cause it."""
-        return self.defer(news.target, news) or self._is_own(news)
+        return self.defer(notification.target, notification) or self._is_own(notification)
 
     def ended(self, owner: ObjectRef) -> list[ReferenceNotification]:
         """Note the end of a run; return the notifications that are due."""
-        return [news for news in super().ended(owner) if not self._is_own(news)]
+        return [notification for notification in super().ended(owner) if not self._is_own(notification)]
 
-    def _is_own(self, news: ReferenceNotification) -> bool:
-        return (news.target, news.uid, news.version) in self._written
+    def _is_own(self, notification: ReferenceNotification) -> bool:
+        return (notification.target, notification.uid, notification.version) in self._written
 
 
 class References:
@@ -104,11 +104,13 @@ class References:
         self._logged = log.Once()
         every = [reference for watch in self._watches.values() for reference in watch.references]
         self._kinds = {
-            gvk: ReferenceKind(client, discovery, gvk, namespaces, self._heard, self._sighted)
+            gvk: ReferenceKind(client, discovery, gvk, namespaces, self._on_change, self._on_first_state)
             for gvk in {reference.gvk for reference in every if not reference.selector}
         }
         self._labelled = {
-            selected: LabelledReferences(client, discovery, namespaces, selected, self._heard_labelled, self._settled)
+            selected: LabelledReferences(
+                client, discovery, namespaces, selected, self._on_labelled_change, self._settled
+            )
             for selected in {_selected(reference) for reference in every if reference.selector}
         }
 
@@ -168,16 +170,16 @@ class References:
             return ""
         target = ObjectRef(gvk, key)
         states: set[tuple[ObjectRef, str]] = set()
-        for asked in self._index.asked(target):
-            if not self._kinds[asked.gvk].is_known(asked.key):
+        for referenced in self._index.references(target):
+            if not self._kinds[referenced.gvk].is_known(referenced.key):
                 return None
-            seen = self._kinds[asked.gvk].state(asked.key)
-            states.add((asked, seen.lasting() if seen is not None else ""))
+            seen = self._kinds[referenced.gvk].state(referenced.key)
+            states.add((referenced, seen.lasting() if seen is not None else ""))
         for labelled in self._labelled_of(target):
             if not labelled.is_known(key.namespace):
                 return None
-            states |= {(asked, seen.lasting()) for asked, seen in labelled.states(key.namespace)}
-        text = "\n".join(f"{asked.gvk} {asked.key} {state}" for asked, state in sorted(states))
+            states |= {(referenced, seen.lasting()) for referenced, seen in labelled.states(key.namespace)}
+        text = "\n".join(f"{referenced.gvk} {referenced.key} {state}" for referenced, state in sorted(states))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
 
     # What runs do.
@@ -188,9 +190,9 @@ class References:
         if owner.ref.gvk not in self._watches:
             return
         self._deferred.began(target)
-        for asked in self._index.asked(target):
-            if not self._kinds[asked.gvk].is_known(asked.key):
-                self._unproven.setdefault(asked, set()).add(target)
+        for referenced in self._index.references(target):
+            if not self._kinds[referenced.gvk].is_known(referenced.key):
+                self._unproven.setdefault(referenced, set()).add(target)
         for labelled in self._labelled_of(target):
             if not labelled.is_seen(owner.ref.key.namespace):
                 self._unproven.setdefault(labelled.selected, set()).add(target)
@@ -198,8 +200,8 @@ class References:
     def ended(self, owner: Owner) -> None:
         """Note the end of a run whose writes were all reported."""
         if owner.ref.gvk in self._watches:
-            for news in self._deferred.ended(owner.ref):
-                self._say(news)
+            for notification in self._deferred.ended(owner.ref):
+                self._trigger(notification)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's write."""
@@ -216,23 +218,25 @@ class References:
 
     # What watches say.
 
-    def _heard(self, asked: ObjectRef, what: str, last: ReferencedState) -> None:
-        for target in sorted(self._index.targets(asked)):
-            self._news(target, asked, what, last)
+    def _on_change(self, referenced: ObjectRef, what: str, last: ReferencedState) -> None:
+        for target in sorted(self._index.targets(referenced)):
+            self._notify(target, referenced, what, last)
 
-    def _sighted(self, asked: ObjectRef, seen: ReferencedState | None) -> None:
-        unproven = self._unproven.pop(asked, set()) & self._index.targets(asked)
+    def _on_first_state(self, referenced: ObjectRef, seen: ReferencedState | None) -> None:
+        unproven = self._unproven.pop(referenced, set()) & self._index.targets(referenced)
         if seen is not None:
             for target in sorted(unproven):
-                self._news(target, asked, _UNPROVEN, seen)
+                self._notify(target, referenced, _UNPROVEN, seen)
 
-    def _heard_labelled(self, selected: LabelSelection, asked: ObjectRef, what: str, last: ReferencedState) -> None:
+    def _on_labelled_change(
+        self, selected: LabelSelection, referenced: ObjectRef, what: str, last: ReferencedState
+    ) -> None:
         labelled = self._labelled[selected]
         for watch in self._watches.values():
             if any(_selected(reference) == selected for reference in watch.references):
-                for target in self._index.objects(watch.gvk, "" if selected.namespace else asked.key.namespace):
-                    if labelled.concerns(asked.key, target.key.namespace):
-                        self._news(target, asked, what, last)
+                for target in self._index.objects(watch.gvk, "" if selected.namespace else referenced.key.namespace):
+                    if labelled.concerns(referenced.key, target.key.namespace):
+                        self._notify(target, referenced, what, last)
 
     def _settled(self, labelled: LabelledReferences) -> None:
         """Process the first list of a selection, in one namespace or in all."""
@@ -240,27 +244,29 @@ class References:
         for target in sorted(waiting):
             if labelled.is_seen(target.key.namespace):
                 waiting.discard(target)
-                for asked, seen in list(labelled.states(target.key.namespace))[:1]:
-                    self._news(target, asked, _UNPROVEN, seen)
+                for referenced, seen in list(labelled.states(target.key.namespace))[:1]:
+                    self._notify(target, referenced, _UNPROVEN, seen)
 
-    def _news(self, target: ObjectRef, asked: ObjectRef, what: str, last: ReferencedState) -> None:
-        news = ReferenceNotification(target, asked, what, last.uid, "" if what == GONE else last.version)
-        if not self._deferred.holds(news):
-            self._say(news)
+    def _notify(self, target: ObjectRef, referenced: ObjectRef, what: str, last: ReferencedState) -> None:
+        notification = ReferenceNotification(target, referenced, what, last.uid, "" if what == GONE else last.version)
+        if not self._deferred.holds(notification):
+            self._trigger(notification)
 
-    def _say(self, news: ReferenceNotification) -> None:
-        target = news.target
+    def _trigger(self, notification: ReferenceNotification) -> None:
+        target = notification.target
         if self._is_ours(target.gvk, target.key):
-            told = Notification(target, self._shown(news.asked).key, news.uid, news.what, None)
-            self._guard.tell_of_reference(news.asked.gvk, told)
+            trigger = Notification(
+                target, self._shown(notification.referenced).key, notification.uid, notification.what, None
+            )
+            self._guard.tell_of_reference(notification.referenced.gvk, trigger)
 
     # Within.
 
     def _unknown(self, target: ObjectRef) -> Iterator[tuple[str, str]]:
         """Yield the unknown references of an object, each with its error; empty if there is none yet."""
-        for asked in self._index.asked(target):
-            if not self._kinds[asked.gvk].is_known(asked.key):
-                yield str(self._shown(asked)), self._kinds[asked.gvk].trouble(asked.key)
+        for referenced in self._index.references(target):
+            if not self._kinds[referenced.gvk].is_known(referenced.key):
+                yield str(self._shown(referenced)), self._kinds[referenced.gvk].trouble(referenced.key)
         for labelled in self._labelled_of(target):
             if not labelled.is_known(target.key.namespace):
                 selected = labelled.selected
@@ -271,10 +277,10 @@ class References:
             if reference.selector:
                 yield self._labelled[_selected(reference)]
 
-    def _shown(self, asked: ObjectRef) -> ObjectRef:
+    def _shown(self, referenced: ObjectRef) -> ObjectRef:
         """Return the reference with the object's own key, for users."""
-        kind = self._kinds.get(asked.gvk)
-        return asked if kind is None else ObjectRef(asked.gvk, kind.shown(asked.key))
+        kind = self._kinds.get(referenced.gvk)
+        return referenced if kind is None else ObjectRef(referenced.gvk, kind.shown(referenced.key))
 
     def _concerns(self, resource: ApiResource) -> bool:
         kinds = {(gvk.group, gvk.kind) for gvk in self._kinds}

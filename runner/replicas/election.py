@@ -258,10 +258,10 @@ def next_poll(view: ReplicaView) -> float:
 
 
 def _keep(view: ReplicaView) -> Iterator[LeaseStep]:
-    for name, asked in view.held.items():
+    for name, requested_at in view.held.items():
         if name in view.leaving and name not in view.busy:
             yield LeaseStep(LeaseAction.RELEASE, name)
-        elif view.now >= asked + view.times.retry:
+        elif view.now >= requested_at + view.times.retry:
             yield LeaseStep(LeaseAction.RENEW, name)
 
 

@@ -64,7 +64,7 @@ class ProcessDeadline(Protocol):
 class _Seat:
     """A held Lease, or a lost one that still has guards."""
 
-    asked: float
+    requested_at: float
     """Time at which the last renewal that was granted was sent."""
     is_lost: bool = False
     is_leaving: bool = False
@@ -156,7 +156,9 @@ class Replica:
     def _granted(self, seat: _Seat) -> float:
         """Return the time of the last renewal that a seat depends on: its own, and that of the shared Lease."""
         shared = self._seats.get(self._layout.shared) if self._layout.shared else seat
-        return min(seat.asked, shared.asked) if shared is not None and not shared.is_lost else float("-inf")
+        return (
+            min(seat.requested_at, shared.requested_at) if shared is not None and not shared.is_lost else float("-inf")
+        )
 
     # The loop.
 
@@ -198,7 +200,7 @@ class Replica:
             times=self._times,
             now=self._clock(),
             seen=self._seen,
-            held={name: seat.asked for name, seat in kept.items()},
+            held={name: seat.requested_at for name, seat in kept.items()},
             leaving=frozenset(name for name, seat in kept.items() if seat.is_leaving),
             busy=frozenset(name for name, seat in self._seats.items() if seat.holds),
             is_draining=self._is_draining,
@@ -213,7 +215,7 @@ class Replica:
         self._stirred.clear()
 
     async def _look(self) -> None:
-        asked = self._clock()
+        requested_at = self._clock()
         try:
             async with asyncio.timeout(self._times.renew / 4):
                 found = await self._board.read(self._names)
@@ -223,7 +225,7 @@ class Replica:
         self._trouble = ""
         before, self._seen = self._seen, election.observe(self._seen, found, self._clock())
         self._note_peers(before)
-        self._looked = asked
+        self._looked = requested_at
         for name, seat in list(self._seats.items()):
             seen = self._seen.get(name)
             holder = seen.record.holder if seen else ""
@@ -256,7 +258,7 @@ class Replica:
             record = LeaseRecord(self._layout.holder(name, self._me), self._times.lease_seconds, now, now, 0)
         else:
             record = seen.record.taken(self._layout.holder(name, self._me), self._times, now)
-        asked = self._clock()
+        requested_at = self._clock()
         try:
             async with asyncio.timeout(self._times.renew / 2):
                 written, version = await self._board.write(name, record)
@@ -267,9 +269,9 @@ class Replica:
             self._note_trouble(step.deed.value, error)
             return
         self._seen[name] = ObservedLease(written, version, self._clock())
-        self._written(step, asked)
+        self._written(step, requested_at)
 
-    def _written(self, step: LeaseStep, asked: float) -> None:
+    def _written(self, step: LeaseStep, requested_at: float) -> None:
         seat = self._seats.get(step.name)
         match step.deed:
             case LeaseAction.RELEASE:
@@ -277,14 +279,14 @@ class Replica:
                     del self._seats[step.name]
                     _log.info("Lease released", lease=step.name)
             case LeaseAction.TAKE:
-                self._seats[step.name] = _Seat(asked)
+                self._seats[step.name] = _Seat(requested_at)
                 self._schedule()
                 self._taken(step.name)
             case _:
                 if seat is not None:
-                    self._renewed(seat, asked)
+                    self._renewed(seat, requested_at)
 
-    def _renewed(self, seat: _Seat, asked: float) -> None:
+    def _renewed(self, seat: _Seat, requested_at: float) -> None:
         """Extend a seat, unless it expired before the response arrived.
 
         An expired seat is lost even if its timer is late, because requests that were refused meanwhile are not
@@ -292,7 +294,7 @@ class Replica:
         """
         self._expire()
         if not seat.is_lost:
-            seat.asked = max(seat.asked, asked)
+            seat.requested_at = max(seat.requested_at, requested_at)
             self._schedule()
 
     # Taking, leaving, losing.
@@ -346,7 +348,7 @@ class Replica:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        kept = [seat.asked for seat in self._seats.values() if not seat.is_lost]
+        kept = [seat.requested_at for seat in self._seats.values() if not seat.is_lost]
         if kept:
             delay = min(kept) + self._times.renew - self._clock()
             self._expiry = asyncio.get_running_loop().call_later(max(delay, 0.0), self._expire)
@@ -356,16 +358,16 @@ class Replica:
         """Lose the seats that were not renewed in time."""
         now = self._clock()
         for name, seat in list(self._seats.items()):
-            if not seat.is_lost and now >= seat.asked + self._times.renew:
+            if not seat.is_lost and now >= seat.requested_at + self._times.renew:
                 self._lose(name, seat, f"it was not renewed for {self._times.renew:g} s")
         self._schedule()
 
     def _arm(self) -> None:
         """Set the kernel's deadline for the guards in use."""
         shared = self._seats.get(self._layout.shared)
-        busy = [seat.asked for seat in self._seats.values() if seat.holds]
+        busy = [seat.requested_at for seat in self._seats.values() if seat.holds]
         if busy and shared is not None:
-            busy.append(shared.asked)
+            busy.append(shared.requested_at)
         self._deadline.arm(min(busy) + self._times.hard if busy else None)
 
     # Telling.

@@ -107,16 +107,16 @@ class ArgumentSpecMaker:
             rule = str(each.get("rule") or "")
             found = _parsed(rule)
             try:
-                told = None if found is None else _told(*found, names)
+                sentence = None if found is None else _rule_of(*found, names)
             except KeyError:
-                told = None
-            if told is None:
+                sentence = None
+            if sentence is None:
                 self.problems.append(
                     f"{path}: an argument spec cannot express the rule `{rule}`; "
                     "add it to meta/crd_validations.yml of the role"
                 )
             else:
-                yield told
+                yield sentence
 
 
 _Parsed: TypeAlias = tuple[str, list[str], Any, list[str]]
@@ -163,7 +163,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str]], _Parse
 )
 
 
-def _told(kind: str, group: list[str], value: Any, wanted: list[str], names: Mapping[str, str]) -> tuple[str, Any]:
+def _rule_of(kind: str, group: list[str], value: Any, wanted: list[str], names: Mapping[str, str]) -> tuple[str, Any]:
     """Return a rule as an entry of an argument spec.
 
     Raises:

@@ -102,7 +102,9 @@ def _write(made: list[Generated], fine: str, *, check: bool) -> int:
     word = "differs" if check else "changed"
     lines = [f"{word}  {_shown(each.path)}" for each in changed] or [f"all {len(made)} {fine}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stderr.write("".join(f"warning: {_shown(each.path)}: {told}\n" for each in made for told in each.problems))
+    sys.stderr.write(
+        "".join(f"warning: {_shown(each.path)}: {problem}\n" for each in made for problem in each.problems)
+    )
     return int(check and bool(changed))
 
 

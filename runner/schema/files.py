@@ -73,18 +73,18 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         known = made.get(path, Generated(path, text, text, ()))
         reader = ArgumentSpecMaker(watch.snake_case_parameters)
-        told = reader.spec(_spec_schema(folder, watch.gvk))
-        after = _extended(known.after, told, frozenset(watch.vars), str(path))
+        arguments = reader.spec(_spec_schema(folder, watch.gvk))
+        after = _extended(known.after, arguments, frozenset(watch.vars), str(path))
         made[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
     return list(made.values())
 
 
-def _extended(text: str, told: Json, given: frozenset[str], file: str) -> str:
+def _extended(text: str, arguments: Json, given: frozenset[str], file: str) -> str:
     """Return an argument specs file with the missing options, and with rules of the kinds that it does not contain."""
-    options = {name: option for name, option in told["options"].items() if name not in given}
-    several = {key: value for key, value in told.items() if key != "options"}
+    options = {name: option for name, option in arguments["options"].items() if name not in given}
+    several = {key: value for key, value in arguments.items() if key != "options"}
     if not text.strip():
-        if not told["options"]:
+        if not arguments["options"]:
             return text
         return edits.dump({"argument_specs": {"main": {"options": options, **several}}}, begin="---\n")
     for name, option in options.items():

@@ -71,8 +71,8 @@ class ContentDigest:
     def _look(self) -> str:
         contents = self._files.take(self._paths())
         environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
-        told = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
-        settings = {name: value for name, value in told.items() if name not in _NOT_OF_RUNS}
+        values = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
+        settings = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
         return digest([contents, environ, settings, self.ansible_args, _versions()])
 
     def _paths(self) -> Iterator[Path]:

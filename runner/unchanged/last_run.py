@@ -119,8 +119,8 @@ def digest_of(obj: Object) -> str:
     meta = metadata(obj)
     ours = {LAST_RUN, _LAST_APPLIED}
     annotations = {name: value for name, value in annotations_of(obj).items() if name not in ours}
-    told = {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
-    return digest([told, uid_of(obj), meta.get("name"), meta.get("namespace"), meta.get("labels") or {}, annotations])
+    hashed = {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
+    return digest([hashed, uid_of(obj), meta.get("name"), meta.get("namespace"), meta.get("labels") or {}, annotations])
 
 
 def digest_of_answer(obj: Object | None) -> str:

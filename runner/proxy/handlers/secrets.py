@@ -50,7 +50,7 @@ class Secrets:
         run = call.run.run
         if call.info.path == TOLD:
             with run.secrets.learning():
-                return await _told(call, run)
+                return await _learn_values(call, run)
         is_token = _makes_token(call.info)
         if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade:
             return await proceed(call)
@@ -82,13 +82,13 @@ def _makes_token(info: RequestInfo) -> bool:
     return info.is_resource and info.resource == "serviceaccounts" and info.subresource == "token" and not info.group
 
 
-async def _told(call: Call, run: RunIdentity) -> Answer:
+async def _learn_values(call: Call, run: RunIdentity) -> Answer:
     """Record values that a run posts. The request is neither counted nor logged, because it does not use the API."""
     data = await content.hold(call)
     try:
-        told = orjson.loads(data or b"")
-        values = [value for value in told["values"] if isinstance(value, str)]
-        task = str(told["task"])
+        posted = orjson.loads(data or b"")
+        values = [value for value in posted["values"] if isinstance(value, str)]
+        task = str(posted["task"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return refusal(400, "the content must be a JSON object with `task` and `values`")
     if len(data or b"") > _LARGE:

@@ -68,8 +68,8 @@ def grant(api: Api, user: str, given: list[dict[str, Any]]) -> None:
 
 
 def is_granted(api: Api, user: str, needed: rights.Right) -> bool:
-    asked = {"user": user, **needed.asked()}
-    answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": asked})
+    attributes = {"user": user, **needed.attributes()}
+    answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": attributes})
     return bool(answer["status"]["allowed"])
 
 

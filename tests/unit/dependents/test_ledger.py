@@ -31,7 +31,7 @@ class Story:
 
     def __init__(self, *, generation_tells: bool = True) -> None:
         self.ledger = Ledger(lambda target: target == CURIOUS, generation_tells=generation_tells)
-        self.news: list[Notification] = []
+        self.notifications: list[Notification] = []
         self.reads: list[ObjectKey] = []
 
     def seen(self, obj: Object, *targets: ObjectRef) -> Story:
@@ -46,23 +46,23 @@ class Story:
         assert self.reads
         self.reads.clear()
         self.ledger.reads(KEY)
-        self.news += self.ledger.read(KEY, ObjectState.of(obj, targets or (OWNER,), whole=True))
+        self.notifications += self.ledger.read(KEY, ObjectState.of(obj, targets or (OWNER,), whole=True))
         return self
 
     def absent(self) -> Story:
         assert self.reads
         self.reads.clear()
-        self.news += self.ledger.absent(KEY)
+        self.notifications += self.ledger.absent(KEY)
         return self
 
     def wrote(self, obj: Object, by: ObjectRef = OWNER, *targets: ObjectRef, whole: bool = True) -> Story:
         state = ObjectState.of(obj, targets or (by,), whole=True) if whole else None
         meta = obj["metadata"]
-        self.news += self.ledger.wrote("", KEY, RunWrite(by, meta["uid"], meta["resourceVersion"], state))
+        self.notifications += self.ledger.wrote("", KEY, RunWrite(by, meta["uid"], meta["resourceVersion"], state))
         return self
 
     def gone(self, obj: Object, *targets: ObjectRef) -> Story:
-        self.news += self.ledger.deleted(KEY, ObjectState.of(obj, targets or (OWNER,), whole=False))
+        self.notifications += self.ledger.deleted(KEY, ObjectState.of(obj, targets or (OWNER,), whole=False))
         return self
 
     def begins(self) -> Story:
@@ -74,12 +74,12 @@ class Story:
         return self
 
     def _take(self, finding: LedgerResult) -> None:
-        self.news += finding.news
+        self.notifications += finding.notifications
         self.reads += finding.read
 
     @property
     def told(self) -> list[str]:
-        return [news.what for news in self.news]
+        return [notifications.what for notifications in self.notifications]
 
 
 def test_what_is_seen_for_the_first_time_is_no_news() -> None:
@@ -93,8 +93,8 @@ def test_a_repetition_is_no_news() -> None:
 
 
 def test_a_changed_spec_is_news() -> None:
-    (news,) = Story().seen(deployment(1)).seen(deployment(2, generation=2)).news
-    assert (news.target, news.key, news.what) == (OWNER, KEY, "changed: spec")
+    (notifications,) = Story().seen(deployment(1)).seen(deployment(2, generation=2)).notifications
+    assert (notifications.target, notifications.key, notifications.what) == (OWNER, KEY, "changed: spec")
 
 
 def test_a_changed_status_is_none() -> None:
@@ -172,9 +172,9 @@ def test_a_write_of_the_scale_has_no_time_and_is_not_attributed_to_the_last_writ
     before: list[Object], after: list[Object], by: str
 ) -> None:
     story = Story().seen(deployment(1, meta={"managedFields": before}))
-    (news,) = story.seen(deployment(2, generation=2, meta={"managedFields": after})).news
-    assert news.what == f"changed: spec{by}"
-    assert news.by == by.removeprefix(" (by ").removesuffix(")")
+    (notifications,) = story.seen(deployment(2, generation=2, meta={"managedFields": after})).notifications
+    assert notifications.what == f"changed: spec{by}"
+    assert notifications.by == by.removeprefix(" (by ").removesuffix(")")
 
 
 def test_what_a_run_wrote_is_no_news_to_its_owner() -> None:
@@ -218,7 +218,7 @@ def test_the_scale_that_a_run_set_is_no_news() -> None:
 def test_what_another_owners_run_wrote_is_news() -> None:
     story = Story().seen(deployment(1), OWNER, OTHER).wrote(deployment(2, generation=2), OTHER, OWNER, OTHER)
     story.seen(deployment(2, generation=2), OWNER, OTHER)
-    assert [news.target for news in story.news] == [OWNER]
+    assert [notifications.target for notifications in story.notifications] == [OWNER]
 
 
 def test_a_deletion_is_news_once() -> None:
@@ -251,7 +251,7 @@ def test_a_deletion_by_one_owners_run_is_news_to_another() -> None:
     story = Story().seen(deployment(1), OWNER, OTHER)
     story.ledger.deleted_by(OTHER, "u1")
     story.gone(deployment(3), OWNER, OTHER)
-    assert [news.target for news in story.news] == [OWNER]
+    assert [notifications.target for notifications in story.notifications] == [OWNER]
 
 
 def test_a_deletion_that_goes_through_by_itself_is_news_at_its_end_only() -> None:
@@ -338,7 +338,9 @@ def test_status_is_news_to_who_asked_for_it() -> None:
     both = (OWNER, CURIOUS)
     story = Story().seen(deployment(1), *both).read(deployment(1), *both)
     story.seen(deployment(2), *both).read(deployment(2, status={"ready": 1}), *both)
-    assert [(news.target, news.what) for news in story.news] == [(CURIOUS, "changed: status")]
+    assert [(notifications.target, notifications.what) for notifications in story.notifications] == [
+        (CURIOUS, "changed: status")
+    ]
 
 
 def test_an_object_that_was_written_and_is_not_in_the_list_is_looked_for() -> None:
@@ -389,9 +391,9 @@ class TestSuspects:
         theirs = deployment(3, generation=3, meta={"annotations": {"a": "2"}})
         story.seen(mine).seen(theirs)
         assert (story.reads, story.told) == ([KEY], [])
-        (news,) = story.ledger.read(KEY, self.closely(theirs))
-        assert news.fields == ("metadata.annotations.a", "spec.replicas")
-        assert news.what == "changed: metadata.annotations.a, spec.replicas"
+        (notifications,) = story.ledger.read(KEY, self.closely(theirs))
+        assert notifications.fields == ("metadata.annotations.a", "spec.replicas")
+        assert notifications.what == "changed: metadata.annotations.a, spec.replicas"
 
     def test_a_change_of_status_alone_is_not_read(self) -> None:
         story = self.story().seen(deployment(2, status={"ready": 1}))
@@ -399,13 +401,13 @@ class TestSuspects:
 
     def test_where_fields_were_not_known_the_part_is_named(self) -> None:
         story = self.story().seen(deployment(2, generation=2))
-        (news,) = story.ledger.read(KEY, self.closely(deployment(2, generation=2)))
-        assert (news.what, news.fields) == ("changed: spec", ("spec",))
+        (notifications,) = story.ledger.read(KEY, self.closely(deployment(2, generation=2)))
+        assert (notifications.what, notifications.fields) == ("changed: spec", ("spec",))
 
     def test_what_may_not_be_read_is_news_all_the_same(self) -> None:
         story = self.story().seen(deployment(2, generation=2))
-        (news,) = story.ledger.unreadable(KEY)
-        assert news.fields == ("spec",)
+        (notifications,) = story.ledger.unreadable(KEY)
+        assert notifications.fields == ("spec",)
         assert story.ledger.unreadable(KEY) == ()
 
     def test_status_is_named_only_to_who_wants_it(self) -> None:
@@ -414,5 +416,9 @@ class TestSuspects:
         before, after = (deployment(n, status={"ready": n}) for n in (2, 3))
         for obj in (before, after):
             story.seen(obj, OWNER, CURIOUS)
-            story.news += story.ledger.read(KEY, ObjectState.of(obj, (OWNER, CURIOUS), whole=True, suspect=True))
-        assert [(news.target, news.fields) for news in story.news[-1:]] == [(CURIOUS, ("status.ready",))]
+            story.notifications += story.ledger.read(
+                KEY, ObjectState.of(obj, (OWNER, CURIOUS), whole=True, suspect=True)
+            )
+        assert [(notifications.target, notifications.fields) for notifications in story.notifications[-1:]] == [
+            (CURIOUS, ("status.ready",))
+        ]

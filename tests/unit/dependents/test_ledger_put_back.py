@@ -26,13 +26,13 @@ class Story:
     def __init__(self, *owners: ObjectRef) -> None:
         self._owners = owners or (OWNER,)
         self._ledger = Ledger(lambda _: False, generation_tells=False)
-        self.news: list[Notification] = []
+        self.notifications: list[Notification] = []
         self.event(1).begins_reading().reads(1, "old")
-        assert self.news == []
+        assert self.notifications == []
 
     def event(self, version: int) -> Story:
         state = ObjectState.of(config_map(version, "unknown"), self._owners, whole=False)
-        self.news += self._ledger.applied("", KEY, state).news
+        self.notifications += self._ledger.applied("", KEY, state).notifications
         return self
 
     def begins_reading(self) -> Story:
@@ -40,17 +40,19 @@ class Story:
         return self
 
     def reads(self, version: int, value: str) -> Story:
-        self.news += self._ledger.read(KEY, ObjectState.of(config_map(version, value), self._owners, whole=True))
+        self.notifications += self._ledger.read(
+            KEY, ObjectState.of(config_map(version, value), self._owners, whole=True)
+        )
         return self
 
     def wrote(self, version: int, value: str) -> Story:
         state = ObjectState.of(config_map(version, value), self._owners, whole=True)
-        self.news += self._ledger.wrote("", KEY, RunWrite(OWNER, "u1", str(version), state))
+        self.notifications += self._ledger.wrote("", KEY, RunWrite(OWNER, "u1", str(version), state))
         return self
 
     @property
     def told(self) -> list[tuple[ObjectRef, str]]:
-        return [(news.target, news.what) for news in self.news]
+        return [(news.target, news.what) for news in self.notifications]
 
 
 NEWS = [(OWNER, "changed: content")]
@@ -84,10 +86,10 @@ def test_a_write_that_was_not_undone_is_no_news_in_the_end(told_first: bool) -> 
     story = Story().event(2)
     story = story.wrote(2, "new").begins_reading() if told_first else story.begins_reading()
     story.reads(3, "new")
-    before = len(story.news)
+    before = len(story.notifications)
     if not told_first:
         story.wrote(2, "new")
-    assert len(story.news) == before, "what the watch told before the run is taken back by the run's news"
+    assert len(story.notifications) == before, "what the watch told before the run is taken back by the run's news"
     assert (before == 0) is told_first
 
 

@@ -79,7 +79,7 @@ class Harness:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
         for news in kind._take(scope, event):
-            self.dependents._heard(kind, news)
+            self.dependents._on_change(kind, news)
 
 
 @pytest.fixture
@@ -397,7 +397,7 @@ def test_a_circle_is_slowed_down(make: Make, virtually: Virtually) -> None:
         for number in range(2, 14):
             harness.tell(Applied(child(number, generation=number)))
             for news in kind.ledger.unreadable(ObjectKey("ns", "web")):
-                harness.dependents._heard(kind, news)
+                harness.dependents._on_change(kind, news)
         await asyncio.sleep(10.0)
         assert [at for at, *_ in harness.woken] == [0.0] * 5 + [2.0]
 

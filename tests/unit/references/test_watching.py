@@ -146,7 +146,7 @@ class TestIndex:
         index.update(ONE, frozenset({PASSWORD}))
         index.forget(ONE)
         assert index.forget(ONE) == []
-        assert (index.asked(ONE), list(index.objects(KIND, ""))) == (frozenset(), [])
+        assert (index.references(ONE), list(index.objects(KIND, ""))) == (frozenset(), [])
 
     def test_objects_are_found_by_namespace_with_those_that_have_none(self) -> None:
         index, wide = ReferenceIndex(), ObjectRef(KIND, ObjectKey("", "wide"))
@@ -158,31 +158,31 @@ class TestIndex:
 
 
 class TestRuns:
-    def news(self, version: str, target: ObjectRef = ONE) -> ReferenceNotification:
+    def notification(self, version: str, target: ObjectRef = ONE) -> ReferenceNotification:
         return ReferenceNotification(target, PASSWORD, "changed", "u", version)
 
     def test_news_comes_at_once_unless_its_object_runs(self) -> None:
         runs = DeferredReferences()
         runs.began(TWO)
-        assert not runs.holds(self.news("2"))
+        assert not runs.holds(self.notification("2"))
 
     def test_what_a_run_wrote_is_no_news_for_it_whichever_is_told_first(self) -> None:
         runs = DeferredReferences()
         runs.began(ONE)
         runs.wrote(ONE, "u", "2")
-        assert runs.holds(self.news("2"))
-        assert runs.holds(self.news("3"))
-        assert runs.holds(self.news("4"))
+        assert runs.holds(self.notification("2"))
+        assert runs.holds(self.notification("3"))
+        assert runs.holds(self.notification("4"))
         runs.wrote(ONE, "u", "3")
-        assert [news.version for news in runs.ended(ONE)] == ["4"]
+        assert [notification.version for notification in runs.ended(ONE)] == ["4"]
         runs.wrote(ONE, "u", "5")
-        assert runs.holds(self.news("5"))
-        assert not runs.holds(self.news("5", TWO))
+        assert runs.holds(self.notification("5"))
+        assert not runs.holds(self.notification("5", TWO))
 
     def test_news_waits_for_the_last_of_an_object_s_runs(self) -> None:
         runs = DeferredReferences()
         runs.began(ONE)
         runs.began(ONE)
-        assert runs.holds(self.news("2"))
+        assert runs.holds(self.notification("2"))
         assert runs.ended(ONE) == []
-        assert [news.version for news in runs.ended(ONE)] == ["2"]
+        assert [notification.version for notification in runs.ended(ONE)] == ["2"]
