@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import codecs
+import contextlib
 import os
 import sys
 import time
@@ -12,10 +14,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from runner.config.options import PREFIX
 from runner.config.settings import RUNNER_DIR
-from runner.errors import NotKeptError
+from runner.errors import KindNotFoundError, NotKeptError, OperatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runner.engine.run_folders import Kept
+    from runner.objects import GVK
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -25,10 +30,13 @@ command in the operator's pod:
 
   kubectl exec deploy/controller-manager -c manager -- ansible-operator logs Memcached/sample -n shop
 
-KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. In the folder of a
-project, it can be a short name of one of its CRDs. The run's ID and result go to standard error. Control characters
-are shown as text. The output of an active run is not masked; the operator masks secrets when the run ends."""
+KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. It can be a short
+name of a CRD in the project of this folder, or of a kind in the cluster of your kubeconfig. The run's ID and result go
+to standard error. Control characters are shown as text, and managedFields of objects are omitted. The output of an
+active run is not masked; the operator masks secrets when the run ends."""
 _CRDS = Path("config/crd/bases")
+_DISCOVERY_TIMEOUT = 5.0
+"""Seconds to look up a short name in the cluster."""
 _POLL_INTERVAL = 0.2
 _CHUNK = 1 << 16
 
@@ -59,9 +67,7 @@ def add_commands(subparsers: Subparsers) -> None:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from runner.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
-
-    kept = run_folders.find(arguments.runner_dir, _long(arguments.object), arguments.namespace)
+    kept = _find(arguments.runner_dir, _long(arguments.object), arguments.namespace)
     runs = kept.runs()
     position = 2 if arguments.previous else 1
     if len(runs) < position:
@@ -76,6 +82,48 @@ def _logs(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has closed the pipe
     return 0
+
+
+def _find(root: Path, wanted: str, namespace: str | None) -> Kept:
+    """Return the object of KIND/NAME. The cluster resolves a KIND that is the name of none with runs."""
+    from runner.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
+
+    try:
+        return run_folders.find(root, wanted, namespace)
+    except run_folders.UnknownKindError as error:
+        kind, _, name = wanted.partition("/")
+        try:
+            found = asyncio.run(_kind_in_cluster(kind.lower(), error.kinds))
+        except (OperatorError, TimeoutError) as problem:
+            cause = str(problem) or f"no response within {_DISCOVERY_TIMEOUT:.0f} s"
+            raise NotKeptError(
+                f"{error}. {_CRDS} contains no short name {kind!r}, and it cannot be looked up in a cluster ({cause}). "
+                "Use the kind, or set KUBECONFIG to the cluster"
+            ) from error
+        if not found:
+            raise
+        return run_folders.find(root, f"{found}/{name}", namespace)
+
+
+async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
+    """Return the qualified name of the kind of these that has this short name in the cluster; empty if none has.
+
+    Raises OperatorError or TimeoutError if the cluster cannot be reached.
+    """
+    from runner.engine.output import named  # noqa: PLC0415 - as above
+    from runner.kube.client import Client  # noqa: PLC0415 - as above
+    from runner.kube.credentials import auth  # noqa: PLC0415 - as above
+    from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
+
+    async with asyncio.timeout(_DISCOVERY_TIMEOUT):
+        credentials = await auth.load(None, None, auth.HostEnvironment.of_process())
+        async with Client(credentials) as client:
+            discovery = Discovery(client)
+            for gvk in kinds:
+                with contextlib.suppress(KindNotFoundError):  # a kind of another cluster, or whose CRD was deleted
+                    if short in (await discovery.find(gvk)).short_names:
+                        return named(gvk)
+    return ""
 
 
 def _long(wanted: str) -> str:
@@ -95,14 +143,17 @@ def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:
     if not path.exists():
         sys.stderr.write("the run has no output\n")
         return
+    from runner.engine.output import ManagedFieldsFilter  # noqa: PLC0415 - as above
     from runner.log import visible  # noqa: PLC0415 - as above
 
-    decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
+    decode, lines = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode, ManagedFieldsFilter()
     with path.open("rb") as file:
         while True:
             was_live = follow and kept.is_live(ident)
             while chunk := file.read(_CHUNK) + file.readline():
-                out.write(visible(decode(chunk)).encode())
+                out.write(visible(lines.feed(decode(chunk))).encode())
+            if not was_live:
+                out.write(visible(lines.end()).encode())
             out.flush()
             if not was_live:
                 return

@@ -1,4 +1,4 @@
-"""Location of a run's output, and the hint that names it. Pure.
+"""Location of a run's output, the command that shows it, and its display without `managedFields`. Pure.
 
 Source of the layout:
 https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy
@@ -6,15 +6,21 @@ https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from runner.config.settings import RUNNER_DIR
 from runner.engine.artifacts import KEEP_NONE
 from runner.engine.job import Job
-from runner.objects import GVK
+from runner.objects import GVK, ObjectKey
 
 STDOUT = "stdout"
 """File in a run's folder with all its output."""
+_IN_LINE = re.compile(r'"managedFields": ?\[')
+_OPENING = re.compile(r'(?P<indent>\s*)"managedFields": ?\[\s*$')
+"""A list over several lines, as JSON with indentation."""
+_OPENING_YAML = re.compile(r"(?P<indent>\s*)managedFields:\s*$")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]')
 
 
 def named(gvk: GVK) -> str:
@@ -26,10 +32,85 @@ def pointer(job: Job) -> str:
     """Return a sentence with the location of a run's output; empty if the output is not kept."""
     if job.max_artifacts == KEEP_NONE:
         return ""
-    command = f"ansible-operator logs {named(job.gvk)}/{job.key.name}"
-    if job.key.namespace:
-        command += f" -n {job.key.namespace}"
-    if not job.run_dir.is_relative_to(RUNNER_DIR):
-        depth = len([part for part in (job.gvk.group, job.gvk.version, job.gvk.kind, *job.key) if part])
-        command += f" --runner-dir={Path(job.run_dir).parents[depth - 1]}"
+    command = logs_command(job.gvk, job.key, job.run_dir)
     return f"All of its output, where the operator runs: {command} (run folder {job.run_dir})"
+
+
+def logs_command(gvk: GVK, key: ObjectKey, run_dir: Path) -> str:
+    """Return the command that shows the output of an object's last run."""
+    command = f"ansible-operator logs {named(gvk)}/{key.name}"
+    if key.namespace:
+        command += f" -n {key.namespace}"
+    if not run_dir.is_relative_to(RUNNER_DIR):
+        depth = len([part for part in (gvk.group, gvk.version, gvk.kind, *key) if part])
+        command += f" --runner-dir={Path(run_dir).parents[depth - 1]}"
+    return command
+
+
+class ManagedFieldsFilter:
+    """Removes `managedFields` of Kubernetes objects from a run's output, in JSON on one or many lines and in YAML.
+
+    Task results at verbosity 1 or more contain whole objects, and `managedFields` is often most of them.
+    """
+
+    def __init__(self) -> None:
+        self._partial = ""
+        self._end: re.Pattern[str] | None = None
+        """Matches the first line that is shown again: of JSON the list's last line, of YAML the line after it."""
+        self._shows_end = False
+
+    def feed(self, text: str) -> str:
+        """Return the complete lines of `text` to show; keep an incomplete last line."""
+        *lines, self._partial = (self._partial + text).split("\n")
+        return "".join(f"{shown}\n" for line in lines if (shown := self._line(line)) is not None)
+
+    def end(self) -> str:
+        """Return the incomplete last line."""
+        shown, self._partial = self._line(self._partial), ""
+        return shown or ""
+
+    def _line(self, line: str) -> str | None:
+        """Return the line to show; None if it is part of a list over several lines."""
+        if self._end is not None:
+            if not self._end.match(line):
+                return None
+            self._end = None
+            if not self._shows_end:
+                return None
+        if "managedFields" not in line:
+            return line
+        if (found := _OPENING.match(line)) is not None:
+            self._end, self._shows_end = re.compile(rf"{found['indent']}\],?\s*$"), False
+            return None
+        if (found := _OPENING_YAML.match(line)) is not None:
+            # Items begin at the indentation of the key, or deeper.
+            self._end, self._shows_end = re.compile(rf"(?!{found['indent']}(?:\s|- ))"), True
+            return None
+        return _without_lists(line)
+
+
+def _without_lists(line: str) -> str:
+    """Remove the lists `managedFields` that begin and end in a line of JSON, with one comma each."""
+    kept, position = [], 0
+    while (found := _IN_LINE.search(line, position)) is not None:
+        end = _end_of_list(line, found.end())
+        if end is None:
+            break
+        before = line[position : found.start()]
+        if line.startswith(",", end):
+            end += 2 if line.startswith(", ", end) else 1
+        else:
+            before = before.rstrip().removesuffix(",")
+        kept.append(before)
+        position = end
+    return "".join((*kept, line[position:]))
+
+
+def _end_of_list(line: str, start: int) -> int | None:
+    """Return the position after the `]` of a list whose `[` is before `start`; None if the line does not contain it."""
+    depth = 1
+    for token in _TOKEN.finditer(line, start):
+        depth += {"[": 1, "]": -1}.get(token[0], 0)
+        if not depth:
+            return token.end()
+    return None

@@ -55,11 +55,21 @@ class Kept:
             return "unknown"
 
 
+class UnknownKindError(NotKeptError):
+    """The folders contain no run of a kind."""
+
+    def __init__(self, message: str, kinds: Sequence[GVK]) -> None:
+        """`kinds` are those with runs."""
+        super().__init__(message)
+        self.kinds = kinds
+
+
 def find(root: Path, wanted: str, namespace: str | None) -> Kept:
     """Return the object of `KIND/NAME`. KIND is as for kubectl (`Kind`, plural, `kind.group`, `kind.version.group`).
 
     Raises:
         ConfigError: `wanted` does not have this form.
+        UnknownKindError: there is no run of this kind; the message lists the existing kinds.
         NotKeptError: there is no such object, or several; the message lists the existing ones.
     """
     kind, slash, name = wanted.partition("/")
@@ -73,8 +83,9 @@ def find(root: Path, wanted: str, namespace: str | None) -> Kept:
         )
     of_kind = [each for each in known if kind.lower() in _names(each.gvk)]
     if not of_kind:
-        kinds = sorted({named(each.gvk) for each in known})
-        raise NotKeptError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}")
+        gvks = sorted({each.gvk for each in known})
+        kinds = [named(each) for each in gvks]
+        raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}", gvks)
     found = [each for each in of_kind if each.key.name == name and namespace in {None, each.key.namespace}]
     if not found:
         where = f" in namespace {namespace}" if namespace else ""

@@ -27,6 +27,7 @@ class ApiResource:
     namespaced: bool
     verbs: frozenset[str]
     subresources: frozenset[str]
+    short_names: frozenset[str] = frozenset()
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of an object, or of all objects without a name, or of all namespaces."""
@@ -103,6 +104,7 @@ def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, A
             namespaced=bool(entry.get("namespaced")),
             verbs=frozenset(entry.get("verbs") or ()),
             subresources=frozenset(below.get(str(entry["name"]), ())),
+            short_names=frozenset(entry.get("shortNames") or ()),
         )
         for entry in resources
         if "/" not in str(entry["name"])

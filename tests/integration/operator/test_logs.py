@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,3 +121,24 @@ def test_what_runs_say_is_found_again(
     for name, text in blocks:
         assert " of " not in text or f" of {name}" in text, "no block has what another run said"
     assert "Ansible Task Status Event StdOut (test.example.com/v1, Kind=Thing, three/" in shown
+
+
+def test_short_names_are_those_of_the_cluster(kubeconfig: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs/v1/ConfigMap/shop/settings"
+    run = folder / "artifacts/20261121T110000.000001Z-aaaaaa"
+    for each in (run, folder / "env"):
+        each.mkdir(parents=True)
+    (folder / "env/envvars").write_text("{}")
+    (run / "stdout").write_text("ok: [localhost]\n")
+    (run / "status").write_text("successful")
+    command = [str(Path(sys.executable).with_name("ansible-operator")), "logs", f"--runner-dir={tmp_path / 'runs'}"]
+
+    def show(wanted: str) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        return subprocess.run([*command, wanted], env=environ, capture_output=True, text=True, check=False)
+
+    found = show("cm/settings")
+    assert (found.returncode, found.stdout) == (0, "ok: [localhost]\n"), found.stderr
+    missing = show("deploy/settings")
+    assert missing.returncode == 1
+    assert missing.stderr.strip().endswith("there are ConfigMap")

@@ -29,6 +29,13 @@ MAKE = """\
         content: "{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}"
 """
 
+REFUSE = """\
+---
+- name: Refuse the flavour
+  operator_sdk.util.fail_terminal:
+    msg: "no such flavour: use sour or sweet"
+"""
+
 NOTED = """\
 #!/bin/sh
 echo "$(basename "$0") $*" >>"$0".said
@@ -71,6 +78,24 @@ def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
     assert sample.molecule("test") == dict.fromkeys(STEPS, True)
 
 
+@pytest.mark.full
+@pytest.mark.xdist_group("molecule")
+def test_converge_ends_with_the_cause_when_a_sample_is_stalled(generated: Project) -> None:
+    write(generated, REFUSE)
+    told = generated.sh("molecule", "converge")
+    assert told.returncode
+    shown = told.stdout.rpartition("TASK [Check that a run of each sample succeeded]")[2].partition("PLAY RECAP")[0]
+    cause = "Basket shop-operator-test/basket-sample: no such flavour: use sour or sweet"
+    place = f"task 'Refuse the flavour', {generated.folder / TASKS}:2"
+    assert cause in shown, told.stdout
+    assert place in shown
+    assert shown.index(cause) < shown.index(place)
+    assert cause in "\n".join(shown.splitlines()[:5]), "the cause comes first"
+    assert len(shown.splitlines()) < 30
+    assert "managedFields" not in told.stdout
+    assert told.stdout.count("FAILED - RETRYING: [localhost]: Wait for a result") < 60, "the patience is 120 s"
+
+
 @pytest.mark.nightly
 @pytest.mark.xdist_group("molecule")
 def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
@@ -80,7 +105,7 @@ def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Pr
     generated.molecule("converge")
     told = generated.sh("molecule", "idempotence")
     assert told.returncode
-    assert "Say that each run changes something" in told.stdout.rpartition("Idempotence test failed")[2]
+    assert "Fail if every run changes something" in told.stdout.rpartition("Idempotence test failed")[2]
 
     write(generated, "---\n- name: Fail\n  ansible.builtin.fail:\n    msg: broken on purpose\n")
     status = generated.sh("ansible-operator", "cluster", "status").stdout
@@ -91,7 +116,7 @@ def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Pr
     assert waited.returncode == 0, waited.stdout
     told = generated.sh("molecule", "verify")
     assert told.returncode
-    assert "See that its last run found nothing wrong" in told.stdout
+    assert "Check that the last run succeeded" in told.stdout
 
 
 @pytest.mark.nightly

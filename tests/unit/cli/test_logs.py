@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -53,8 +54,13 @@ def folders(tmp_path: Path) -> Folders:
 
 
 @pytest.fixture
-def logs(folders: Folders, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., tuple[int, str, str]]:
-    """Call the command; return its exit code and what it said on either stream."""
+def logs(
+    folders: Folders, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command, without a cluster; return its exit code and its output on either stream."""
+    for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(folders.root / "home"))
 
     def call(*arguments: str) -> tuple[int, str, str]:
         code = main.main(["logs", f"--runner-dir={folders.root}", *arguments])
@@ -154,7 +160,7 @@ def _go_on(folder: Path, ident: str) -> Path:
 
 
 def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folders.add(THING, "one", "first ")
+    folder = folders.add(THING, "one", "first\n")
     mark = _go_on(folder, "2026-0")
     seen: list[Any] = []
 
@@ -164,7 +170,7 @@ def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest
             seen.append(self.getvalue())
             if len(seen) == 1:
                 with (folder / "artifacts/2026-0/stdout").open("a") as file:
-                    file.write("second ")
+                    file.write("second\n")
             elif len(seen) == 2:
                 with (folder / "artifacts/2026-0/stdout").open("a") as file:
                     file.write("third")
@@ -175,7 +181,7 @@ def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest
     assert kept.is_live("2026-0")
     out = Out()
     logs_cli._show(kept, "2026-0", out, follow=True)
-    assert seen == [b"first ", b"first second ", b"first second third"]
+    assert seen == [b"first\n", b"first\nsecond\n", b"first\nsecond\nthird"]
     assert not kept.is_live("2026-0")
 
 
@@ -233,6 +239,46 @@ def test_a_short_name_of_the_projects_crds_names_the_kind(
     bases = tmp_path / "project/config/crd/bases"
     bases.mkdir(parents=True)
     (bases / "things.yaml").write_text(json.dumps(crd))
-    assert logs("th/one")[0] != 0
+    code, out, err = logs("th/one")
+    assert (code, out) == (1, "")
+    assert "no run of a kind 'th' is kept" in err
+    assert "cannot be looked up in a cluster (no credentials for a cluster in" in err
+    assert "Use the kind, or set KUBECONFIG to the cluster" in err
     monkeypatch.chdir(tmp_path / "project")
     assert logs("th/one")[:2] == (0, "of the project")
+
+
+_MANAGED = [{"fieldsV1": {"f:data": {'k:{"name":"]"}': [1, [2]]}}, "manager": 'kubectl "x" ]'}]
+_OBJECT = {"kind": "ConfigMap", "metadata": {"labels": {"a": "b"}, "managedFields": _MANAGED, "name": "one"}}
+_LAST = {"metadata": {"labels": {"a": "b"}, "managedFields": _MANAGED}}
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_objects_in_the_output_have_no_managed_fields(folders: Folders, logs: Logs, indent: int | None) -> None:
+    shown = json.dumps({"result": [_OBJECT, _LAST]}, indent=indent)
+    folders.add(THING, "one", f"ok: [localhost] => {shown}\nchanged: [localhost] => {shown}")
+    out = logs("thing/one")[1]
+    assert "managedFields" not in out
+    assert "kubectl" not in out
+    wanted = [{**_OBJECT, "metadata": {"labels": {"a": "b"}, "name": "one"}}, {"metadata": {"labels": {"a": "b"}}}]
+    for part in out.split(" => ")[1:]:
+        text = part.partition("\nchanged")[0]
+        assert json.loads(re.sub(r",(\s*})", r"\1", text)) == {"result": wanted}
+
+
+def test_managed_fields_in_yaml_are_omitted(folders: Folders, logs: Logs) -> None:
+    text = """\
+ok: [localhost] =>
+    result:
+        metadata:
+            managedFields:
+            -   fieldsV1:
+                    f:data: {}
+                manager: kubectl
+            -   manager: other
+            name: one
+msg: managedFields are not shown
+"""
+    folders.add(THING, "one", text)
+    shown = logs("thing/one")[1]
+    assert shown == text[: text.index("            managedFields")] + text[text.index("            name: one") :]
