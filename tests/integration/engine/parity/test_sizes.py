@@ -17,7 +17,7 @@ async def test_large_and_odd_output_and_many_items(parity: Parity) -> None:
     cold = await parity("sizes.yml", verbosity=1)
 
     assert cold.task("length")["msg"] > 5_000_000
-    assert len(cold.of("runner_item_on_ok")) == 500 + 500 + 50
+    assert len(cold.of("runner_item_on_ok")) == 150 + 150 + 40
 
 
 @pytest.mark.full
