@@ -59,6 +59,7 @@ class Bed:
     way: Access
     service: str
     """URL of the external service that roles call."""
+    namespace: str = NAMESPACE
 
     async def install(self, case: Case) -> None:
         """Create a case's kind, and wait until the API server serves it."""
@@ -69,7 +70,7 @@ class Bed:
         async with asyncio.timeout(_WITHIN):
             for _ in itertools.count():
                 with contextlib.suppress(ApiError):
-                    await self.client.request("GET", case.path(NAMESPACE))
+                    await self.client.request("GET", case.path(self.namespace))
                     return
                 await asyncio.sleep(0.1)
 
@@ -105,7 +106,7 @@ class Bed:
         body = case.sample(name)
         if "service" in body["spec"]:
             body["spec"]["service"] = self.service
-        path = case.path(NAMESPACE, name)
+        path = case.path(self.namespace, name)
         apply = PatchType.APPLY.value
         return await self.client.request("PATCH", path, params={"fieldManager": "bench"}, body=body, content_type=apply)
 

@@ -1,0 +1,83 @@
+"""Roles as operators in the field have them (`bench/roles`) need no new interpreter on any ansible-core."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from bench.corpus import CASES, Case
+from bench.engine_bed import Access, Bed, service
+from runner.engine.executions import Reason, Way
+from runner.engine.job import Event, Outcome
+from runner.engine.run_engine import RunEngine
+from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.monitoring import role_metrics
+from tests.integration.engine.conftest import ENGINE
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.skipif(ENGINE != "warm", reason="only forked runs report how their tasks were executed"),
+    # All roles share one control plane and one fork server.
+    pytest.mark.xdist_group("corpus"),
+]
+
+_HOST = "127.0.0.1"
+_NEW_INTERPRETERS: frozenset[tuple[str, Reason]] = frozenset()
+"""Cases whose tasks may need a new interpreter, each with the reason. No task needs one."""
+_RECAPS = {"portal": (78, 68), "registry": (49, 8), "queue": (6, 18), "tenants": (94, 10), "feed": (13, 0)}
+"""How many tasks of the first run for a new object are ok and skipped."""
+_WAYS = {
+    "portal": {"playbook_process": 129, "forked_module": 16, "forked_worker: plugin": 1},
+    "registry": {"playbook_process": 30, "forked_module": 24, "forked_worker: plugin": 3},
+    "queue": {"playbook_process": 18, "forked_module": 5, "forked_worker: plugin": 1},
+    "tenants": {"playbook_process": 52, "forked_module": 33},
+    "feed": {"playbook_process": 1, "forked_module": 12},
+}
+"""How the tasks of such a run are executed. A lookup that may do anything to its process needs a worker."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_bed(engine: tuple[RunEngine, Path], kubeconfig: Path) -> AsyncIterator[Bed]:
+    """The control plane, an external service and the operator's metrics; a fork server that has loaded all roles."""
+    metrics, port = await role_metrics.serve(role_metrics.UserMetrics(time.time), _HOST, 0)
+    credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
+    try:
+        async with Client(credentials) as client:
+            with service() as url:
+                content = await asyncio.to_thread(kubeconfig.read_text, encoding="utf-8")
+                way = Access(content, role_metrics.address(_HOST, port))
+                bed = Bed(client, engine[1], way, url)
+                os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server
+                engine[0].expect([case.watch.content for case in CASES], bed.environment())
+                yield bed
+    finally:
+        await metrics.cleanup()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+async def test_a_role_of_the_corpus_needs_no_new_interpreter(
+    case: Case, shared_bed: Bed, engine: tuple[RunEngine, Path], namespace: str
+) -> None:
+    bed = replace(shared_bed, namespace=namespace)
+    await bed.install(case)
+    events: list[Event] = []
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # as above
+
+    result = await engine[0].run(await bed.job(case, ENGINE), events.append)
+
+    said = "\n".join(event.get("stdout") or "" for event in events[-8:])
+    assert result.outcome is Outcome.SUCCEEDED, f"{result}\n{said}"
+    assert result.executions.defects == ()
+    new = [each for each in result.executions.each if each.way is Way.INTERPRETER]
+    assert [each for each in new if (case.name, each.reason) not in _NEW_INTERPRETERS] == []
+    assert result.recap is not None
+    assert (result.recap.ok, result.recap.skipped) == _RECAPS[case.name]
+    assert result.executions.totals == _WAYS[case.name]
