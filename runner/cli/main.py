@@ -27,6 +27,7 @@ from runner.config.settings import GROUPS, OPTIONS
 from runner.dev import cli as dev_cli
 from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
+from runner.migrate import cli as migrate_cli
 from runner.packaging import cli as packaging_cli
 from runner.rbac import cli as rbac_cli
 from runner.scaffold import cli as scaffold_cli
@@ -136,6 +137,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     rbac_cli.add_commands(generated)
     devcluster_cli.add_commands(commands)
     dev_cli.add_commands(commands)
+    migrate_cli.add_commands(commands)
     return parser, list(commands.choices)
 
 
@@ -205,10 +207,13 @@ def _run(arguments: argparse.Namespace) -> int:
         encoder = "console"
     log.configure(level=logging.getLevelNamesMapping()[settings.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
-    for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds)):
-        log.get(__name__).warning("Check the configuration", detail=warning)
+    from runner.migrate.start_check import StartCheck  # noqa: PLC0415 - as above
+
+    check = StartCheck(settings.watches_file, _search_path(settings), os.environ)
     from runner.app import app  # noqa: PLC0415 - slow to import, so input is checked first
 
+    for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds), *check.warnings()):
+        log.get(__name__).warning("Check the configuration", detail=warning)
     return app.run(settings, loaded, _project(settings, loaded))
 
 
@@ -237,6 +242,7 @@ def _search_path(settings: Settings) -> SearchPath:
 
 def _validate(arguments: argparse.Namespace) -> int:
     from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.migrate import core_changes  # noqa: PLC0415 - as above
     from runner.schema import project, usage  # noqa: PLC0415 - as above
     from runner.watches import validation  # noqa: PLC0415 - as above
 
@@ -245,6 +251,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
     project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)
+    warnings = (*warnings, *core_changes.warnings(found, search_path, os.environ))
     level_of_warnings = "error" if arguments.strict else "warning"
     reported = [(level_of_warnings, f"{level_of_warnings}: {sentence}") for sentence in warnings]
     reported += found.problems.report(strict=arguments.strict)

@@ -60,23 +60,48 @@ class _Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Task:
+    """A task, a block, or an entry of `roles`, and its file."""
+
+    source: SourceText
+    node: yaml.MappingNode
+
+
+@dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """Valid watches, and problems."""
+    """Valid watches, problems, and the content that was read."""
 
     watches: tuple[Watch, ...]
     problems: Problems
+    tasks: tuple[Task, ...] = ()
+    files: tuple[Path, ...] = ()
+    """Absolute paths of the files of roles and playbooks."""
 
 
-def validate(path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath) -> ValidationResult:
-    """Check a watches file and the files it refers to. Raises ConfigError if the watches file cannot be read."""
+def validate(
+    path: Path,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    search_path: SearchPath,
+    whole_project: bool = False,
+) -> ValidationResult:
+    """Check a watches file and the files it refers to. Raises ConfigError if the watches file cannot be read.
+
+    With `whole_project`, roles and playbooks of the project are also read if no static name refers to them, and
+    installed collections are not required.
+    """
     problems = Problems()
     found = watches.examine(path, environ=environ, cwd=cwd, search_path=search_path, problems=problems)
-    checks = _Checks(cwd, search_path, problems)
+    checks = _Checks(cwd, search_path, problems, collections=None if whole_project else set())
     for watch in found:
         checks.content(watch.content)
         if watch.finalizer is not None:
             checks.content(watch.finalizer.content)
-    return ValidationResult(found, problems)
+    if whole_project:
+        checks.unreferenced()
+    files = sorted(each for each in checks.seen if each.is_file())
+    return ValidationResult(found, problems, tuple(checks.tasks), tuple(files))
 
 
 def load(path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath) -> LoadedWatches:
@@ -93,8 +118,19 @@ class _Checks:
     cwd: Path
     search_path: SearchPath
     problems: Problems
+    collections: set[str] | None
+    """Names of checked collections; None: collections are not checked."""
     seen: set[Path] = field(default_factory=set)
-    collections: set[str] = field(default_factory=set)
+    tasks: list[Task] = field(default_factory=list)
+
+    def unreferenced(self) -> None:
+        """Check the project's roles and playbooks to which no static name refers."""
+        roles = self.cwd / "roles"
+        for role in sorted(roles.iterdir() if roles.is_dir() else ()):
+            if role.is_dir():
+                self.role(role, (roles,), has_main=False)
+        for path in _files(self.cwd / "playbooks", "*"):
+            self.playbook(path)
 
     def content(self, content: Content) -> None:
         match content:
@@ -103,17 +139,18 @@ class _Checks:
             case Playbook(path=path):
                 self.playbook(path)
 
-    def role(self, role: Path, roots: tuple[Path, ...]) -> None:
+    def role(self, role: Path, roots: tuple[Path, ...], *, has_main: bool = True) -> None:
+        """Check a role. `has_main`: whether its user needs `tasks/main.yml`."""
         if not self._is_new(role):
             return
-        if _main(role / "tasks") is None and _main(role / "meta") is None:
+        if has_main and _main(role / "tasks") is None and _main(role / "meta") is None:
             self._error(role, 0, "the role has no tasks/main.yml: add one")
         scope = _Scope(role / "tasks", role, roots, _collections_of_role(role))
         for folder in (*_ROLE_LISTS, *_ROLE_MAPPINGS):
             for path in _files(role / folder):
                 self._role_file(folder, path, scope)
         for path in sorted((role / "templates").rglob("*")):
-            if path.is_file():
+            if path.is_file() and self._is_new(path):
                 self._old_names(path)
 
     def _is_new(self, path: Path) -> bool:
@@ -163,6 +200,8 @@ class _Checks:
                 self._tasks(source, value, scope)
             elif key == "roles" and isinstance(value, yaml.SequenceNode):
                 for node in value.value:
+                    if isinstance(node, yaml.MappingNode):
+                        self.tasks.append(Task(source, node))
                     self._included_role(source, node, _role_name(node), scope)
             elif _action(key) == _PLAYBOOK_ACTION:
                 name = _argument(value, "file")
@@ -185,7 +224,7 @@ class _Checks:
             searched = ", ".join(str(place) for result in results for place in result.searched)
             self._warn(source.file, source.line(node.start_mark), f"role {name!r} not found; searched {searched}")
         else:
-            self.role(path, scope.roots)
+            self.role(path, scope.roots, has_main=not _argument(node, "tasks_from"))
 
     def _included_file(self, source: SourceText, node: yaml.Node, name: str, folders: tuple[Path, ...]) -> Path | None:
         """Return the path of an included file; None, with a warning, if it does not exist."""
@@ -215,6 +254,7 @@ class _Checks:
             if not isinstance(task, yaml.MappingNode):
                 self._wrong(source, task, "a task: a mapping with a module name and its arguments")
                 continue
+            self.tasks.append(Task(source, task))
             for key, value in task.value:
                 if key.value in _BLOCKS and isinstance(value, yaml.SequenceNode):
                     self._tasks(source, value, scope)
@@ -243,7 +283,7 @@ class _Checks:
 
     def _collection(self, source: SourceText, module: str, line: int) -> None:
         name = ".".join(module.split(".")[:2])
-        if name in _BUILT_IN or name in self.collections:
+        if name in _BUILT_IN or self.collections is None or name in self.collections:
             return
         self.collections.add(name)
         found = paths.find_collection(name, self.search_path)
@@ -315,8 +355,8 @@ def _main(folder: Path) -> Path | None:
     return next((path for path in candidates if path.exists()), None)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    yield from sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+def _files(folder: Path, pattern: str = "**/*") -> Iterator[Path]:
+    yield from sorted(path for path in folder.glob(pattern) if path.suffix in _SUFFIXES and path.is_file())
 
 
 def _pairs(node: yaml.MappingNode) -> list[tuple[str, yaml.Node]]:

@@ -283,3 +283,12 @@ class TestPlaybook:
         write(project, "roles/r/tasks/main.yml", "text\n")
         (line,) = validate()
         assert line.startswith("roles/r/tasks/main.yml:1: error: found text")
+
+
+def test_a_role_of_which_only_another_entry_point_is_included_needs_no_main(validate: Validate, project: Path) -> None:
+    task = "- name: a\n  ansible.builtin.include_role:\n    name: parts\n    tasks_from: one\n"
+    write(project, "roles/r/tasks/main.yml", task)
+    write(project, "roles/parts/tasks/one.yml", "- ansible.builtin.debug:\n")
+    assert validate() == []
+    write(project, "roles/r/tasks/main.yml", task.replace("    tasks_from: one\n", ""))
+    assert validate() == ["roles/parts: error: the role has no tasks/main.yml: add one"]

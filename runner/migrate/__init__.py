@@ -1,0 +1,1 @@
+"""`ansible-operator migrate`: report about a project of the Go operator, its mechanical changes, and trial runs."""

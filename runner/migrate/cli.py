@@ -1,0 +1,91 @@
+"""`ansible-operator migrate`.
+
+Owns arguments, output and exit codes of the command: 0 nothing to do, 1 work left, 2 not a project.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from runner.migrate.finding import Finding, Report
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_PLACES = 5
+"""Further places of a finding that its line names."""
+_DESCRIPTION = """\
+Report every construct of a project of the Go operator that has another meaning here: in watches, roles, playbooks,
+samples, manifests and Dockerfiles. Each finding has its file, line and fix. The command changes no file.
+
+Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
+_HEADINGS = {
+    "now": "Change before the migration",
+    "stricter core": "Change before ansible-core 2.19 or later",
+    "check": "Check",
+}
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add `migrate`."""
+    parser = subparsers.add_parser(
+        "migrate",
+        help="report which parts of a project of the Go operator need a change",
+        usage="ansible-operator migrate [DIR] [flags]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="DIR", help="folder of the project [.]")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
+    parser.set_defaults(func=_migrate)
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    from runner.migrate import analysis  # noqa: PLC0415 - help needs neither YAML nor Jinja
+    from runner.migrate.project import Project  # noqa: PLC0415 - the same
+
+    if not arguments.folder.is_dir():
+        raise ConfigError(f"{arguments.folder} is not a folder")
+    with contextlib.chdir(arguments.folder):
+        report = analysis.analyse(Project(os.environ))
+    if arguments.output == "json":
+        sys.stdout.write(json.dumps(report.to_json(), indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(report)) + "\n")
+    return int(bool(report.work))
+
+
+def _lines(report: Report) -> list[str]:
+    """Return the report for a terminal."""
+    from runner.migrate.finding import grouped  # noqa: PLC0415 - as above
+
+    lines = [f"{report.project}: target ansible-core {report.core}", *(f"  - {each}" for each in report.reasons)]
+    for need, heading in _HEADINGS.items():
+        found = [each for each in report.findings if each.need == need]
+        if found:
+            lines += ["", f"{heading} ({len(found)}):"]
+        for first, others in grouped(found):
+            lines += _entry(first, others)
+    automatic = sum(each.is_automatic for each in report.work)
+    total = len(report.work)
+    summary = "nothing to do" if not total else f"{total} {'change' if total == 1 else 'changes'}"
+    lines += [
+        "",
+        f"Result for ansible-core {report.core}: {summary}" + (f", {automatic} mechanical" if automatic else ""),
+    ]
+    return lines
+
+
+def _entry(finding: Finding, others: list[str]) -> list[str]:
+    more = f", {len(others) - _PLACES} more" if len(others) > _PLACES else ""
+    also = f" (also in {', '.join(others[:_PLACES])}{more})" if others else ""
+    return [f"  {finding.place}: {finding.message}{also}", f"    {finding.fix}"]

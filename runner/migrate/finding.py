@@ -1,0 +1,85 @@
+"""Results of the analysis of a project: findings, and the ansible-core that fits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+OLD_CORE, NEW_CORE = "2.18", "2.21"
+"""The Go operator's ansible-core, default of migrated projects, and that of new projects."""
+
+Need = Literal["now", "stricter core", "check"]
+"""`now`: change it before the migration. `stricter core`: change it before ansible-core 2.19 or later. `check`: the
+behaviour differs, and the project may depend on it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """A construct with another meaning, its place, and its fix."""
+
+    file: str
+    """Path relative to the project."""
+    line: int
+    """0: the whole file."""
+    rule: str
+    """Name of the check, for tools."""
+    message: str
+    fix: str
+    need: Need = "now"
+    is_automatic: bool = False
+    """True if `--write` makes the change."""
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding for `--output json`."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "rule": self.rule,
+            "message": self.message,
+            "fix": self.fix,
+            "need": self.need,
+            "automatic": self.is_automatic,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Findings about a project, and the ansible-core for which they were made."""
+
+    project: str
+    core: str
+    """Target ansible-core."""
+    reasons: tuple[str, ...]
+    """Reasons for the target, a sentence each."""
+    findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def work(self) -> tuple[Finding, ...]:
+        """Findings that require a change for the target."""
+        return tuple(each for each in self.findings if self._is_work(each))
+
+    def _is_work(self, finding: Finding) -> bool:
+        return finding.need == "now" or (finding.need == "stricter core" and self.core != OLD_CORE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for `--output json`."""
+        return {
+            "project": self.project,
+            "ansibleCore": {"target": self.core, "reasons": list(self.reasons)},
+            "work": len(self.work),
+            "findings": [{**each.to_json(), "work": self._is_work(each)} for each in self.findings],
+        }
+
+
+def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
+    """Return each distinct message once, with its further places, in the order of files."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for each in sorted(findings):
+        groups.setdefault((each.rule, each.message, each.fix), []).append(each)
+    return [(first, [each.place for each in rest]) for first, *rest in groups.values()]

@@ -1,0 +1,148 @@
+"""Translation of commands of `dnf`, `microdnf` and `yum` to `apt-get`, with names of Debian packages. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+_MANAGER = re.compile(r"\b(dnf|microdnf|yum)\b")
+_OTHER = re.compile(r"(?<![\w/.=-])(rpm|subscription-manager|update-alternatives|alternatives)\s")
+_SEPARATOR = re.compile(r"\s*(?:\\\s*\n\s*)*(&&|\|\||;)\s*(?:\\\s*\n\s*)*")
+_NAMES = {
+    "bind-utils": "bind9-dnsutils",
+    "bzip2-devel": "libbz2-dev",
+    "cyrus-sasl-devel": "libsasl2-dev",
+    "findutils": "findutils",
+    "gcc": "gcc libc6-dev",
+    "gcc-c++": "g++",
+    "glibc-langpack-en": "locales",
+    "iproute": "iproute2",
+    "iputils": "iputils-ping",
+    "java-11-openjdk-headless": "default-jre-headless",
+    "java-17-openjdk-headless": "default-jre-headless",
+    "krb5-devel": "libkrb5-dev",
+    "krb5-workstation": "krb5-user",
+    "libffi-devel": "libffi-dev",
+    "libpq-devel": "libpq-dev",
+    "libxml2-devel": "libxml2-dev",
+    "libxslt-devel": "libxslt1-dev",
+    "mariadb": "mariadb-client",
+    "mysql": "default-mysql-client",
+    "nc": "netcat-openbsd",
+    "nmap-ncat": "netcat-openbsd",
+    "openldap-clients": "ldap-utils",
+    "openldap-devel": "libldap-dev",
+    "openssh-clients": "openssh-client",
+    "openssl-devel": "libssl-dev",
+    "postgresql": "postgresql-client",
+    "procps-ng": "procps",
+    "python3-devel": "python3-dev",
+    "python3.12-devel": "python3-dev",
+    "python3.12-pip": "python3-pip",
+    "redis": "redis-tools",
+    "shadow-utils": "passwd",
+    "util-linux-ng": "util-linux",
+    "vim-enhanced": "vim",
+    "vim-minimal": "vim-tiny",
+    "which": "debianutils",
+    "xz": "xz-utils",
+    "zlib-devel": "zlib1g-dev",
+}
+"""Debian's names of packages, where they differ."""
+_SAME = frozenset(
+    {
+        *("bash", "bzip2", "ca-certificates", "cpio", "curl", "diffutils", "file", "gawk", "gettext", "git", "gnupg2"),
+        *("grep", "gzip", "jq", "less", "lsof", "make", "openssl", "patch", "psmisc", "python3", "python3-bcrypt"),
+        *("python3-cryptography", "python3-jmespath", "python3-lxml", "python3-netaddr", "python3-passlib"),
+        *("python3-pip", "python3-psycopg2", "python3-requests", "python3-setuptools", "rsync", "sed", "skopeo"),
+        *("sshpass", "strace", "sudo", "tar", "telnet", "tini", "tree", "tzdata", "unzip", "util-linux", "vim", "wget"),
+        *("zip",),
+    }
+)
+"""Packages of the same name."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+_UPDATE = "apt-get update"
+_FORGET = "rm -rf /var/lib/apt/lists/*"
+_MANAGERS = (["dnf"], ["microdnf"], ["yum"])
+_VERBS = {
+    "install": f"{_UPDATE} && apt-get install --yes --no-install-recommends {{}}",
+    "update": f"{_UPDATE} && apt-get upgrade --yes",
+    "upgrade": f"{_UPDATE} && apt-get upgrade --yes",
+    "remove": "apt-get purge --yes --auto-remove {}",
+    "erase": "apt-get purge --yes --auto-remove {}",
+    "clean": _FORGET,
+    "makecache": _UPDATE,
+}
+"""Commands of apt-get for commands of dnf; `{}` are the packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Shell commands for Debian. `doubtful`: packages whose names may differ there."""
+
+    text: str
+    doubtful: tuple[str, ...]
+
+
+def is_foreign(script: str) -> bool:
+    """Return whether a script uses a program that Debian does not have."""
+    return bool(_MANAGER.search(script) or _OTHER.search(script))
+
+
+def translate(script: str) -> Translation | None:
+    """Return a script with its package commands translated; None if one of them has no plain translation."""
+    pieces = _SEPARATOR.split(script.strip())
+    commands, separators = pieces[::2], pieces[1::2]
+    done: list[str] = []
+    doubtful: list[str] = []
+    for command in commands:
+        if not is_foreign(f"{command} "):
+            done.append(command)
+            continue
+        found = None if _OTHER.search(f"{command} ") else _command(command)
+        if found is None:
+            return None
+        done.append(found.text)
+        doubtful += found.doubtful
+    return Translation(_joined(done, separators), tuple(dict.fromkeys(doubtful)))
+
+
+def _command(command: str) -> Translation | None:
+    """Translate one command; an empty text means that it is not necessary."""
+    try:
+        words = shlex.split(command.replace("\\\n", " "))
+    except ValueError:
+        return None
+    if words[:1] == ["rm"] and all("/var/cache" in word for word in words[1:] if not word.startswith("-")):
+        return Translation("", ())
+    words = words[1:] if words[:1] == ["sudo"] else words
+    if words[:1] not in _MANAGERS:
+        return None
+    verb, *names = [word for word in words[1:] if not word.startswith("-")] or [""]
+    takes_names = verb in {"install", "remove", "erase"}
+    if takes_names and (not names or not all(map(_PLAIN_NAME.fullmatch, names))):
+        return None
+    debian = " ".join(dict.fromkeys(_NAMES.get(name, name) for name in names))
+    text = _VERBS.get(verb)
+    doubtful = tuple(name for name in names if name not in _NAMES and name not in _SAME) if takes_names else ()
+    return Translation(text.format(debian), doubtful) if text else None
+
+
+def _joined(commands: list[str], separators: list[str]) -> str:
+    """Join commands; drop empty and repeated ones, and delete the lists of packages at the end."""
+    parts: list[str] = []
+    for number, command in enumerate(commands):
+        if not command or (command == _FORGET and _FORGET in "".join(parts)):
+            continue
+        if parts:
+            parts.append(separators[number - 1])
+        parts.append(command)
+    text = parts[0] if parts else ""
+    for separator, command in zip(parts[1::2], parts[2::2], strict=True):
+        text += f" \\\n && {command}" if separator == "&&" else f"{separator} {command}"
+    first, *others = text.split(f"{_UPDATE} && ")
+    text = first + f"{_UPDATE} && " + "".join(others) if others else text
+    has_lists = _UPDATE in text and not text.rstrip().endswith(_FORGET)
+    text = text.replace(f"{_UPDATE} && ", f"{_UPDATE} \\\n && ")
+    return f"{text} \\\n && {_FORGET}" if has_lists else text

@@ -1,0 +1,75 @@
+"""Projects of the Go operator, one construct at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from runner.migrate import analysis
+from runner.migrate.finding import Report
+from runner.migrate.project import Project
+
+Analyse: TypeAlias = Callable[..., Report]
+Write: TypeAlias = Callable[[str, str], Path]
+
+WATCHES = "- {group: shop.example.com, version: v1, kind: Shop, role: shop}\n"
+DOCKERFILE = """\
+FROM quay.io/operator-framework/ansible-operator:v1.42.3
+COPY requirements.yml ${HOME}/requirements.yml
+RUN ansible-galaxy collection install -r ${HOME}/requirements.yml \\
+ && chmod -R ug+rwx ${HOME}/.ansible
+COPY watches.yaml ${HOME}/watches.yaml
+COPY roles/ ${HOME}/roles/
+"""
+REQUIREMENTS = "---\ncollections:\n  - name: kubernetes.core\n    version: 6.0.0\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file of the project."""
+
+    def write_file(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def project(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that needs no change but its base image; it is the working directory."""
+    write("watches.yaml", WATCHES)
+    write("requirements.yml", REQUIREMENTS)
+    write("Dockerfile", DOCKERFILE)
+    write("roles/shop/tasks/main.yml", "- ansible.builtin.debug:\n    msg: hello\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def analyse(project: Path) -> Analyse:
+    """Analyse the project, after writing files into it."""
+
+    def run(files: Mapping[str, str] | None = None) -> Report:
+        for name, text in (files or {}).items():
+            path = project / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return analysis.analyse(Project({"HOME": str(project / "home")}))
+
+    return run
+
+
+@pytest.fixture
+def rules(analyse: Analyse) -> Callable[..., list[tuple[str, str]]]:
+    """Return rule and place of each finding, without that of the base image."""
+
+    def run(files: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+        return [(each.rule, each.place) for each in analyse(files).findings if each.rule != "base-image"]
+
+    return run

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.config import paths
+from runner.migrate import core_changes, start_check, versions
+from runner.watches import validation
+from tests.unit.migrate.conftest import Analyse, Write
+
+Rules = Callable[..., list[tuple[str, str]]]
+MAIN = "roles/shop/tasks/main.yml"
+
+
+def test_each_keyword_with_a_condition_is_checked(rules: Rules) -> None:
+    tasks = """\
+- ansible.builtin.command: "true"
+  register: result
+  when: x | length
+  failed_when: result.stdout
+  changed_when: [result.rc, x is defined]
+  until: result.stdout_lines
+  loop: [1]
+  loop_control:
+    break_when: x | count
+- ansible.builtin.assert:
+    that:
+      - x | length
+- when: x | length
+  block:
+    - ansible.builtin.debug:
+      when: >-
+        x | length
+"""
+    found = [place for rule, place in rules({MAIN: tasks}) if rule == "implicit-boolean"]
+    assert found == [f"{MAIN}:{line}" for line in (3, 4, 5, 6, 9, 12, 13, 17)]
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_found"),
+    [
+        ({"roles/shop/defaults/main.yml": "x: ''\n"}, True),
+        ({"roles/shop/vars/main.yml": "x: [a]\n"}, True),
+        ({"roles/shop/defaults/main.yml": "x: true\n"}, False),
+        ({"roles/shop/defaults/main.yml": "x: '{{ a == b }}'\n"}, False),
+        ({"roles/shop/defaults/main.yml": "x: ''\n", "roles/other/defaults/main.yml": "x: false\n"}, False),
+        ({MAIN: "- ansible.builtin.set_fact: {x: '{{ y | length }}'}\n- ansible.builtin.debug:\n  when: x\n"}, True),
+        ({MAIN: "- ansible.builtin.command: a\n  register: x\n- ansible.builtin.debug:\n  when: x\n"}, True),
+        ({MAIN: "- ansible.builtin.set_fact: {x: '{{ y | bool }}'}\n- ansible.builtin.debug:\n  when: x\n"}, False),
+    ],
+)
+def test_a_variable_has_the_type_of_all_its_definitions(
+    rules: Rules, definition: dict[str, str], *, is_found: bool
+) -> None:
+    files = {MAIN: "- ansible.builtin.debug:\n  when: x\n", **definition}
+    assert ("implicit-boolean" in dict(rules(files))) is is_found
+
+
+@pytest.mark.parametrize(("kind", "is_found"), [("string", True), ("array", True), ("boolean", False)])
+def test_a_field_has_the_type_of_its_crd(rules: Rules, kind: str, *, is_found: bool) -> None:
+    crd = f"""\
+kind: CustomResourceDefinition
+spec:
+  group: shop.example.com
+  names: {{kind: Shop, plural: shops}}
+  versions:
+    - name: v1
+      schema: {{openAPIV3Schema: {{properties: {{spec: {{properties: {{pullSecret: {{type: {kind}}}}}}}}}}}}}
+"""
+    files = {"config/crd/bases/shops.yaml": crd, MAIN: "- ansible.builtin.debug:\n  when: pull_secret\n"}
+    assert (("implicit-boolean", f"{MAIN}:2") in rules(files)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("version", "module", "is_found"),
+    [
+        ("2.3.1", "kubernetes.core.k8s", True),
+        ("5.2.0", "k8s", True),
+        ("==3.2.0", "kubernetes.core.k8s", True),
+        ("5.3.0", "kubernetes.core.k8s", False),
+        (">=6.0.0", "kubernetes.core.k8s", False),
+        ("3.2.0", "kubernetes.core.k8s_info", False),
+    ],
+)
+def test_templates_of_an_old_kubernetes_core_are_found(
+    rules: Rules, version: str, module: str, *, is_found: bool
+) -> None:
+    files = {
+        "requirements.yml": f"collections:\n  - {{name: kubernetes.core, version: '{version}'}}\n",
+        MAIN: f"- {module}:\n    template: shop.yml.j2\n- {module}: state=present template=a.j2\n",
+    }
+    found = [place for rule, place in rules(files) if rule == "template-module"]
+    assert found == ([f"{MAIN}:2", f"{MAIN}:3"] if is_found else [])
+
+
+def test_a_number_in_a_field_of_type_text_is_found(rules: Rules) -> None:
+    tasks = """\
+- kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        labels:
+          size: "{{ size | int }}"
+          text: "{{ size | int }}-{{ size }}"
+          plain: "{{ size }}"
+      data:
+        count: "{{ names | length }}"
+        safe: "{{ names | length | string }}"
+- kubernetes.core.k8s:
+    definition:
+      kind: Deployment
+      spec:
+        replicas: "{{ size | int }}"
+        template: {spec: {containers: [{env: [{name: SIZE, value: "{{ size | int }}"}]}]}}
+"""
+    found = [place for rule, place in rules({MAIN: tasks}) if rule == "number-as-text"]
+    assert found == [f"{MAIN}:7", f"{MAIN}:11", f"{MAIN}:18"]
+
+
+def test_such_constructs_are_work_only_on_a_stricter_core(analyse: Analyse, write: Write) -> None:
+    report = analyse({MAIN: "- ansible.builtin.debug:\n  when: x | length\n"})
+    assert (report.core, [each.rule for each in report.work]) == ("2.18", ["base-image"])
+    assert "1 condition that is not a boolean" in report.reasons[-1]
+    for image, core, work in (("0.1.0", "2.21", ["implicit-boolean"]), ("0.1.0-core2.18", "2.18", [])):
+        write("Dockerfile", f"FROM registry.example.com/ansible-operator-runner:{image}\n")
+        report = analyse()
+        assert (report.core, [each.rule for each in report.work]) == (core, work)
+
+
+@pytest.fixture
+def found(project: Path, write: Write) -> validation.ValidationResult:
+    """The project with several constructs, and an old kubernetes.core installed."""
+    conditions = "".join(f"- ansible.builtin.debug:\n  when: x{number} | length\n" for number in range(5))
+    write(MAIN, f"{conditions}- kubernetes.core.k8s:\n    template: a.j2\n")
+    folder = "home/.ansible/collections/ansible_collections/kubernetes/core"
+    write(f"{folder}/MANIFEST.json", '{"collection_info": {"version": "5.0.0"}}')
+    environ = {"HOME": str(project / "home")}
+    places = _places(project)
+    return validation.validate(Path("watches.yaml"), environ=environ, cwd=project, search_path=places)
+
+
+def _places(project: Path) -> paths.SearchPath:
+    environ = {"HOME": str(project / "home")}
+    return paths.search_path(cwd=project, roles_path="", collections_path="", environ=environ)
+
+
+def test_a_warning_for_each_kind_names_the_first_places(
+    found: validation.ValidationResult, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_changes, "version", lambda _: "2.21.5")
+    monkeypatch.setattr(versions, "version", lambda _: "2.21.5")
+    conditions, templates = core_changes.warnings(found, _places(project), {})
+    assert conditions.startswith("ansible-core 2.21.5 does not support 5 constructs of roles (implicit-boolean): ")
+    assert f"{MAIN}:2: `when`: `x0 | length` is a number, not a boolean" in conditions
+    assert "; 2 more. Use ansible-core 2.18" in conditions
+    assert "with kubernetes.core 5.0.0 sends the text of the template" in templates
+    allowed = {"ANSIBLE_ALLOW_BROKEN_CONDITIONALS": "True"}
+    assert core_changes.warnings(found, _places(project), allowed) == [templates]
+    monkeypatch.setattr(versions, "version", lambda _: "2.18.9")
+    assert core_changes.warnings(found, _places(project), {}) == []
+
+
+@pytest.mark.usefixtures("found")
+def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda _: "2.21.5")
+    check = start_check.StartCheck(Path("watches.yaml"), _places(project), {"HOME": str(project / "home")})
+    conditions, templates = check.warnings()
+    assert ("implicit-boolean" in conditions, "template-module" in templates) == (True, True)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    broken = start_check.StartCheck(Path("nowhere.yaml"), _places(project), {})
+    assert broken.warnings()[0].startswith("cannot check the roles for changes of ansible-core: ConfigError: nowhere")
+    monkeypatch.setattr(versions, "version", lambda _: "2.18.9")
+    assert start_check.StartCheck(Path("watches.yaml"), _places(project), {}).warnings() == []
