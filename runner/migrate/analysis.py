@@ -34,7 +34,7 @@ def _findings(project: Project) -> Iterator[Finding]:
             is_removed = "removed from the SDK" in each.message
             message, _, fix = each.message.partition(": use ")
             if is_removed and fix:
-                yield Finding(each.file, each.line, "removed-variable", message, f"use {fix}")
+                yield Finding(each.file, each.line, "removed-variable", message, f"use {fix}", is_automatic=True)
             else:
                 yield Finding(
                     each.file, each.line, "warning", _text(each.subject, each.message), "see the message", "check"

@@ -24,7 +24,10 @@ _PLACES = 5
 """Further places of a finding that its line names."""
 _DESCRIPTION = """\
 Report every construct of a project of the Go operator that has another meaning here: in watches, roles, playbooks,
-samples, manifests and Dockerfiles. Each finding has its file, line and fix. The command changes no file.
+samples, manifests and Dockerfiles. Each finding has its file, line and fix.
+
+Without --write, the command changes no file. With --write, it makes the mechanical changes (base image and packages of
+Dockerfiles, collections, renamed modules and variables, settings of watches) in a Git tree without other changes.
 
 Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
 _HEADINGS = {
@@ -46,22 +49,46 @@ def add_commands(subparsers: Subparsers) -> None:
     )
     parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="DIR", help="folder of the project [.]")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
+    parser.add_argument(
+        "--write", action="store_true", help="make the mechanical changes, and list all other findings in MIGRATION.md"
+    )
+    parser.add_argument(
+        "--base-image", metavar="IMAGE", help="base image for --write [ansible-operator-runner:VERSION-core2.18]"
+    )
     parser.set_defaults(func=_migrate)
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
-    from runner.migrate import analysis  # noqa: PLC0415 - help needs neither YAML nor Jinja
-    from runner.migrate.project import Project  # noqa: PLC0415 - the same
-
     if not arguments.folder.is_dir():
         raise ConfigError(f"{arguments.folder} is not a folder")
     with contextlib.chdir(arguments.folder):
-        report = analysis.analyse(Project(os.environ))
+        report, changed = _written(arguments.base_image) if arguments.write else (_analysed(), [])
     if arguments.output == "json":
         sys.stdout.write(json.dumps(report.to_json(), indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(report)) + "\n")
+        lines = [*_lines(report), *(f"changed  {each}" for each in changed)]
+        sys.stdout.write("\n".join(lines) + "\n")
     return int(bool(report.work))
+
+
+def _analysed() -> Report:
+    from runner.migrate import analysis  # noqa: PLC0415 - help needs neither YAML nor Jinja
+    from runner.migrate.project import Project  # noqa: PLC0415 - the same
+
+    return analysis.analyse(Project(os.environ))
+
+
+def _written(image: str | None) -> tuple[Report, list[str]]:
+    """Make the mechanical changes. Return the report about the changed project, and the changed files."""
+    from runner.migrate import analysis, dockerfile, writing  # noqa: PLC0415 - as above
+    from runner.migrate.project import Project  # noqa: PLC0415 - as above
+
+    project = Project(os.environ)
+    writing.require_clean_tree()
+    changed = writing.write(project, analysis.analyse(project), image or dockerfile.TARGET_IMAGE)
+    report = _analysed()
+    writing.write_checklist(report, changed)
+    return report, [*changed, str(writing.CHECKLIST)]
 
 
 def _lines(report: Report) -> list[str]:

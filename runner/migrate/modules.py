@@ -60,7 +60,8 @@ def _modules(project: Project, task: Task) -> Iterator[Finding]:
         collection, short = (fqcn[1], fqcn[2]) if fqcn else ("", name)
         if short in _REMOVED and collection in {"", _OLD_COLLECTION, _COLLECTION, "ansible.builtin"}:
             message = f"the module {name} was removed"
-            yield Finding(file, line, "removed-module", message, f"use {_REMOVED[short]}")
+            fix = f"use {_REMOVED[short]}"
+            yield Finding(file, line, "removed-module", message, fix, is_automatic=short == "k8s_facts")
             continue
         if collection == _OLD_COLLECTION:
             message = f"{_OLD_COLLECTION} was replaced by {_COLLECTION}"
@@ -89,8 +90,8 @@ def _missing(project: Project, file: str, line: int, name: str, collection: str)
         return  # its successor; reported for requirements.yml
     message = f"{name} is in the collection {collection}, which requirements.yml does not contain"
     fix = f"add {collection} to requirements.yml, and install it in the Dockerfile"
-    is_automatic = collection in {_COLLECTION, _OLD_COLLECTION}
-    yield Finding(file, line, "missing-collection", message, fix, is_automatic=is_automatic)
+    fix += ", with the Python package jmespath" if name == "json_query" else ""
+    yield Finding(file, line, "missing-collection", message, fix, is_automatic=True)
 
 
 def _file(project: Project, path: Path) -> Iterator[Finding]:

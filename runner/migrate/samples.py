@@ -30,15 +30,23 @@ def samples(project: Project) -> list[tuple[Watch, Document]]:
 
 def findings(project: Project) -> Iterator[Finding]:
     """Yield templates in samples, and fields that are not passed to roles."""
+    for _, each in findings_of_watches(project):
+        yield each
+
+
+def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
+    """Yield the findings with their watches."""
     for watch, document in samples(project):
         spec = task_fields.value_of(document.root, "spec")
-        if watch.mark_unsafe:
-            yield from _templates(watch, document, spec)
+        for found in _templates(watch, document, spec) if watch.mark_unsafe else ():
+            yield watch, found
         for key, _ in task_fields.pairs(spec):
-            yield from _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value)
+            for found in _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value):
+                yield watch, found
     for watch, file, schema in schemas(project):
         for key in schema.get("properties") or {}:
-            yield from _reserved(watch, file, 0, str(key))
+            for found in _reserved(watch, file, 0, str(key)):
+                yield watch, found
 
 
 def schemas(project: Project) -> Iterator[tuple[Watch, str, Mapping[str, Any]]]:

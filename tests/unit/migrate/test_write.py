@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from runner.cli import main
+from runner.migrate import collections_file
+from tests.unit.migrate.conftest import DOCKERFILE, Write
+
+WATCHES = """\
+# our kinds
+- group: shop.example.com
+  version: v1
+  kind: Shop
+  role: shop
+  finalizer:
+    name: shop.example.com/finalizer
+    vars: {state: absent}
+  # the second kind
+- {group: shop.example.com, version: v1, kind: Cart, role: shop}
+"""
+TASKS = """\
+- name: k8s_facts are read
+  k8s_facts:
+    kind: Pod
+    namespace: "{{ meta.namespace }}"  # of the shop
+- community.kubernetes.k8s:
+    name: "{{ item.meta.name }}-{{ meta.name }}"
+"""
+
+
+@pytest.fixture
+def git(project: Path) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        done = subprocess.run(["git", *identity, *arguments], cwd=project, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def migrate(
+    project: Path, write: Write, git: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Commit files, and make the mechanical changes; return exit code and output."""
+
+    def run(files: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+        for name, text in files.items():
+            write(name, text)
+        git("init", "-q")
+        git("add", ".")
+        git("commit", "-qm", "a project")
+        code = main.main(["migrate", str(project), "--write", *arguments])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def test_the_mechanical_part_is_written_and_the_rest_is_a_checklist(
+    migrate: Callable[..., tuple[int, str]], project: Path, git: Callable[..., str]
+) -> None:
+    code, out = migrate(
+        {
+            "Dockerfile": DOCKERFILE.replace("COPY watches", "RUN dnf install -y git\nRUN rpm -i a.rpm\nCOPY watches"),
+            "requirements.yml": "collections:\n  # ours\n  - name: community.kubernetes\n    version: <1.0.0\n",
+            "watches.yaml": WATCHES,
+            "config/samples/shop.yaml": "apiVersion: shop.example.com/v1\nkind: Shop\n"
+            "spec: {title: '{{ x }}', ansibleUser: a}\n",
+            "roles/shop/tasks/main.yml": TASKS,
+            "roles/shop/templates/a.j2": "{{ meta.name }}\n",
+        },
+    )
+    assert code == 1
+    files = ["Dockerfile", "requirements.yml", "roles/shop/tasks/main.yml", "roles/shop/templates/a.j2", "watches.yaml"]
+    assert out.splitlines()[-6:] == [f"changed  {each}" for each in [*files, "MIGRATION.md"]]
+    assert git("status", "--porcelain").split() == [word for each in files for word in ("M", each)] + [
+        "??",
+        "MIGRATION.md",
+    ]
+    dockerfile = (project / "Dockerfile").read_text()
+    assert dockerfile.startswith("FROM ansible-operator-runner:0.1.0-core2.18\n")
+    assert "apt-get install --yes --no-install-recommends git \\\n" in dockerfile
+    assert (project / "requirements.yml").read_text() == (
+        'collections:\n  # ours\n  - name: kubernetes.core\n    version: ">=5.3.0,<7.0.0"\n'
+    )
+    assert (project / "watches.yaml").read_text() == WATCHES.replace(
+        "absent}\n", "absent}\n  markUnsafe: false\n  allowAnsibleVariables: [ansible_user]\n"
+    )
+    assert (project / "roles/shop/tasks/main.yml").read_text() == (
+        TASKS.replace("  k8s_facts:", "  kubernetes.core.k8s_info:")
+        .replace("{{ meta.", "{{ ansible_operator_meta.")
+        .replace("community.kubernetes", "kubernetes.core")
+    )
+    checklist = (project / "MIGRATION.md").read_text().splitlines()
+    assert checklist[0] == f"# Migration of {project.name}"
+    assert "- [ ] review watches.yaml" in checklist
+    (left,) = [each for each in checklist if "RPM" in each]
+    assert left.startswith("- [ ] Dockerfile:8: commands for RPM packages, which the Debian image does not have. Fix: ")
+
+
+def test_a_project_without_requirements_gets_the_collections_that_it_uses(
+    migrate: Callable[..., tuple[int, str]], project: Path
+) -> None:
+    (project / "requirements.yml").unlink()
+    code, _ = migrate(
+        {
+            "Dockerfile": "FROM quay.io/operator-framework/ansible-operator:v1.30\nCOPY roles/ ${HOME}/roles/\n",
+            "roles/shop/tasks/main.yml": "- k8s: {state: absent}\n- debug: {msg: '{{ a | json_query(b) }}'}\n",
+        },
+        "--base-image=example.com/ansible-operator-runner:1.0.0-core2.18",
+    )
+    assert code == 0
+    assert (project / "Dockerfile").read_text() == (
+        "FROM example.com/ansible-operator-runner:1.0.0-core2.18\n"
+        "COPY requirements.yml ${HOME}/requirements.yml\n"
+        "RUN ansible-galaxy collection install -r ${HOME}/requirements.yml \\\n"
+        " && chmod -R ug+rwx ${HOME}/.ansible\n"
+        "COPY roles/ ${HOME}/roles/\n"
+    )
+    assert (project / "requirements.yml").read_text() == (
+        '---\ncollections:\n  - name: kubernetes.core\n    version: ">=5.3.0,<7.0.0"\n  - name: community.general\n'
+    )
+
+
+def test_a_watch_in_flow_style_remains_for_the_user(migrate: Callable[..., tuple[int, str]], project: Path) -> None:
+    sample = "apiVersion: shop.example.com/v1\nkind: Shop\nspec: {title: '{{ x }}'}\n"
+    before = (project / "watches.yaml").read_text()
+    code, _ = migrate({"config/samples/shop.yaml": sample})
+    assert (code, (project / "watches.yaml").read_text()) == (1, before)
+    assert "config/samples/shop.yaml:3" in (project / "MIGRATION.md").read_text()
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_tree_with_changes_or_without_git_is_refused(
+    project: Path, git: Callable[..., str], capsys: pytest.CaptureFixture[str], *, is_repository: bool
+) -> None:
+    before = (project / "Dockerfile").read_text()
+    if is_repository:
+        git("init", "-q")
+    assert main.main(["migrate", str(project), "--write"]) == 2
+    assert "requires" in capsys.readouterr().err
+    assert (project / "Dockerfile").read_text() == before
+    assert not (project / "MIGRATION.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "collections:\n- community.kubernetes\n- a.b\n",
+            'collections:\n- name: kubernetes.core\n  version: "{pin}"\n- a.b\n',
+        ),
+        (
+            "collections:\n  - name: community.kubernetes\n    version: 2.0.1\n  # pinned\n  - name: kubernetes.core\n",
+            "collections:\n  # pinned\n  - name: kubernetes.core\n",
+        ),
+    ],
+)
+def test_the_old_collection_is_replaced_and_comments_remain(before: str, after: str) -> None:
+    assert collections_file.migrated(before, [], "f") == after.replace("{pin}", collections_file.PIN)
