@@ -94,7 +94,11 @@ class AKind:
 
 
 def views_of(kind: AKind, journal: Journal | None = None, runner_dir: Path = Path("/nonexistent")) -> Views:
-    return Views(OperatorInfo((), runner_dir, time.time()), [kind], journal or Journal(time.time))
+    return Views(
+        OperatorInfo("shop-operator", "https://cluster.example.com:6443", (), runner_dir, time.time()),
+        [kind],
+        journal or Journal(time.time),
+    )
 
 
 def at(second: float) -> str:

@@ -141,11 +141,15 @@ class AdminServers:
         stack.push_async_callback(server.cleanup)
         _log.info("Serving", paths=sorted(handlers), port=port, tls=context is not None)
 
-    async def open_page(self, stack: AsyncExitStack, controllers: Collection[Controller]) -> None:
-        """Serve the status page until `stack` is closed; in a cluster only if the settings have an address for it."""
+    async def open_page(self, stack: AsyncExitStack, cluster: str, controllers: Collection[Controller]) -> None:
+        """Serve the status page until `stack` is closed; in a cluster only if the settings have an address for it.
+
+        `cluster` is the URL of the API server.
+        """
         if self._page_at is None:
             return
-        place = OperatorInfo(self._settings.namespaces, self._settings.runner_dir, time.time())
+        name = self._settings.watches_file.resolve().parent.name
+        place = OperatorInfo(name, cluster, self._settings.namespaces, self._settings.runner_dir, time.time())
         page = StatusPage(Views(place, list(controllers), self._journal), StreamTimings())
         url = await self._start(page, self._page_at)
         self.page_port = urlsplit(url).port or 0

@@ -210,7 +210,7 @@ class _Operator:
             self._admin.watch(self._controllers.values(), engine.unmet)
             self._admin.note_shortfalls(engine.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
-            await self._admin.open_page(stack, self._controllers.values())
+            await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
             stack.callback(self._rights.close)
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery)]
             followed.append(self._reloader.follow(self._controllers, engine))

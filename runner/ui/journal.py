@@ -1,6 +1,6 @@
 """Active runs and the latest finished runs of this operator, for the status page.
 
-The weight of all runs is bounded: one for each run and one for each task. The oldest run is removed first.
+The weight of all runs is bounded: one for each run, task and item of a loop. The oldest run is removed first.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.objects import GVK, ObjectKey
@@ -17,6 +18,8 @@ from runner.watches.watch import content_name
 from runner.workqueue.request import ReconcileRequest
 
 MOST_WEIGHT = 20_000
+MOST_GROUPED = 1000
+"""Maximum number of finished runs whose failures are grouped."""
 ABANDONED = "abandoned"
 """Result of a run whose end was not reported."""
 _LONGEST_MESSAGE = 4000
@@ -63,7 +66,12 @@ class RunRecord:
     @property
     def weight(self) -> int:
         """Share of the journal's capacity."""
-        return 1 + len(self.timeline.tasks)
+        return 1 + len(self.timeline.tasks) + sum(len(task.items) for task in self.timeline.tasks)
+
+    @property
+    def failed(self) -> bool:
+        """True if it ended without success, and was not canceled."""
+        return self.outcome not in {"", Outcome.SUCCEEDED.value, Outcome.CANCELED.value, ABANDONED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,30 @@ class FailureStreak:
     runs: int
     since: float
     """Start of the first."""
+
+
+@dataclass(slots=True)
+class FailureGroup:
+    """Failed runs of one kind with the same cause."""
+
+    latest: RunRecord
+    """The latest one, of an object that still fails if there is one."""
+    runs: int = 0
+    failing: dict[ObjectKey, None] = field(default_factory=dict)
+    """Objects that still fail, the latest first."""
+    resolved: dict[ObjectKey, None] = field(default_factory=dict)
+    """Objects that succeeded later, or were deleted."""
+
+    def add(self, run: RunRecord, *, resolved: bool) -> None:
+        """Add an older run."""
+        self.runs += 1
+        if not resolved and not self.failing:
+            self.latest = run
+        if not resolved:
+            self.failing[run.key] = None
+            self.resolved.pop(run.key, None)
+        elif run.key not in self.failing:
+            self.resolved[run.key] = None
 
 
 class Journal:
@@ -150,9 +182,22 @@ class Journal:
         ended = [run for run in reversed(self.ended) if run.key == key and run.gvk == gvk]
         return [live, *ended] if live is not None else ended
 
-    def latest(self, most: int) -> list[RunRecord]:
-        """Return the latest finished runs, newest first."""
-        return [run for run, _ in zip(reversed(self.ended), range(most), strict=False)]
+    def is_resolved(self, run: RunRecord) -> bool:
+        """Return whether a failed run's object succeeded later, or was deleted."""
+        streak = self.streaks.get((run.gvk, run.key))
+        return run.failed and (streak is None or run.began < streak.since)
+
+    def failure_groups(self) -> list[FailureGroup]:
+        """Return the failures of the latest runs by cause: unresolved ones first, then by the time of the last one.
+
+        The cause is the task with its location; without a task, the message.
+        """
+        groups: dict[tuple[GVK, str, str], FailureGroup] = {}
+        for run in islice(reversed(self.ended), MOST_GROUPED):
+            if run.failed:
+                cause = (run.gvk, run.task, run.place or run.message)
+                groups.setdefault(cause, FailureGroup(latest=run)).add(run, resolved=self.is_resolved(run))
+        return sorted(groups.values(), key=lambda group: not group.failing)
 
 
 @dataclass(frozen=True, slots=True)

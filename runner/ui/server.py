@@ -96,7 +96,12 @@ class StatusPage:
             return await views.objects(get("kind", ""), get("state", ""), get("search", ""), _page(request))
 
         async def queue(request: web.Request) -> JSON:
-            return await views.queue(request.query.get("kind", ""), _page(request))
+            get = request.query.get
+            return await views.queue(get("kind", ""), get("search", ""), _page(request))
+
+        async def runs(request: web.Request) -> JSON:
+            get = request.query.get
+            return await views.runs(get("kind", ""), get("result", ""), get("search", ""), _page(request))
 
         async def one(request: web.Request) -> JSON:
             return await views.object(request.query.get("kind", ""), _key(request))
@@ -104,12 +109,17 @@ class StatusPage:
         async def run(request: web.Request) -> JSON:
             return await views.run(request.query.get("kind", ""), _key(request), request.query.get("ident", ""))
 
+        async def details(request: web.Request) -> JSON:
+            return await views.details(request.query.get("kind", ""), _key(request), request.query.get("ident", ""))
+
         return {
             "/api/overview": overview,
             "/api/objects": objects,
             "/api/queue": queue,
             "/api/object": one,
+            "/api/runs": runs,
             "/api/run": run,
+            "/api/details": details,
         }
 
     def _guarded(self, handler: Handler) -> Handler:

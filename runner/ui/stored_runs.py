@@ -15,9 +15,12 @@ import orjson
 from runner.config import paths
 from runner.engine import run_dir
 from runner.engine.job import Event
+from runner.engine.output import STDOUT
 from runner.engine.run_folders import Kept
 from runner.objects import GVK, ObjectKey
+from runner.ui import run_details
 from runner.ui.journal import RunRecord
+from runner.ui.run_details import RunDetails
 from runner.ui.timeline import BAD, Timeline
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
@@ -50,7 +53,7 @@ def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunRecord | None:
     found = next((each for each in runs(root, gvk, key) if each.ident == ident), None)
     if found is None:
         return None
-    for event in _events(paths.run_dir(root, gvk, key) / "artifacts" / ident / "job_events"):
+    for event in _events(_artifacts(root, gvk, key, ident)):
         found.timeline.add(event)
     found.timeline.end(found.ended or found.began, None, whole=found.outcome in {"succeeded", "failed"})
     bad = [task for task in found.timeline.tasks if task.state in BAD]
@@ -60,8 +63,21 @@ def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunRecord | None:
     return found
 
 
-def _events(folder: Path) -> Iterator[Event]:
+def details(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunDetails | None:
+    """Return the output, objects and diffs of one run; None if it is active or its folder is gone."""
+    if all(each.ident != ident for each in runs(root, gvk, key)):
+        return None
+    folder = _artifacts(root, gvk, key, ident)
+    return run_details.read(folder / STDOUT, _events(folder), (gvk, key))
+
+
+def _artifacts(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> Path:
+    return paths.run_dir(root, gvk, key) / "artifacts" / ident
+
+
+def _events(artifacts: Path) -> Iterator[Event]:
     """Yield the events in order. Files are named `<counter>-<uuid>.json`."""
+    folder = artifacts / "job_events"
     try:
         names = [each.name for each in folder.iterdir() if each.name.endswith(".json")]
     except OSError:

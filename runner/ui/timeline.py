@@ -1,7 +1,8 @@
 """Tasks of a run, from the events of ansible-runner.
 
-A task has name, location, action, times and result; no arguments, and of its result only the message of a failure. The
-number of tasks and the length of texts are bounded.
+A task has name, location, action, times and result, and its loop items have labels and results. No arguments are
+recorded, and of a result only the message of a failure. The number of tasks and items and the length of texts are
+bounded.
 Source: https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifact-job-events-host-and-playbook-events
 """
 
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
+import orjson
+
 from runner.engine.events import failure_message
 from runner.engine.job import Event, TaskFailure
 from runner.masking.masker import TOO_SLOW
@@ -24,18 +27,36 @@ TaskState: TypeAlias = Literal[
 
 MOST_TASKS = 500
 """Maximum number of tasks of a run."""
-_LONGEST_NAME, _LONGEST_MESSAGE = 300, 2000
-_MOST_ITEMS = 10
+MOST_ITEMS = 50
+"""Maximum number of items of a task, beside failed ones."""
+_LONGEST_NAME, _LONGEST_MESSAGE, _LONGEST_LABEL = 300, 2000, 120
+_LABEL_MARGIN = 30
+_MOST_FAILED_ITEMS = 10
 _MASKING = 0.2
 """Seconds of CPU time to mask all texts again."""
-_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
-_ENDS: Mapping[str, TaskState] = {
+STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+ENDS: Mapping[str, TaskState] = {
     "runner_on_ok": "ok",
     "runner_on_skipped": "skipped",
     "runner_on_failed": "failed",
     "runner_on_unreachable": "unreachable",
 }
+ITEM_ENDS: Mapping[str, TaskState] = {
+    "runner_item_on_ok": "ok",
+    "runner_item_on_skipped": "skipped",
+    "runner_item_on_failed": "failed",
+}
 BAD: frozenset[TaskState] = frozenset({"failed", "unreachable"})
+
+
+@dataclass(slots=True)
+class ItemRecord:
+    """One item of a task with a loop."""
+
+    label: str
+    state: TaskState
+    message: str
+    """Message of a failure."""
 
 
 @dataclass(slots=True)
@@ -52,8 +73,15 @@ class TaskRecord:
     state: TaskState = "running"
     message: str = ""
     """Message of a failure."""
-    items: list[str] = field(default_factory=list)
-    """Messages of the first failed items."""
+    items: list[ItemRecord] = field(default_factory=list)
+    """The first items, and the first failed ones."""
+    item_count: int = 0
+    """Number of items, including those that are not recorded."""
+
+    @property
+    def failures(self) -> list[str]:
+        """Messages of the recorded failed items."""
+        return [item.message for item in self.items if item.state in BAD]
 
 
 @dataclass(slots=True)
@@ -70,7 +98,7 @@ class Timeline:
         """Process an event; return whether anything changed."""
         kind, data = str(event.get("event", "")), event.get("event_data")
         data = data if isinstance(data, dict) else {}
-        if kind in _STARTS:
+        if kind in STARTS:
             self._close(_moment(event), "ok")
             self.count += 1
             self.tasks.append(
@@ -84,13 +112,11 @@ class Timeline:
             return True
         if not self.tasks:
             return False
-        if kind == "runner_item_on_failed":
-            items = self.tasks[-1].items
-            if len(items) < _MOST_ITEMS:
-                items.append(failure_message(data, ()))
-            return False
-        if kind in _ENDS:
-            self._ended(_ENDS[kind], data, _moment(event))
+        if kind in ITEM_ENDS:
+            self._item(ITEM_ENDS[kind], data)
+            return True
+        if kind in ENDS:
+            self._ended(ENDS[kind], data, _moment(event))
             return True
         return False
 
@@ -107,8 +133,24 @@ class Timeline:
                 task.state = "rescued"
             if time.thread_time() > until:
                 task.name, task.message = TOO_SLOW, task.message and TOO_SLOW
+                task.items = []
             else:
                 task.name, task.message = self.masked(task.name), self.masked(task.message)
+                for item in task.items:
+                    item.label, item.message = self.masked(item.label), self.masked(item.message)
+
+    def _item(self, state: TaskState, data: Mapping[str, Any]) -> None:
+        task, result = self.tasks[-1], data.get("res")
+        result = result if isinstance(result, dict) else {}
+        task.item_count += 1
+        failed = state in BAD
+        if len(task.items) >= MOST_ITEMS and not (failed and len(task.failures) < _MOST_FAILED_ITEMS):
+            return
+        if state == "ok" and result.get("changed") is True:
+            state = "changed"
+        label = result.get("_ansible_item_label", result.get("item"))
+        message = self._cut(failure_message(data, ()), _LONGEST_NAME) if failed else ""
+        task.items.append(ItemRecord(self._cut(_label(label), _LONGEST_LABEL), state, message))
 
     def _ended(self, state: TaskState, data: Mapping[str, Any], when: float) -> None:
         task = self.tasks[-1]
@@ -116,9 +158,8 @@ class Timeline:
         if state == "ok" and isinstance(result, dict) and result.get("changed") is True:
             state = "changed"
         if state in BAD:
-            task.message = self._cut(failure_message(data, tuple(task.items)), _LONGEST_MESSAGE)
+            task.message = self._cut(failure_message(data, tuple(task.failures)), _LONGEST_MESSAGE)
             state = "ignored" if data.get("ignore_errors") else state
-        task.items = []
         task.ended = when
         # The worst result of several hosts counts.
         if task.state not in BAD or state in BAD:
@@ -132,6 +173,17 @@ class Timeline:
     def _cut(self, text: object, longest: int) -> str:
         whole = self.masked(str(text or ""))
         return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+
+
+def _label(item: object) -> str:
+    """Return the beginning of an item's label; JSON if it is not a text, and nothing if `no_log` hides it.
+
+    The rest is masked and cut to the displayed length, so no part of a secret that is cut here is displayed.
+    """
+    if item is None:
+        return ""
+    text = item if isinstance(item, str) else orjson.dumps(item, default=str).decode()
+    return text[: _LONGEST_LABEL * _LABEL_MARGIN]
 
 
 def _moment(event: Event) -> float:

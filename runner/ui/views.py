@@ -1,7 +1,8 @@
 """Views of the status page as JSON values, in pages.
 
-An object has only conditions, generations and times, a run only the content of the journal. Kinds are named
-`Kind.version.group`. Times are seconds since the epoch, or RFC 3339 in values from the API.
+A custom resource has only conditions, generations and times, a run only the content of the journal. The details of a
+finished run are its masked output and the objects that its tasks returned. Kinds are named `Kind.version.group`. Times
+are seconds since the epoch, or RFC 3339 in values from the API.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from runner import __version__
+from runner.config import paths
+from runner.engine.job import Outcome
+from runner.engine.output import logs_command
 from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.status.conditions import conditions_of
 from runner.ui import stored_runs
-from runner.ui.journal import Journal, RunRecord
-from runner.ui.object_states import ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status
+from runner.ui.journal import FailureGroup, Journal, RunRecord
+from runner.ui.object_states import DisplayState, ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status
 from runner.watches.watch import content_name
 from runner.workqueue.request import QueueEntry
 
@@ -33,6 +38,10 @@ _ORDER = {"running": 0, "waiting": 1, "delayed": 2}
 _MOST_LINES = 2
 """Lines of a message in a list: reason and location."""
 _MOST_DETAILS = 10
+_MOST_GROUPS = 20
+_MOST_NAMES = 5
+"""Objects of a group of failures."""
+_TROUBLE = frozenset({DisplayState.FAILING.value, DisplayState.STALLED.value})
 
 
 class PageNotFoundError(LookupError):
@@ -43,6 +52,10 @@ class PageNotFoundError(LookupError):
 class OperatorInfo:
     """The operator whose page it is."""
 
+    name: str
+    """Name of its project."""
+    cluster: str
+    """URL of the API server."""
     namespaces: Sequence[str]
     """Empty: all."""
     runner_dir: Path
@@ -74,18 +87,50 @@ class Views:
         return (self._journal.revision, *queues)
 
     async def overview(self) -> JSON:
-        """Return kinds, active runs and the latest finished runs."""
+        """Return kinds, those with failures first, active runs, and failures grouped by cause."""
         self._settle()
         await self._states.refresh()
+        kinds = [self._kind(name, kind) for name, kind in self._kinds.items()]
+        kinds.sort(key=lambda kind: not (kind["problem"] or _TROUBLE & kind["states"].keys()))
         return {
             "version": __version__,
+            "operator": self._operator.name,
+            "cluster": self._operator.cluster,
             "namespaces": list(self._operator.namespaces),
             "started": self._operator.started,
             "now": time.time(),
-            "kinds": [self._kind(name, kind) for name, kind in self._kinds.items()],
+            "kinds": kinds,
             "live": [self._run(run) for run in self._journal.live.values()],
-            "recent": [self._run(run) for run in self._journal.latest(_MOST_RUNS)],
+            "failures": [self._group(group) for group in self._journal.failure_groups()[:_MOST_GROUPS]],
+            "finished": len(self._journal.ended),
         }
+
+    async def runs(self, kind: str, result: str, search: str, page: int) -> JSON:
+        """Return a page of the matching finished runs, newest first.
+
+        `result` is one of a run, or `unresolved`: failed runs of objects that did not succeed since.
+        """
+        self._settle()
+        gvk = self._find(kind).watch.gvk if kind else None
+        search = search.lower()
+        found = [
+            run
+            for run in reversed(self._journal.ended)
+            if gvk in {None, run.gvk} and search in str(run.key).lower() and self._has_result(run, result)
+        ]
+        part, page, pages = _part(found, page)
+        return {
+            "total": len(found),
+            "page": page,
+            "pages": pages,
+            "runs": [self._run(run, resolved=self._journal.is_resolved(run)) for run in part],
+            "now": time.time(),
+        }
+
+    def _has_result(self, run: RunRecord, result: str) -> bool:
+        if result == "unresolved":
+            return run.failed and not self._journal.is_resolved(run)
+        return result in {"", run.outcome}
 
     async def objects(self, kind: str, state: str, search: str, page: int) -> JSON:
         """Return a page of the matching objects, counted from 1; numbers after the last mean the last."""
@@ -95,10 +140,11 @@ class Views:
         found = [shown for row in part if (shown := self._row(row)) is not None]
         return {"total": len(rows), "page": page, "pages": pages, "objects": found, "now": time.time()}
 
-    async def queue(self, kind: str, page: int) -> JSON:
-        """Return a page of the queue: running, waiting and delayed requests."""
+    async def queue(self, kind: str, search: str, page: int) -> JSON:
+        """Return a page of the matching requests of the queue: running, waiting and delayed ones."""
         kinds = [self._find(kind)] if kind else list(self._kinds.values())
-        standing = [(each, at) for each in kinds for at in each.queue.entries()]
+        search = search.lower()
+        standing = [(each, at) for each in kinds for at in each.queue.entries() if search in str(at.key).lower()]
         # By stage; the order within a kind stays.
         standing.sort(key=lambda item: _ORDER[item[1].stage])
         part, page, pages = _part(standing, page)
@@ -124,7 +170,9 @@ class Views:
             **(_whole(obj) if obj is not None else {}),
             **self._streak(of.watch.gvk, key),
             "standing": _queue_entry(standing) if standing is not None else None,
-            "runs": [self._run(run) for run in runs],
+            "next": _next(of, key),
+            "logs": logs_command(of.watch.gvk, key, paths.run_dir(self._operator.runner_dir, of.watch.gvk, key)),
+            "runs": self._with_resolved(runs),
             "now": time.time(),
         }
 
@@ -138,7 +186,53 @@ class Views:
                 found = await asyncio.to_thread(stored_runs.run, self._operator.runner_dir, gvk, key, ident)
         if found is None:
             raise PageNotFoundError(f"run {ident} of {gvk.kind} {key} not found")
-        return {**self._run(found), "tasks": _tasks(found), "now": time.time()}
+        logs = logs_command(gvk, key, paths.run_dir(self._operator.runner_dir, gvk, key))
+        return {**self._run(found), "tasks": _tasks(found), "logs": logs, "now": time.time()}
+
+    async def details(self, kind: str, key: ObjectKey, ident: str) -> JSON:
+        """Return the output, objects and diffs of a finished run; `error` if its files are not kept."""
+        gvk = self._find(kind).watch.gvk
+        async with self._reading:
+            found = await asyncio.to_thread(stored_runs.details, self._operator.runner_dir, gvk, key, ident)
+        if found is None:
+            return {"error": "The files of this run are not kept", "output": None, "objects": [], "diffs": []}
+        return {
+            "error": "",
+            "output": found.output,
+            "output_is_cut": found.output_is_cut,
+            "objects": [
+                {
+                    "task": each.task,
+                    "api_version": each.gvk.api_version,
+                    "kind": each.gvk.kind,
+                    "namespace": each.key.namespace,
+                    "name": each.key.name,
+                    "change": each.change,
+                    "yaml": each.text,
+                }
+                for each in found.objects
+            ],
+            "diffs": [{"task": each.task, "text": each.text} for each in found.diffs],
+        }
+
+    def _with_resolved(self, runs: Sequence[RunRecord]) -> list[JSON]:
+        """Mark the failures in an object's runs, newest first, that a success followed."""
+        succeeded, shown = False, []
+        for run in runs:
+            shown.append(self._run(run, resolved=run.failed and succeeded))
+            succeeded = succeeded or run.outcome == Outcome.SUCCEEDED.value
+        return shown
+
+    def _group(self, group: FailureGroup) -> JSON:
+        latest = group.latest
+        return {
+            **self._run(latest, resolved=not group.failing),
+            "runs": group.runs,
+            "objects": [_names(latest.gvk, key) for key in islice(group.failing or group.resolved, _MOST_NAMES)],
+            "failing_objects": len(group.failing),
+            "resolved_objects": len(group.resolved),
+            "next": _next(self._kinds[kind_id(latest.gvk)], latest.key),
+        }
 
     async def _runs_of(self, kind: WatchedKind, key: ObjectKey) -> list[RunRecord]:
         gvk = kind.watch.gvk
@@ -192,9 +286,10 @@ class Views:
             "message": _cut("\n".join(found.message.splitlines()[:_MOST_LINES]), _SHORT),
             **self._streak(kind.watch.gvk, row.key),
             "running": kind.queue.is_running(row.key),
+            "next": _next(kind, row.key),
         }
 
-    def _run(self, run: RunRecord) -> JSON:
+    def _run(self, run: RunRecord, *, resolved: bool = False) -> JSON:
         calls, current = run.calls, run.timeline.tasks[-1] if run.timeline.tasks else None
         return {
             **_names(run.gvk, run.key),
@@ -206,6 +301,7 @@ class Views:
             "began": run.began,
             "ended": run.ended,
             "outcome": run.outcome,
+            "resolved": resolved,
             "message": _cut(run.message, _LONG),
             "task": run.task,
             "place": run.place,
@@ -228,6 +324,8 @@ def _tasks(run: RunRecord) -> list[JSON]:
             "ended": task.ended,
             "state": task.state,
             "message": task.message,
+            "items": [{"label": item.label, "state": item.state, "message": item.message} for item in task.items],
+            "item_count": task.item_count,
         }
         for task in run.timeline.tasks
     ]
@@ -254,6 +352,12 @@ def _whole(obj: Object) -> JSON:
             for each in conditions_of(obj)
         ],
     }
+
+
+def _next(kind: WatchedKind, key: ObjectKey) -> JSON | None:
+    """Return the next run of an object: a retry, a periodic run, or one that waits for a worker."""
+    found = kind.queue.next_run(key)
+    return _queue_entry(found) if found is not None else None
 
 
 def _queue_entry(at: QueueEntry) -> JSON:

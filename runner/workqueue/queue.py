@@ -49,6 +49,10 @@ class _Delayed:
     reason: RunReason
     due: float
 
+    def shown(self, key: ObjectKey, now: float) -> QueueEntry:
+        """Return the entry of the status page."""
+        return QueueEntry(key, "delayed", self.reason, (), max(self.due - now, 0.0))
+
 
 class WorkQueue:
     """See the module. Every method but `get` returns at once. Use them in one event loop."""
@@ -275,13 +279,20 @@ class WorkQueue:
         """Yield every key: running, waiting (the most urgent first), delayed (the next first)."""
         now = asyncio.get_running_loop().time()
         for key, running in self._running.items():
-            yield QueueEntry(
-                key, "running", running.entry.cause.reason, running.entry.cause.details, now - running.entry.since
-            )
+            cause = running.entry.cause
+            yield QueueEntry(key, "running", cause.reason, cause.details, now - running.since)
         for key, entry in sorted(self._waiting.items(), key=lambda item: item[1].rank):
             yield QueueEntry(key, "waiting", entry.cause.reason, entry.cause.details, now - entry.since)
         for key, delayed in sorted(self._delayed.items(), key=lambda item: item[1].due):
-            yield QueueEntry(key, "delayed", delayed.reason, (), max(delayed.due - now, 0.0))
+            yield delayed.shown(key, now)
+
+    def next_run(self, key: ObjectKey) -> QueueEntry | None:
+        """Return the waiting or delayed request of `key`."""
+        now = asyncio.get_running_loop().time()
+        if (entry := self._waiting.get(key)) is not None:
+            return QueueEntry(key, "waiting", entry.cause.reason, entry.cause.details, now - entry.since)
+        delayed = self._delayed.get(key)
+        return delayed.shown(key, now) if delayed is not None else None
 
     def _due(self, key: ObjectKey, reason: RunReason) -> None:
         del self._delayed[key]

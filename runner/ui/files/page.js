@@ -38,13 +38,14 @@ function update(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) {
     if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   if (old.style.cssText !== fresh.style.cssText) Object.assign(old.style, { left: fresh.style.left, width: fresh.style.width });
   if (old.matches("input, select") && old === document.activeElement) return;
   fill(old, [...fresh.childNodes]);
+  if (old.matches("input, select") && old.value !== fresh.value) old.value = fresh.value;
 }
 
 function fill(parent, children) {
@@ -72,7 +73,7 @@ function draw(title, ...children) {
   const fresh = [el("h1", { tabindex: "-1" }, title), ...children.flat(Infinity).filter(Boolean)];
   fill(main, fresh);
   if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
-  document.title = `${title} · Ansible operator`;
+  document.title = `${title} · ${overview.operator} · Ansible operator`;
 }
 
 // --- texts
@@ -90,18 +91,24 @@ function span(amount) {
   return `${Math.round(amount / 86400)} days`;
 }
 
+// Local time, with the date unless it is today, and the time that has passed.
 function ago(moment) {
   if (!moment) return "";
-  const at = seconds(moment);
-  const exact = new Date(at * 1000).toISOString().replace(/\.\d+Z$/, "Z");
-  const passed = now() - at;
-  return el("time", { datetime: exact, title: exact }, passed < 5 ? "just now" : `${span(passed)} ago`);
+  const at = new Date(seconds(moment) * 1000);
+  const exact = at.toISOString().replace(/\.\d+Z$/, "Z");
+  const two = (number) => String(number).padStart(2, "0");
+  const clock = [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+  const day = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  const today = at.toDateString() === new Date(now() * 1000).toDateString();
+  const passed = now() - seconds(moment);
+  return el("time", { datetime: exact, title: exact },
+    `${today ? "" : `${day} `}${clock}, ${passed < 5 ? "just now" : `${span(passed)} ago`}`);
 }
 
 const TONE = {
   failing: "bad", stalled: "bad", failed: "bad", died: "bad", "timed out": "bad", "not started": "bad", unreachable: "bad",
   "cut short": "bad", abandoned: "bad", ready: "good", succeeded: "good", ok: "good", running: "busy", "in progress": "busy",
-  changed: "busy", "being deleted": "busy", waiting: "busy", rescued: "busy", ignored: "busy",
+  changed: "busy", created: "busy", deleted: "busy", resolved: "good", "being deleted": "busy", waiting: "busy", rescued: "busy", ignored: "busy",
 };
 const tag = (word) => el("span", { class: `tag ${TONE[word] || ""}`.trim() }, word);
 const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
@@ -112,6 +119,7 @@ function place(one) {
   return [one.kind_id, one.namespace || "-", one.name].map(encodeURIComponent).join("/");
 }
 const objectLink = (one, text) => el("a", { href: `#/object/${place(one)}` }, text || named(one));
+const kindLink = (one, text) => el("a", { href: `#/objects?kind=${encodeURIComponent(one.kind_id)}` }, text);
 const runLink = (run, text) => el("a", { href: `#/run/${place(run)}/${encodeURIComponent(run.ident)}` }, text);
 
 // columns: [heading, cell(row), class]; the first is the row's header.
@@ -139,7 +147,7 @@ const facts = (pairs) => el("dl", { class: "facts" },
 const RUN_COLUMNS = [
   ["Object", (run) => [objectLink(run), " ", el("span", { class: "soft" }, run.kind)]],
   ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
-  ["Started", (run) => ago(run.began), "tight"],
+  ["Started", (run) => ago(run.began), "time"],
   ["Trigger", (run) => trigger(run.reason, run.details)],
   ["Result", (run) => outcome(run), "message"],
   ["API calls", (run) => (run.calls === null ? "" : String(run.calls)), "number"],
@@ -149,12 +157,50 @@ function outcome(run) {
   if (!run.ended) return [tag("running"), " ", run.current];
   const failed = run.task ? [" task ", el("strong", {}, run.task), ": "] : run.message ? " " : "";
   const where = run.place ? [" ", el("span", { class: "place" }, run.place)] : "";
-  return [tag(run.outcome), failed, run.message, where];
+  return [tag(run.outcome), run.resolved ? [" ", tag("resolved")] : "", failed, run.message, where];
 }
 
+// The next run of an object; `at` is the time of the data.
+function nextRun(next, at) {
+  if (!next) return "";
+  if (next.stage === "waiting") return [tag("waiting"), ` ${trigger(next.reason, next.details)}`];
+  return `${next.reason} in ${span(next.seconds - (now() - at))}`;
+}
+
+function more(group) {
+  const hidden = (group.failing_objects || group.resolved_objects) - group.objects.length;
+  return hidden > 0 ? ` and ${hidden} more` : "";
+}
+const FAILURE_COLUMNS = [
+  ["Cause", (group) => [
+    group.task ? [el("strong", {}, group.task), ": "] : "", group.message, group.place ? [" ", el("span", { class: "place" }, group.place)] : ""], "message"],
+  ["State", (group) => (group.resolved ? tag("resolved") : tag(group.outcome)), "tight"],
+  ["Objects", (group) => [
+    group.objects.map((one, index) => [index ? ", " : "", objectLink(one)]),
+    more(group), " ", el("span", { class: "soft" }, group.kind),
+    group.failing_objects && group.resolved_objects ? `; ${group.resolved_objects} resolved` : ""]],
+  ["Failed runs", (group) => runLink(group, String(group.runs)), "number"],
+  ["Last", (group) => ago(group.ended), "time"],
+  ["Next run", (group) => (group.resolved ? "" : nextRun(group.next, overview.now)), "tight"],
+];
+
+function copyable(command) {
+  return [el("code", {}, command), el("button", { type: "button", class: "copy", on: { click: copy } }, "Copy")];
+}
+async function copy(event) {
+  const button = event.currentTarget;
+  try {
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    news.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(button.previousElementSibling); // no permission: the user copies the selection
+  }
+}
+const folded = (summary, ...children) => el("details", {}, el("summary", {}, summary), ...children);
+const block = (label, text) => el("pre", { tabindex: "0", role: "region", "aria-label": label }, text);
+
 function drawOverview() {
-  const { kinds, live, recent } = overview;
-  const bad = recent.filter((run) => TONE[run.outcome] === "bad").slice(0, 5);
+  const { kinds, live, failures } = overview;
   draw("Overview",
     el("h2", {}, "Kinds"),
     table("Kinds", [
@@ -169,16 +215,23 @@ function drawOverview() {
     ], kinds, "No watched kinds"),
     el("h2", {}, "Active"),
     table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), live, "No active runs"),
-    bad.length ? [el("h2", {}, "Latest failures"), table("Latest failures", RUN_COLUMNS, bad, "")] : null,
+    failures.length ? [el("h2", {}, "Latest failures"), table("Latest failures", FAILURE_COLUMNS, failures, "")] : null,
   );
 }
 
-function drawRuns() {
+function drawRuns(data) {
+  const results = ["unresolved", "failed", "succeeded", "timed out", "canceled", "died", "not started"];
   draw("Runs",
     el("h2", {}, "Active"),
     table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), overview.live, "No active runs"),
     el("h2", {}, "Finished"),
-    table("Finished runs", RUN_COLUMNS, overview.recent, "No finished runs since the operator started"));
+    el("form", { role: "search", on: { submit: (event) => event.preventDefault() } },
+      searchField(),
+      choice("Result", "result", [["", "all"], ...results.map((result) => [result, result])]),
+      kindChoice()),
+    el("p", { class: "soft", role: "status", id: "found" }, plural(data.total, "run")),
+    table("Finished runs", RUN_COLUMNS, data.runs, overview.finished ? "No matching runs" : "No finished runs since the operator started"),
+    pager(data));
 }
 
 function go(changes) {
@@ -212,19 +265,23 @@ function searched(event) {
   typing = setTimeout(() => go({ search: value, page: "" }), 200);
 }
 
+const searchField = () => el("label", {}, "Namespace or name", el("input", {
+  type: "search", id: "search", autocomplete: "off", value: route.query.get("search") || "", on: { input: searched } }));
+
 function drawObjects(data) {
   const states = ["failing", "stalled", "in progress", "being deleted", "unknown", "paused", "ready"];
   draw("Objects",
     el("form", { role: "search", on: { submit: (event) => event.preventDefault() } },
-      el("label", {}, "Namespace or name", el("input", { type: "search", id: "search", autocomplete: "off", value: route.query.get("search") || "", on: { input: searched } })),
+      searchField(),
       choice("State", "state", [["", "all"], ...states.map((state) => [state, state])]),
       kindChoice()),
     el("p", { class: "soft", role: "status", id: "found" }, plural(data.total, "object")),
     table("Objects", [
       ["Object", (one) => [objectLink(one), " ", el("span", { class: "soft" }, one.kind)]],
       ["State", (one) => [tag(one.state), one.running ? [" ", tag("running")] : ""], "tight"],
-      ["Since", (one) => ago(one.since), "tight"],
+      ["Since", (one) => ago(one.since), "time"],
       ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
+      ["Next run", (one) => nextRun(one.next, data.now), "tight"],
       ["Message", (one) => one.message, "message"],
     ], data.objects, "No matching objects"),
     pager(data));
@@ -232,7 +289,7 @@ function drawObjects(data) {
 
 function drawQueue(data) {
   draw("Queue",
-    el("form", { on: { submit: (event) => event.preventDefault() } }, kindChoice()),
+    el("form", { role: "search", on: { submit: (event) => event.preventDefault() } }, searchField(), kindChoice()),
     el("p", { class: "soft", role: "status", id: "found" }, plural(data.total, "entry").replace("entrys", "entries")),
     table("Queue", [
       ["Object", (one) => [objectLink(one), " ", el("span", { class: "soft" }, one.kind)]],
@@ -240,7 +297,7 @@ function drawQueue(data) {
       ["Trigger", (one) => trigger(one.reason, one.details)],
       ["Wait", (one) => waits(one), "tight"],
       ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
-    ], data.queue, "The queue is empty"),
+    ], data.queue, route.query.size ? "No matching entries" : "The queue is empty"),
     pager(data));
 }
 function waits(one) {
@@ -252,13 +309,15 @@ function drawObject(data) {
   const standing = data.standing;
   const failed = data.runs.find((run) => run.task);
   draw(`${data.kind} ${named(data)}`,
-    el("p", { class: "crumbs" }, el("a", { href: `#/objects?kind=${encodeURIComponent(data.kind_id)}` }, `All objects of kind ${data.kind}`)),
+    el("p", { class: "crumbs" }, kindLink(data, `All objects of kind ${data.kind}`)),
     facts([
       ["State", data.gone ? "gone" : [tag(data.state), data.since ? [" since ", ago(data.since)] : ""]],
       ["Consecutive failures", data.failed_runs ? [`${data.failed_runs}, the first `, ago(data.failing_since)] : ""],
       ["Failed task", failed && ["failing", "stalled"].includes(data.state) ? [failed.task, " ", el("span", { class: "place" }, failed.place)] : ""],
       ["Queue", standing ? [tag(standing.stage), ` ${trigger(standing.reason, standing.details)}, `, waits({ ...standing })] : "not queued"],
+      ["Next run", standing && standing.stage === "delayed" ? "" : nextRun(data.next, data.now)],
       ["Runs", el("code", {}, data.content)],
+      ["Output of the last run", copyable(data.logs)],
       ["Generation", data.generation ? `${data.generation}${data.observed ? `, observed ${data.observed}` : ""}` : ""],
       ["Created", data.created ? ago(data.created) : ""],
     ]),
@@ -267,7 +326,7 @@ function drawObject(data) {
       ["Type", (one) => one.type],
       ["Status", (one) => one.status],
       ["Reason", (one) => one.reason],
-      ["Since", (one) => ago(one.since), "tight"],
+      ["Since", (one) => ago(one.since), "time"],
       ["Message", (one) => one.message, "message"],
     ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "No conditions"),
     el("h2", {}, "Runs"),
@@ -280,6 +339,11 @@ function drawObject(data) {
 function drawRun(data) {
   const end = data.ended || now();
   const whole = Math.max(end - data.began, 0.001);
+  const details = detailsOf(data);
+  const tasks = data.tasks.map((task, index) => {
+    const number = data.task_count - data.tasks.length + index + 1;
+    return { ...task, number, id: String(number) };
+  });
   const part = (moment) => `${Math.min(Math.max((100 * (moment - data.began)) / whole, 0), 100)}%`;
   draw(`Run of ${data.kind} ${named(data)}`,
     el("p", { class: "crumbs" }, objectLink(data), ` · ${data.ident}`),
@@ -296,16 +360,75 @@ function drawRun(data) {
     ]),
     el("h2", {}, data.task_count > data.tasks.length ? `Tasks: the latest ${data.tasks.length} of ${data.task_count}` : plural(data.task_count, "task")),
     table("Tasks", [
-      ["Task", (task) => [task.name || task.action, task.message ? el("span", { class: "message" }, task.message) : ""]],
+      ["Task", (task) => [task.name || task.action, task.message ? el("span", { class: "message" }, task.message) : "", items(task), diffs(task, details)]],
       ["Location", (task) => el("span", { class: "place", title: task.path }, shortened(task.path))],
       ["State", (task) => tag(task.state), "tight"],
       ["Duration", (task) => span((task.ended || now()) - task.began), "number"],
       ["Timeline", (task) => el("div", { class: "lane", role: "presentation" }, el("div", {
         class: `bar ${task.state.split(" ")[0]}`,
         bar: { left: part(task.began), width: `${Math.max(((task.ended || now()) - task.began) / whole * 100, 0)}%` } })), "lane-cell"],
-    ], data.tasks.map((task, index) => ({ ...task, id: String(index) })), "No tasks yet", { class: "timeline" }));
+    ], tasks, "No tasks yet", { class: "timeline" }),
+    noDiffs(tasks, details),
+    data.ended ? [el("h2", {}, "Objects"), objectsOf(tasks, details), el("h2", {}, "Output"), outputOf(data, details)] : null);
+}
+
+function items(task) {
+  if (!task.item_count) return "";
+  const counts = {};
+  for (const { state } of task.items) counts[state] = (counts[state] || 0) + 1;
+  const more = task.item_count - task.items.length;
+  const summary = `${plural(task.item_count, "item")}: ${Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ")}${more ? `, ${more} not shown` : ""}`;
+  return folded(summary, el("ul", {}, task.items.map((item) =>
+    el("li", {}, tag(item.state), ` ${item.label}`, item.message ? el("span", { class: "message" }, item.message) : ""))));
+}
+function diffs(task, details) {
+  return details.diffs.filter((each) => each.task === task.number).map((each) => folded("Diff", block("Diff", each.text)));
+}
+function noDiffs(tasks, details) {
+  if (details.loading || details.error || details.diffs.length || !tasks.some((task) => task.state === "changed")) return null;
+  return el("p", { class: "soft" }, "No task reported a diff. To record diffs, start the operator with ", el("code", {}, "--ansible-args=--diff"), ".");
+}
+function objectsOf(tasks, details) {
+  const names = new Map(tasks.map((task) => [task.number, task.name || task.action]));
+  return table("Objects", [
+    ["Object", (one) => [named(one), " ", el("span", { class: "soft" }, `${one.kind} (${one.api_version})`)]],
+    ["Change", (one) => tag(one.change), "tight"],
+    ["Task", (one) => names.get(one.task) || ""],
+    ["Content", (one) => folded("YAML", block(`YAML of ${named(one)}`, one.yaml)), "wide"],
+  ], details.objects.map((each, index) => ({ ...each, id: String(index) })),
+  details.loading ? "Loading" : details.error || "No task returned an object");
+}
+function outputOf(data, details) {
+  const shownOutput = details.output === null || details.output === undefined
+    ? el("p", { class: "soft" }, details.loading ? "Loading" : details.error || "The run has no output")
+    : [details.output_is_cut ? el("p", { class: "soft" }, "The beginning is not shown.") : "", block("Output", details.output)];
+  return [shownOutput, el("p", { class: "command" }, "Output of the object's last run: ", copyable(data.logs))];
 }
 const shortened = (path) => path.replace(/^.*\/((?:roles|playbooks|collections|project)\/)/, "$1");
+
+// Output, objects and diffs of the displayed run, which do not change after its end.
+let kept = { ident: "" };
+function detailsOf(run) {
+  const none = { objects: [], diffs: [] };
+  if (!run.ended) return { ...none, loading: true };
+  if (kept.ident !== run.ident) {
+    kept = { ident: run.ident, ...none, loading: true };
+    loadDetails(kept);
+  }
+  return kept;
+}
+async function loadDetails(wanted) {
+  const [kind, namespace, name, ident] = route.parts;
+  const query = new URLSearchParams({ kind, namespace: namespace === "-" ? "" : namespace, name, ident });
+  try {
+    const answer = await fetch(`api/details?${query}`);
+    Object.assign(wanted, await answer.json(), { loading: false });
+  } catch {
+    kept = { ident: "" }; // the next update tries again
+    return;
+  }
+  if (kept === wanted) redraw();
+}
 
 function drawMissing(problem) {
   draw("Not found", el("p", {}, problem), el("p", {}, el("a", { href: "#/" }, "Overview")));
@@ -325,13 +448,13 @@ function address() {
 
 function redraw() {
   if (!overview) return;
-  if (route.view === "overview" || route.view === "runs") VIEWS[route.view]();
+  if (route.view === "overview") drawOverview();
   else if (shown && shown.error) drawMissing(shown.error);
   else if (shown) VIEWS[route.view](shown);
 }
 
 async function load() {
-  if (route.view === "overview" || route.view === "runs") {
+  if (route.view === "overview") {
     redraw();
     return;
   }
@@ -397,7 +520,8 @@ function connect() {
     overview = JSON.parse(event.data);
     skew = overview.now - Date.now() / 1000;
     const where = overview.namespaces.length ? overview.namespaces.join(", ") : "all namespaces";
-    document.getElementById("about").textContent = `${overview.version} · ${where}`;
+    document.getElementById("operator").textContent = overview.operator;
+    document.getElementById("about").textContent = `${overview.cluster} · ${where} · version ${overview.version}`;
     connection.textContent = "live";
     connection.className = "live";
     announce();

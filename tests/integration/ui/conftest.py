@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runner.config.paths import run_dir
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.engine.run_secrets import RunSecrets
 from runner.monitoring.endpoints import Address
@@ -25,6 +27,27 @@ from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.page_values import AKind, condition, ended, start, views_of
 
 OBJECTS = 5000
+_SETTINGS = {"name": "settings", "namespace": "shop", "managedFields": [{"manager": "x"}]}
+_RESULTS: tuple[dict[str, Any], ...] = (
+    {
+        "_ansible_item_label": "settings",
+        "changed": True,
+        "method": "create",
+        "result": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _SETTINGS, "data": {"max-connections": "1024"}},
+        "diff": {"before": {"data": {"max-connections": "512"}}, "after": {"data": {"max-connections": "1024"}}},
+    },
+    {
+        "_ansible_item_label": "login",
+        "changed": False,
+        "result": {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "login"},
+            "data": {"password": "aHVudGVy"},
+        },
+    },
+)
+"""Results of the items of a task that creates two objects."""
 
 
 class Crowd:
@@ -60,26 +83,63 @@ class Crowd:
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
 
-    def do(self, deed: Callable[[], Any]) -> None:
+    def do(self, deed: Callable[[], Any]) -> Any:
         """Do something in the page's event loop."""
-        done: Future[None] = Future()
+        done: Future[Any] = Future()
         self._loop.call_soon_threadsafe(lambda: done.set_result(deed()))
-        done.result(60)
+        return done.result(60)
 
     def fail(self, name: str) -> None:
         """Have a run of an object fail at its second task."""
         self.do(lambda: self._fail(name))
 
+    def succeed(self, name: str) -> str:
+        """Have a run of an object succeed, and keep its files; return its ID."""
+        return str(self.do(lambda: self._succeed(name)))
+
     def _fail(self, name: str) -> None:
         key, place = ObjectKey("shop", name), "/opt/ansible/roles/memcached/tasks/main.yml:7"
         message = "no such image: memcached:9.9; the registry knows 1.5 and 1.6"
+        notes = self._journal.start(
+            self._job(key), ReconcileRequest(key, RunReason.CHANGED, ("spec.image",), 0, 0, 0.2)
+        )
+        for number, state in enumerate(("ok", "failed"), start=1):
+            notes.event(start(f"Step {number}", 2 * number, place))
+            res = {"changed": True, "msg": message}
+            notes.event(ended(f"on_{state}", 2 * number + 1, res=res))
+        failure = TaskFailure("Step 2", message, place)
+        notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 5.0), RunStats(calls=12))
+        self.kind.queue.retry(key, Backoff(60.0), ran=True)
+        self.kind.informer.put(name, condition("Failure", message=f"{message}\ntask 'Step 2', {place}"))
+
+    def _succeed(self, name: str) -> str:
+        key = ObjectKey("shop", name)
+        job = self._job(key)
+        events = [
+            start("Create the settings", 1, "/opt/ansible/roles/memcached/tasks/main.yml:3"),
+            *(ended("item_on_ok", 2, res=result) for result in _RESULTS),
+            ended("on_ok", 3, res={"changed": True, "results": list(_RESULTS)}),
+        ]
+        folder = run_dir(self._folder, self.kind.gvk, key) / "artifacts" / job.ident
+        (folder / "job_events").mkdir(parents=True)
+        (folder / "stdout").write_text("TASK [memcached : Create the settings] ****\nchanged: [localhost]\n" * 100)
+        (folder / "status").write_text("successful")
+        notes = self._journal.start(job, ReconcileRequest(key, RunReason.RETRY, (), 1, 1, 0.2))
+        for number, event in enumerate(events, start=1):
+            notes.event(event)
+            (folder / f"job_events/{number}-uuid.json").write_text(json.dumps(event))
+        notes.end(RunResult(Outcome.SUCCEEDED, None, (), "", None, 2.0), RunStats(calls=4))
+        self.kind.informer.put(name, condition("Ready", message="Last reconciliation succeeded"))
+        return job.ident
+
+    def _job(self, key: ObjectKey) -> Job:
         self._runs += 1
-        job = Job(
+        return Job(
             ident=f"20261121T110000.{self._runs:06}Z-aaaaaa",
             gvk=self.kind.gvk,
             key=key,
             content=Role("memcached", Path("/opt/ansible/roles/memcached")),
-            run_dir=self._folder,
+            run_dir=run_dir(self._folder, self.kind.gvk, key),
             extra_vars={},
             unsafe_keys=frozenset(),
             ignored_variables=(),
@@ -91,15 +151,6 @@ class Crowd:
             deadline=None,
             secrets=RunSecrets(),
         )
-        notes = self._journal.start(job, ReconcileRequest(key, RunReason.CHANGED, ("spec.image",), 0, 0, 0.2))
-        for number, state in enumerate(("ok", "failed"), start=1):
-            notes.event(start(f"Step {number}", 2 * number, place))
-            res = {"changed": True, "msg": message}
-            notes.event(ended(f"on_{state}", 2 * number + 1, res=res))
-        failure = TaskFailure("Step 2", message, place)
-        notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 5.0), RunStats(calls=12))
-        self.kind.queue.retry(key, Backoff(60.0), ran=True)
-        self.kind.informer.put(name, condition("Failure", message=f"{message}\ntask 'Step 2', {place}"))
 
 
 @pytest.fixture

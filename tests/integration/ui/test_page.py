@@ -40,6 +40,62 @@ def test_of_five_thousand_objects_a_page_is_drawn_and_what_changes_shows(crowd: 
     reader.await_text("1 entry", "delayed", "retry", "due in")
 
 
+def test_failures_of_one_cause_are_one_row_until_each_object_has_succeeded(crowd: Crowd, reader: Reader) -> None:
+    for name in ("one-0001", "one-0002", "one-0001"):
+        crowd.fail(name)
+    reader.open(crowd.url)
+    reader.await_text("2 failing", "Latest failures")
+    header = str(reader.script("return document.querySelector('header').innerText"))
+    assert "shop-operator" in header
+    assert "https://cluster.example.com:6443" in header
+    (row,) = [row for row in reader.rows() if row[0].startswith("Step 2: no such image")]
+    assert row[1:4] == ["failed", "shop/one-0001, shop/one-0002 Memcached", "3"]
+    assert row[5].startswith("retry in")
+    crowd.succeed("one-0001")
+    reader.await_text("1 failing")
+    assert any(row[1:3] == ["failed", "shop/one-0002 Memcached; 1 resolved"] for row in reader.rows())
+    crowd.succeed("one-0002")
+    reader.await_text("resolved")
+
+
+def test_runs_are_filtered_and_come_in_pages(crowd: Crowd, reader: Reader) -> None:
+    for number in range(60):
+        crowd.succeed(f"one-{number:04}")
+    crowd.fail("one-0007")
+    crowd.fail("one-4000")
+    crowd.succeed("one-4000")
+    reader.open(f"{crowd.url}#/runs")
+    reader.await_text("63 runs", "Page 1 of 2")
+    reader.script("location.hash = '#/runs?result=unresolved'")
+    reader.await_text("1 run\n", "shop/one-0007")
+    reader.script("location.hash = '#/runs?result=failed&search=4000'")
+    reader.await_text("1 run\n", "resolved")
+    assert [row[0].split()[0] for row in reader.rows()] == ["shop/one-4000"]
+
+
+def test_a_run_shows_its_items_objects_diffs_and_output(crowd: Crowd, reader: Reader) -> None:
+    ident = crowd.succeed("one-0007")
+    reader.open(f"{crowd.url}#/run/{KIND}/shop/one-0007/{ident}")
+    reader.await_text("2 items: 1 changed, 1 ok", "YAML", "TASK [memcached : Create the settings]")
+    assert "password" not in reader.text(), "details are folded"
+    reader.script(_UNFOLD)
+    text = reader.text()
+    assert "changed settings\nok login" in text
+    assert "-  max-connections: '512'\n+  max-connections: '1024'" in text
+    assert "password: (hidden)" in text
+    assert "aHVudGVy" not in text
+    assert "managedFields" not in text
+    rows = [row[:3] for row in reader.rows() if "(v1)" in row[0]]
+    assert rows == [
+        ["shop/settings ConfigMap (v1)", "created", "Create the settings"],
+        ["login Secret (v1)", "unchanged", "Create the settings"],
+    ]
+    assert "ansible-operator logs Memcached.cache.example.com/one-0007 -n shop --runner-dir=" in text
+    crowd.fail("one-0008")  # an update of the page
+    reader.until(lambda: reader.script("return overview.failures.length") == 1, "the update")
+    assert "password: (hidden)" in reader.text(), "an update folds nothing"
+
+
 def _tab_to(reader: Reader, wanted: str) -> None:
     """Go on by Tab until something has the focus that begins so; all on the way shows that it has."""
     for _ in range(_TABS):
@@ -83,6 +139,7 @@ def test_with_keys_alone_one_comes_from_the_overview_to_the_line_that_failed(cro
     reader.await_heading("Memcached shop/one-0007")
 
 
+_UNFOLD = "for (const each of document.querySelectorAll('details')) each.open = true"
 _CONTRAST = """
 const lum = ([r, g, b]) => [r, g, b].map((c) => c / 255)
   .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
@@ -167,13 +224,15 @@ def test_a_screen_reader_finds_its_way_in_every_view(crowd: Crowd, reader: Reade
         "#/runs": "Finished",
         f"#/object/{KIND}/shop/one-0007": "Conditions",
         f"#/run/{KIND}/shop/one-0007/20261121T110000.000001Z-aaaaaa": "2 tasks",
+        f"#/run/{KIND}/shop/one-0008/{crowd.succeed('one-0008')}": "YAML",
     }
-    for width, scheme in ((1280, "light"), (380, "dark")):
+    for width, scheme in ((1280, "light"), (390, "dark")):
         reader.resize(width)
         reader.prefer(scheme)
         for view, sign in views.items():
             reader.open(crowd.url + view)
             reader.await_text(sign)
+            reader.script(_UNFOLD)
             _look(reader.tree())
             assert reader.script(_CONTRAST) == [], f"{view} in {scheme}"
             wide = reader.script("return document.documentElement.scrollWidth - innerWidth")

@@ -39,7 +39,7 @@ def test_a_run_is_live_until_it_ends_and_then_among_the_latest(make_job: Callabl
 
     notes.end(result(Outcome.SUCCEEDED), CALLS)
     assert not journal.live
-    (run,) = journal.latest(9)
+    (run,) = reversed(journal.ended)
     assert (run.outcome, run.message, run.ended) == ("succeeded", "", 102)
     assert run.calls is not None
     assert (run.calls.calls, run.calls.seconds, run.calls.hits) == (3, 0.5, 1)
@@ -51,7 +51,7 @@ def test_a_failure_is_told_with_task_place_and_message(make_job: Callable[..., J
     job.secrets.know(["hunter2-hunter2"])
     failure = TaskFailure("Deploy", "no such image; password hunter2-hunter2", "/r/main.yml:7")
     begin(journal, job).end(result(Outcome.FAILED, failure), CALLS)
-    (run,) = journal.latest(1)
+    (run,) = reversed(journal.ended)
     assert (run.outcome, run.task, run.place) == ("failed", "Deploy", "/r/main.yml:7")
     assert run.message.startswith("no such image")
     assert "hunter2" not in run.message
@@ -81,8 +81,8 @@ def test_a_run_of_which_nobody_tells_the_end_is_given_up(make_job: Callable[...,
     assert [run.ident for run in journal.live.values()] == ["two"]
     journal.settle(lambda _gvk, _key: False)
     assert not journal.live
-    assert [(run.ident, run.outcome) for run in journal.latest(9)] == [("two", ABANDONED), ("one", ABANDONED)]
-    assert [task.state for task in journal.latest(9)[1].timeline.tasks] == ["cut short"]
+    assert [(run.ident, run.outcome) for run in reversed(journal.ended)] == [("two", ABANDONED), ("one", ABANDONED)]
+    assert [task.state for task in list(reversed(journal.ended))[1].timeline.tasks] == ["cut short"]
 
 
 def test_the_oldest_runs_go_where_all_weigh_too_much(
@@ -95,7 +95,7 @@ def test_the_oldest_runs_go_where_all_weigh_too_much(
         for name in "abc":
             notes.event(start(name))
         notes.end(result(Outcome.SUCCEEDED), CALLS)
-    assert [run.ident for run in journal.latest(9)] == ["5", "4", "3"]
+    assert [run.ident for run in reversed(journal.ended)] == ["5", "4", "3"]
 
 
 def test_a_run_that_is_heavier_than_all_that_is_allowed_is_kept_alone(
@@ -107,7 +107,7 @@ def test_a_run_that_is_heavier_than_all_that_is_allowed_is_kept_alone(
         notes = begin(journal, make_job(ident=ident))
         notes.event(start("a"))
         notes.end(result(Outcome.SUCCEEDED), CALLS)
-    assert [run.ident for run in journal.latest(9)] == ["two"]
+    assert [run.ident for run in reversed(journal.ended)] == ["two"]
 
 
 def test_failed_runs_are_counted_until_one_succeeds_or_the_object_is_gone(make_job: Callable[..., Job]) -> None:

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,19 @@ import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.monitoring.endpoints import Address
-from runner.objects import ObjectKey
+from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
-from runner.ui.views import PAGE
+from runner.ui.views import PAGE, OperatorInfo, Views
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.page_values import AKind, condition, ended, start, views_of
+from tests.watch_values import watch_value
 
 QUICK = StreamTimings(interval=0.001)
 KIND = "Memcached.v1alpha1.cache.example.com"
-PATHS = ("/", "/page.js", "/page.css", "/api/overview", "/api/objects", "/api/queue", "/events")
+PATHS = ("/", "/page.js", "/page.css", "/api/overview", "/api/objects", "/api/queue", "/api/runs", "/events")
 
 
 class Shown:
@@ -81,6 +83,13 @@ def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
     failure = TaskFailure("Deploy", "no such image", "/r/main.yml:7")
     notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 2.0), RunStats(calls=3))
     return job
+
+
+def succeed(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> None:
+    """Have a run succeed."""
+    job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
+    notes = shown.journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, (), 0, 0, 0.0))
+    notes.end(RunResult(Outcome.SUCCEEDED, None, (), "", None, 2.0), RunStats())
 
 
 @pytest.mark.parametrize("host", ["evil.example.com", "127.0.0.1.evil.example.com", "10.0.0.1:8000", "[", ""])
@@ -160,6 +169,77 @@ async def test_the_queue_says_why_and_for_how_long(shown: Callable[..., Any]) ->
         queue.close()
 
 
+async def test_the_next_run_of_an_object_is_told(shown: Callable[..., Any]) -> None:
+    async with shown() as page:
+        keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk", "eggs")]
+        page.kind.queue.add_after(keys[0], RunReason.RETRY, 60)
+        page.kind.queue.add(keys[1], RunReason.CHANGED, ("spec.size",))
+        found = {each["name"]: each["next"] for each in (await page.told("objects"))["objects"]}
+        assert (found["bread"]["stage"], found["bread"]["reason"]) == ("delayed", "retry")
+        assert 59 < found["bread"]["seconds"] <= 60
+        assert (found["milk"]["stage"], found["milk"]["details"]) == ("waiting", ["spec.size"])
+        assert found["eggs"] is None
+        found = (await page.told("queue", search="MILK"))["queue"]
+        assert [each["name"] for each in found] == ["milk"]
+        page.kind.queue.close()
+
+
+async def test_the_overview_names_operator_and_cluster_and_has_failing_kinds_first(tmp_path: Path) -> None:
+    kinds = [AKind(replace(watch_value(), gvk=GVK("g.example.com", "v1", name))) for name in ("A", "B", "C", "D")]
+    kinds[1].informer.put("one", condition("Stalled"))
+    kinds[2].trouble = "forbidden"
+    views = Views(OperatorInfo("shop", "https://10.0.0.1:6443", (), tmp_path, 0.0), kinds, Journal(lambda: 0.0))
+    found = await views.overview()
+    assert (found["operator"], found["cluster"]) == ("shop", "https://10.0.0.1:6443")
+    assert [kind["kind"] for kind in found["kinds"]] == ["B", "C", "A", "D"]
+
+
+async def test_runs_are_filtered_by_result_and_name_in_pages(
+    shown: Callable[..., Any], make_job: Callable[..., Job]
+) -> None:
+    async with shown() as page:
+        for number in range(PAGE + 1):
+            key = page.kind.informer.put(f"one-{number}", condition("Failure"))
+            fail_one(page, make_job, ident=f"run-{number}", key=key)
+        succeed(page, make_job, ident="last", key=ObjectKey("shop", "one-7"))
+        found = await page.told("runs", result="failed")
+        assert (found["total"], found["pages"], len(found["runs"])) == (PAGE + 1, 2, PAGE)
+        found = await page.told("runs", result="failed", page="2")
+        assert [run["ident"] for run in found["runs"]] == ["run-0"]
+        found = await page.told("runs", search="ONE-7", kind=KIND)
+        assert [(run["ident"], run["resolved"]) for run in found["runs"]] == [("last", False), ("run-7", True)]
+        assert (await page.told("runs", result="unresolved"))["total"] == PAGE
+
+
+async def test_failures_of_one_cause_are_one_group_until_their_objects_succeed(
+    shown: Callable[..., Any], make_job: Callable[..., Job]
+) -> None:
+    async with shown() as page:
+        keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk")]
+        for ident, key in enumerate((*keys, keys[0])):
+            fail_one(page, make_job, ident=str(ident), key=key)
+        page.kind.queue.add_after(keys[1], RunReason.RETRY, 60)
+        succeed(page, make_job, ident="3", key=keys[0])
+        (group,) = (await page.told("overview"))["failures"]
+        assert (group["runs"], group["failing_objects"], group["resolved_objects"]) == (3, 1, 1)
+        assert (group["resolved"], [each["name"] for each in group["objects"]]) == (False, ["milk"])
+        assert (group["ident"], group["next"]["reason"]) == ("1", "retry")
+        page.kind.informer.drop("milk")
+        (group,) = (await page.told("overview"))["failures"]
+        assert (group["resolved"], group["failing_objects"], group["resolved_objects"]) == (True, 0, 2)
+        page.kind.queue.close()
+
+
+async def test_of_a_run_without_files_the_page_says_so(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
+    async with shown() as page:
+        job = fail_one(page, make_job)
+        where = {"kind": KIND, "namespace": "default", "name": "sample", "ident": job.ident}
+        found = await page.told("details", **where)
+        assert (found["error"], found["objects"]) == ("The files of this run are not kept", [])
+        logs = (await page.told("run", **where))["logs"]
+        assert logs.startswith("ansible-operator logs Memcached.cache.example.com/sample -n default --runner-dir=")
+
+
 async def test_an_object_is_told_with_conditions_and_runs(
     shown: Callable[..., Any], make_job: Callable[..., Job]
 ) -> None:
@@ -235,9 +315,9 @@ async def test_a_stream_tells_what_is_new(shown: Callable[..., Any], make_job: C
         while (told := await _next(stream))["kinds"][0]["states"] != {"ready": 1}:
             pass
         fail_one(page, make_job)
-        while not (told := await _next(stream))["recent"]:
+        while not (told := await _next(stream))["failures"]:
             pass
-        assert told["recent"][0]["task"] == "Deploy"
+        assert told["failures"][0]["task"] == "Deploy"
 
 
 async def test_who_has_left_is_noticed_and_too_many_are_refused(shown: Callable[..., Any]) -> None:
@@ -262,7 +342,7 @@ async def test_who_does_not_read_is_left_and_holds_nothing_up(
         with socket.create_connection(("127.0.0.1", page.port)) as deaf:
             deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await page.until(lambda: page.page.streams == 1)
-            assert (await page.told("overview"))["recent"]
+            assert (await page.told("overview"))["failures"]
             await page.until(lambda: page.page.streams == 0)
 
 

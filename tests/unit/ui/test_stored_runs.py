@@ -10,7 +10,8 @@ import pytest
 
 from runner.engine import run_dir
 from runner.objects import GVK, ObjectKey
-from runner.ui import stored_runs
+from runner.ui import run_details, stored_runs
+from runner.ui.run_details import RunDetails
 from tests.page_values import ended, start
 
 THING, KEY = GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "bread")
@@ -73,3 +74,80 @@ def test_a_run_whose_files_are_not_masked_yet_is_not_read(artifacts: Path, tmp_p
     (folder / run_dir._UNMASKED).write_text(SECOND)
     assert [run.ident for run in stored_runs.runs(tmp_path, THING, KEY)] == [FIRST]
     assert stored_runs.run(tmp_path, THING, KEY, SECOND) is None
+
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop", "uid": "7"}}
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b"}, "data": {"password": "aHVudGVyMg=="}}
+SELF = {"apiVersion": "test.example.com/v1", "kind": "Thing", "metadata": {"name": "bread", "namespace": "shop"}}
+
+
+def details(root: Path) -> RunDetails:
+    found = stored_runs.details(root, THING, KEY, SECOND)
+    assert found is not None
+    return found
+
+
+def test_objects_that_tasks_return_are_shown_without_values_of_secrets(artifacts: Path, tmp_path: Path) -> None:
+    several = {"changed": True, "result": {"results": [{"result": CONFIG_MAP, "method": "delete", "changed": True}]}}
+    keep(
+        artifacts,
+        SECOND,
+        start("One"),
+        ended(
+            "on_ok",
+            res={"changed": True, "method": "create", "result": SECRET, "diff": {"before": {}, "after": SECRET}},
+        ),
+        start("Two"),
+        ended("item_on_ok", res={"changed": False, "result": CONFIG_MAP}),
+        ended("on_ok", res={"results": [{"changed": False, "result": CONFIG_MAP}]}),
+        start("Three"),
+        ended("on_ok", res=several),
+        start("Status"),
+        ended("on_ok", res={"changed": True, "result": SELF}),
+        start("Other"),
+        ended("on_ok", res={"changed": True, "result": "text"}),
+    )
+    found = details(tmp_path)
+    assert [(each.task, each.gvk.kind, each.key.name, each.change) for each in found.objects] == [
+        (1, "Secret", "b", "created"),
+        (2, "ConfigMap", "a", "unchanged"),
+        (3, "ConfigMap", "a", "deleted"),
+    ]
+    assert "password: (hidden)" in found.objects[0].text
+    assert found.objects[1].text == "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: shop\n"
+    assert [each.text for each in found.diffs] == ["The differences of a Secret are not shown."]
+    assert "aHVudGVyMg" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("diff", "wanted"),
+    [
+        ({"before": {"a": 1}, "after": {"a": 2}}, "--- before\n+++ after\n@@ -1 +1 @@\n-a: 1\n+a: 2"),
+        ([{"before": "a\n", "after": "b\n"}], "--- before\n+++ after\n@@ -1 +1 @@\n-a\n+b"),
+        ({"prepared": "- a\n+ \x1b[2Jb"}, "- a\n+ \\x1b[2Jb"),
+    ],
+)
+def test_the_diff_of_a_task_is_shown(artifacts: Path, tmp_path: Path, diff: Any, wanted: str) -> None:
+    keep(artifacts, SECOND, start("One"), start("Two"), ended("on_ok", res={"changed": True, "diff": diff}))
+    assert [(each.task, each.text) for each in details(tmp_path).diffs] == [(2, wanted)]
+
+
+def test_the_end_of_the_output_is_shown_without_managed_fields(
+    artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert details(tmp_path).output is None
+    (artifacts / SECOND / "stdout").write_text('first\nok => {"managedFields": [{"a": "]"}], "b": "\x1b[2J"}\n')
+    found = details(tmp_path)
+    assert (found.output, found.output_is_cut) == ('first\nok => {"b": "\\x1b[2J"}\n', False)
+    monkeypatch.setattr(run_details, "MOST_OUTPUT", 40)
+    found = details(tmp_path)
+    assert (found.output, found.output_is_cut) == ("", True)
+
+
+def test_details_are_those_of_finished_runs_only(artifacts: Path, tmp_path: Path) -> None:
+    assert stored_runs.details(tmp_path, THING, KEY, "../../x") is None
+    folder = artifacts.parent
+    (folder / "env").mkdir()
+    (folder / "env" / "envvars").write_text("{}")
+    (folder / run_dir._UNMASKED).write_text(SECOND)
+    assert stored_runs.details(tmp_path, THING, KEY, SECOND) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.engine.job import Event, TaskFailure
-from runner.ui.timeline import MOST_TASKS, Timeline
+from runner.ui.timeline import MOST_ITEMS, MOST_TASKS, Timeline
 from tests.page_values import at, ended, start
 
 
@@ -42,6 +42,50 @@ def test_nothing_of_arguments_and_results_is_kept_and_known_secrets_are_masked()
     assert "hunter2" not in repr(made.tasks)
     assert "mine" not in repr(made.tasks)
     assert made.tasks[0].message == "*** is wrong"
+
+
+def test_the_items_of_a_loop_have_labels_and_results() -> None:
+    made = timeline(
+        start("Loop"),
+        ended("item_on_ok", res={"changed": True, "_ansible_item_label": "hunter2", "item": {"x": 1}}),
+        ended("item_on_ok", res={"changed": False, "item": {"name": "b"}}),
+        ended("item_on_skipped", res={"item": 3}),
+        ended("item_on_failed", res={"item": "d", "msg": "no hunter2"}),
+        ended("item_on_ok", res={"censored": "hidden"}),
+        ended("on_failed", res={"msg": "One or more items failed"}),
+    )
+    (task,) = made.tasks
+    assert [(item.label, item.state, item.message) for item in task.items] == [
+        ("***", "changed", ""),
+        ('{"name":"b"}', "ok", ""),
+        ("3", "skipped", ""),
+        ("d", "failed", "no ***"),
+        ("", "ok", ""),
+    ]
+    assert (task.state, task.item_count) == ("failed", 5)
+    assert "no ***" in task.message
+
+
+def test_a_long_loop_keeps_its_first_items_and_failures() -> None:
+    made = timeline(
+        start("Loop"),
+        *(ended("item_on_ok", res={"item": str(number)}) for number in range(MOST_ITEMS + 20)),
+        *(ended("item_on_failed", res={"item": f"bad {number}", "msg": "no"}) for number in range(20)),
+    )
+    (task,) = made.tasks
+    assert task.item_count == MOST_ITEMS + 40
+    assert [item.label for item in task.items[:MOST_ITEMS]] == [str(number) for number in range(MOST_ITEMS)]
+    assert [item.label for item in task.items[MOST_ITEMS:]] == [f"bad {number}" for number in range(10)]
+
+
+def test_labels_of_items_that_become_known_as_secret_are_masked_at_the_end() -> None:
+    known: set[str] = set()
+    made = Timeline(lambda text: "***" if text in known else text)
+    for event in (start("Loop"), ended("item_on_ok", res={"item": "sesame"}), ended("on_ok", res={})):
+        made.add(event)
+    known.add("sesame")
+    made.end(0, (), whole=True)
+    assert [item.label for item in made.tasks[0].items] == ["***"]
 
 
 def test_what_becomes_known_as_secret_later_is_masked_at_the_end() -> None:

@@ -1,0 +1,163 @@
+"""Output, objects and diffs of a finished run, from its run folder. Their files are masked.
+
+An object is the result of a task that creates, changes or deletes one, as `kubernetes.core.k8s` returns it. The values
+of Secrets are never returned. Blocking I/O of bounded size: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.engine.job import Event
+from runner.engine.output import ManagedFieldsFilter
+from runner.log import visible
+from runner.objects import GVK, ObjectKey
+from runner.ui.timeline import ENDS, ITEM_ENDS, STARTS
+
+MOST_OUTPUT = 256 * 1024
+"""Maximum size of the output in bytes; its end is shown."""
+_MOST_OBJECTS = 100
+_MOST_DIFFS = 100
+_LONGEST = 20_000
+"""Maximum length of an object's YAML and of a diff."""
+_HIDDEN = "(hidden)"
+_NOT_SHOWN = frozenset({"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"})
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_CHANGES = {"create": "created", "delete": "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """An object that a task of the run created, changed, deleted or left unchanged."""
+
+    task: int
+    """Number of the task in the run, counted from 1."""
+    gvk: GVK
+    key: ObjectKey
+    change: str
+    text: str
+    """YAML."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiff:
+    """Difference that a changed task reported."""
+
+    task: int
+    text: str
+
+
+@dataclass(slots=True)
+class RunDetails:
+    """Details of one run."""
+
+    output: str | None = None
+    """None: the run folder contains none."""
+    output_is_cut: bool = False
+    objects: list[RunObject] = field(default_factory=list)
+    diffs: list[RunDiff] = field(default_factory=list)
+
+
+def read(output: Path, events: Iterable[Event], owner: tuple[GVK, ObjectKey]) -> RunDetails:
+    """Return the details of a finished run. `owner` is the object of the run, which is not one of the run's objects."""
+    found = RunDetails()
+    found.output, found.output_is_cut = _read_output(output)
+    task = 0
+    for event in events:
+        kind, data = str(event.get("event", "")), event.get("event_data")
+        result = data.get("res") if isinstance(data, dict) else None
+        task += kind in STARTS
+        if (kind in ENDS or kind in ITEM_ENDS) and isinstance(result, dict) and "results" not in result:
+            found.objects += [each for each in _objects(task, result) if (each.gvk, each.key) != owner]
+            found.diffs += _diffs(task, result)
+    del found.objects[_MOST_OBJECTS:], found.diffs[_MOST_DIFFS:]
+    return found
+
+
+def _read_output(path: Path) -> tuple[str | None, bool]:
+    """Return the end of the output, and whether its beginning is missing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - MOST_OUTPUT, 0))
+            data = file.read(MOST_OUTPUT)
+    except OSError:
+        return None, False
+    text = codecs.decode(data, "utf-8", "backslashreplace")
+    if is_cut := size > MOST_OUTPUT:
+        text = text.partition("\n")[2]
+    lines = ManagedFieldsFilter()
+    return visible(lines.feed(text) + lines.end()), is_cut
+
+
+def _objects(task: int, result: Mapping[str, Any]) -> Iterator[RunObject]:
+    made = result.get("result")
+    if not isinstance(made, dict):
+        return
+    several = made.get("results")
+    if isinstance(several, list):  # a definition with several objects
+        for each in several:
+            if isinstance(each, dict):
+                yield from _objects(task, each)
+        return
+    metadata = made.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(made.get("kind"), str) or "name" not in metadata:
+        return
+    group, _, version = str(made.get("apiVersion", "")).rpartition("/")
+    change = _CHANGES.get(str(result.get("method")), "changed") if result.get("changed") is True else "unchanged"
+    key = ObjectKey(str(metadata.get("namespace") or ""), str(metadata["name"]))
+    yield RunObject(task, GVK(group, version, made["kind"]), key, change, _cut(_dump(_shown(made))))
+
+
+def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without the server's bookkeeping, and without the values of a Secret."""
+    shown = {**obj}
+    metadata = {name: value for name, value in obj.get("metadata", {}).items() if name not in _NOT_SHOWN}
+    if isinstance(annotations := metadata.get("annotations"), dict):
+        metadata["annotations"] = {name: value for name, value in annotations.items() if name != _LAST_APPLIED}
+    shown["metadata"] = metadata
+    if obj.get("kind") == "Secret":
+        for name in ("data", "stringData"):
+            if isinstance(values := obj.get(name), dict):
+                shown[name] = dict.fromkeys(values, _HIDDEN)
+    return shown
+
+
+def _diffs(task: int, result: Mapping[str, Any]) -> Iterator[RunDiff]:
+    reported = result.get("diff")
+    made = result.get("result")
+    is_secret = isinstance(made, dict) and made.get("kind") == "Secret"
+    for each in reported if isinstance(reported, list) else [reported]:
+        if not isinstance(each, dict):
+            continue
+        if is_secret:
+            text = "The differences of a Secret are not shown."
+        elif isinstance(each.get("prepared"), str):
+            text = each["prepared"]
+        else:
+            before, after = _lines(each.get("before")), _lines(each.get("after"))
+            text = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
+        if text.strip():
+            yield RunDiff(task, _cut(visible(text)))
+
+
+def _lines(side: object) -> list[str]:
+    if side is None or side == "":
+        return []
+    text = side if isinstance(side, str) else _dump(side)
+    return text[:_LONGEST].splitlines()
+
+
+def _dump(value: object) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
