@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 _NUMBER = r"-?[0-9.]+(e-?[0-9]+)?"
@@ -143,6 +144,8 @@ class _Same:
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
+        self._counts: Counter[str] = Counter()
+        self._known: dict[str, str] = {}
 
     def of(self, value: Any, name: str = "") -> Any:
         text = None
@@ -158,16 +161,23 @@ class _Same:
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> str:
-        for each in _TEXTS:
-            text = each.compiled.sub(partial(self._shown, each.rule), text)
-        return text
+        if not _MAYBE.search(text):
+            return text
+        if text not in self._known:
+            same = text
+            for each in _TEXTS:
+                same = each.compiled.sub(partial(self._shown, each.rule), same)
+            self._known[text] = same
+        return self._known[text]
 
     def _shown(self, rule: Text, found: re.Match[str]) -> str:
         return f"<{rule.shown}{self._number(rule.shown, found[0]) if rule.numbered else ''}>"
 
     def _number(self, kind: str, text: str) -> str:
-        count = sum(known == kind for known, _ in self._names)
-        return self._names.setdefault((kind, text), f" {count + 1}")
+        if (kind, text) not in self._names:
+            self._counts[kind] += 1
+            self._names[kind, text] = f" {self._counts[kind]}"
+        return self._names[kind, text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,10 @@ class _Compiled:
 
 
 _TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER if isinstance(rule, Text))
+
+
+_MAYBE = re.compile("[0-9]|tmp|_payload_|zip_data|<temporary>")
+"""What each text that may differ contains: most texts contain none of it, and are compared as they are."""
 
 
 _UNORDERED = "|".join(rule.name for rule in MAY_DIFFER if isinstance(rule, Unordered))
@@ -192,10 +206,12 @@ def _is_extra(name: str, item: Any) -> bool:
     return any(rule.name == name and re.fullmatch(rule.pattern, str(item)) for rule in _EXTRAS)
 
 
-def _fields(name: str) -> Iterator[Field]:
-    return (rule for rule in MAY_DIFFER if isinstance(rule, Field) and re.fullmatch(rule.name, name))
+@cache
+def _fields(name: str) -> tuple[Field, ...]:
+    return tuple(rule for rule in MAY_DIFFER if isinstance(rule, Field) and re.fullmatch(rule.name, name))
 
 
+@cache
 def _natural(text: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text))
 
