@@ -12,6 +12,7 @@ Pure. Promises:
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import math
 import re
@@ -42,10 +43,11 @@ def dump(extra_vars: Mapping[str, Any], unsafe_keys: frozenset[str]) -> str:
     for key, value in extra_vars.items():
         unsafe = key in unsafe_keys
         try:
-            text = "".join(_flow(value, anchors, unsafe=unsafe))
+            text = io.StringIO()
+            text.writelines(_flow(value, anchors, unsafe=unsafe))
         except RecursionError as error:
             raise EngineError(f"the extra var {key!r} nests too deep for Ansible; flatten the object's spec") from error
-        lines.append(f"? {_scalar(key, unsafe=unsafe)}\n: {text}\n")
+        lines.append(f"? {_scalar(key, unsafe=unsafe)}\n: {text.getvalue()}\n")
     if not extra_vars:
         lines.append("{}\n")
     return "".join(lines)

@@ -13,7 +13,7 @@ Pure; must not import any I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -203,18 +203,25 @@ def _convert_map(value: dict[str, Any], path: _Path, data: _Ways, collisions: li
 
 def has_template(value: Any) -> str | None:
     """Return the path of the first string or key of a spec that Ansible would template, such as `spec.a[0]`."""
-    waiting: list[tuple[_Path, Any]] = [(_SPEC, value)]
+    waiting: list[Iterator[tuple[_Path, Any]]] = [iter([(_SPEC, value)])]
     while waiting:
-        where, current = waiting.pop()
-        if isinstance(current, str):
+        where, current = next(waiting[-1], (None, None))
+        if where is None:
+            waiting.pop()
+        elif isinstance(current, str):
             if any(mark in current for mark in _TEMPLATE_MARKS):
                 return _text(where)
-        elif isinstance(current, Mapping):
-            inner = [((where, key), part) for key, item in current.items() for part in (key, item)]
-            waiting.extend(reversed(inner))
-        elif isinstance(current, list):
-            waiting.extend(reversed([((where, index), item) for index, item in enumerate(current)]))
+        elif isinstance(current, Mapping | list):
+            waiting.append(_parts(where, current))
     return None
+
+
+def _parts(path: _Path, value: Mapping[str, Any] | list[Any]) -> Iterator[tuple[_Path, Any]]:
+    """Yield each key and each value of a map, or each item of a list, with its path."""
+    if isinstance(value, list):
+        yield from (((path, index), item) for index, item in enumerate(value))
+    else:
+        yield from (((path, key), part) for key, item in value.items() for part in (key, item))
 
 
 def _text(path: _Path) -> str:
