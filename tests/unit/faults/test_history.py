@@ -41,6 +41,10 @@ def test_a_delete_that_reaches_the_object_of_a_newer_uid_is_seen() -> None:
     assert history.robbed([THING, OUTSIDE, deleting, newer, gone]) == []
     assert len(history.robbed([THING, OUTSIDE, gone])) == 1
     assert len(history.robbed([deleting, newer, replace(gone, owner="new")])) == 1
+    ended = replace(THING, version=5, what="DELETED")
+    assert history.robbed([THING, OUTSIDE, ended, gone]) == []
+    assert history.robbed([gone, ended, THING]) == [], "watches of two kinds are in no order"
+    assert len(history.robbed([gone, replace(ended, version=11), THING])) == 1
 
 
 def test_a_finalizer_that_runs_twice_or_beside_a_run_or_before_one_is_seen() -> None:
@@ -52,6 +56,8 @@ def test_a_finalizer_that_runs_twice_or_beside_a_run_or_before_one_is_seen() -> 
     assert history.finalized_wrongly([*run, *first, *second], 1) == []
     assert len(history.finalized_wrongly([run[0], first[0], run[1], first[1]], 0)) >= 1
     assert len(history.finalized_wrongly([*first, *run], 0)) == 2
+    beside = [_line("b", "begin"), _line("b", "end")]
+    assert len(history.finalized_wrongly([run[0], beside[0], run[1], beside[1]], 0)) == 1
 
 
 def test_conditions_of_a_generation_that_is_not_or_no_longer_the_objects_are_seen() -> None:
@@ -77,6 +83,10 @@ def test_an_end_state_that_is_not_the_wanted_one_is_seen() -> None:
     assert len(history.not_as_wanted([], [], {"one": 3})) == 1
     assert len(history.not_as_wanted([thing], [owned, outside], {})) == 3
     assert len(history.not_as_wanted([{**thing, "status": {}}], [owned, outside], {"one": 3})) == 1
+    for condition in ({"status": "False"}, {"observedGeneration": 1}):
+        conditions = [{**thing["status"]["conditions"][0], **condition}]
+        reported = {**thing, "status": {"conditions": conditions}}
+        assert len(history.not_as_wanted([reported], [owned, outside], {"one": 3})) == 1
     older = {**owned, "metadata": {"name": "one", "ownerReferences": [{"uid": "old"}]}}
     assert len(history.not_as_wanted([thing], [older, outside], {"one": 3})) == 1
 
