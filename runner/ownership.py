@@ -73,6 +73,8 @@ class OwnerClaim:
     namespace: str
     """The owner's namespace if its kind is namespaced."""
     by_annotation: bool
+    uid: str = ""
+    """UID of the owner in a reference."""
 
 
 def type_name(gvk: GVK) -> str:
@@ -96,6 +98,7 @@ def claims_of(obj: Mapping[str, Any]) -> tuple[OwnerClaim, ...]:
             str(reference.get("name", "")),
             namespace,
             by_annotation=False,
+            uid=str(reference.get("uid", "")),
         )
         for reference in references_of(obj)
     ]

@@ -8,7 +8,7 @@ comparison needs it, one object at a time.
 Guarantees: a failed watch is retried forever. An operator that is limited to namespaces watches nothing outside them,
 except for cluster-scoped kinds if a watch enables them. The watched kinds survive a restart. Watches without owner
 injection have no dependents. An annotation on an object outside the owner's namespace counts only if a run of the owner
-wrote the object (`written`).
+wrote the object (`written`). A reference to a cluster-scoped owner counts only with the UID of that owner.
 
 Events of the API are not watched: they expire, and each expiry would trigger its owner. Must not import: proxy,
 reconcile, controller.
@@ -17,6 +17,7 @@ reconcile, controller.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -45,6 +46,10 @@ from runner.watches.watch import Watch
 
 _PATIENCE = 60.0
 """Seconds to wait until the dependents of an object are listed."""
+
+_MOST_UIDS = 2
+_MOST_OWNERS = 4096
+"""Cluster-scoped owners whose UIDs are kept. The references of further ones count with each UID."""
 
 _log = log.get(__name__)
 
@@ -75,6 +80,8 @@ class Dependents:
         self._is_ours = is_ours
         self._cluster_scoped: set[GVK] = set()
         """Watched kinds that are cluster-scoped."""
+        self._uids: OrderedDict[ObjectRef, tuple[str, ...]] = OrderedDict()
+        """Last UIDs of cluster-scoped owners. The garbage collector deletes dependents of an earlier one later."""
         self._kinds: dict[tuple[str, str], DependentKind] = {}
         self._to_start: asyncio.Queue[DependentKind] = asyncio.Queue()
         self._known: dict[GVK, set[GVK]] = {}
@@ -129,6 +136,7 @@ class Dependents:
         """Note the start of a run of `owner`."""
         if not owner.namespaced:
             self._cluster_scoped.add(owner.ref.gvk)
+            self._note_uid(owner.ref)
         self._deferred.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
@@ -278,7 +286,7 @@ class Dependents:
         claims = claims_of(obj)
         if not claims:
             return ()
-        return tuple(
+        found = (
             ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
             for claim in claims
             for gvk, watch in self._watches.items()
@@ -286,14 +294,22 @@ class Dependents:
             and self._is_watched(watch, claim, resource)
             and self._is_credible(gvk, claim, obj)
         )
+        return tuple(dict.fromkeys(found))
 
     def _is_credible(self, gvk: GVK, claim: OwnerClaim, obj: Object) -> bool:
-        """Return True unless a user of another namespace can have written this annotation."""
-        if not claim.by_annotation:
-            return True
+        """Return True unless a user of another namespace can have written this annotation or reference."""
         owner = ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
         namespace = key_of(obj).namespace
-        return (bool(namespace) and namespace == owner.key.namespace) or self._written.has(owner, uid_of(obj))
+        if claim.by_annotation:
+            return (bool(namespace) and namespace == owner.key.namespace) or self._written.has(owner, uid_of(obj))
+        uids = self._uids.get(owner)
+        return uids is None or claim.uid in uids or self._written.has(owner, uid_of(obj))
+
+    def _note_uid(self, owner: ObjectRef) -> None:
+        uids = self._uids.pop(owner, ())
+        self._uids[owner] = (*(uid for uid in uids if uid != owner.uid), owner.uid)[-_MOST_UIDS:]
+        if len(self._uids) > _MOST_OWNERS:
+            self._uids.popitem(last=False)
 
     def _record(self, owner: ObjectRef, obj: Object) -> None:
         """Note that a run wrote an object whose owner an annotation names."""

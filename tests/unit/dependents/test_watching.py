@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +347,60 @@ def test_dependents_in_other_namespaces_trigger_an_owner_within_a_budget(
 
     virtually(story())
     assert capsys.readouterr().out.count("trigger an object too often") == 1
+
+
+def test_a_reference_to_a_cluster_scoped_owner_counts_only_with_its_uid(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        ours: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
+        forged: dict[str, Any] = {
+            "ownerReferences": [{**FLEET.reference(), "uid": "guessed"}],
+            "name": "x",
+            "uid": "uid-x",
+        }
+        harness.dependents.began(FLEET)
+        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **ours))
+        harness.dependents.ended(FLEET)
+        for version in range(2, 5):
+            harness.tell(Applied(child(version, generation=version, **forged)))
+        harness.tell(Deleted(child(5, **forged)))
+        assert harness.woken == []
+        harness.tell(Applied(child(6, generation=6, **ours)))
+        assert [why for *_, why in harness.woken] == ["Deployment ns/web changed: spec"]
+
+    virtually(story())
+
+
+def test_a_recreated_cluster_scoped_owner_runs_when_dependents_of_the_earlier_one_are_deleted(
+    make: Make, virtually: Virtually
+) -> None:
+    async def story() -> None:
+        harness = make()
+        earlier: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
+        again = Owner(replace(FLEET.ref, uid="uid-again"), namespaced=False)
+        harness.dependents.began(FLEET)
+        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **earlier))
+        harness.dependents.ended(FLEET)
+        harness.dependents.forget(FLEET.ref.gvk, FLEET.ref.key)
+        harness.dependents.began(again)
+        harness.dependents.ended(again)
+        harness.tell(Deleted(child(2, **earlier)))
+        assert [why for *_, why in harness.woken] == ["Deployment ns/web was deleted"]
+
+    virtually(story())
+
+
+def test_an_object_that_a_run_wrote_counts_whatever_uid_its_reference_has(make: Make, virtually: Virtually) -> None:
+    async def story() -> None:
+        harness = make()
+        other: dict[str, Any] = {"ownerReferences": [{**FLEET.reference(), "uid": "uid-before-a-restart"}]}
+        harness.dependents.began(FLEET)
+        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **other))
+        harness.dependents.ended(FLEET)
+        harness.tell(Applied(child(2, generation=2, **other)))
+        assert [why for *_, why in harness.woken] == ["Deployment ns/web changed: spec"]
+
+    virtually(story())
 
 
 def test_a_cluster_scoped_owner_has_no_namespace(make: Make, virtually: Virtually) -> None:

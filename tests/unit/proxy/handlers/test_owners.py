@@ -291,7 +291,7 @@ def test_a_merge_patch_that_says_itself_who_owns_the_object_is_sent_as_it_is() -
 def test_owners_are_read_from_references_and_annotations() -> None:
     obj = config_map(namespace="shop", ownerReferences=[FOREIGN], annotations=ANNOTATIONS)
     assert set(claims_of(obj)) == {
-        OwnerClaim("example.com", "Other", "other", "shop", by_annotation=False),
+        OwnerClaim("example.com", "Other", "other", "shop", by_annotation=False, uid="uid-other"),
         OwnerClaim("cache.example.com", "Memcached", "mc", "shop", by_annotation=True),
     }
 
