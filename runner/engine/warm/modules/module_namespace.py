@@ -61,6 +61,8 @@ class World:
     """`warnings.filters` after the imports."""
     finders: tuple[Any, ...]
     """Finders that the imports added to `sys.meta_path` (for example by `six`)."""
+    listings: Mapping[str, Any]
+    """Finders of the folders that the imports searched. Each lists its folder again when that has changed."""
 
     def covers(self, payload: Payload) -> bool:
         """Return True if all entries that the payload and the namespace both contain are equal."""
@@ -97,8 +99,9 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
         shared = frozenset(name for name in sys.modules if not is_ours(name))
         filters = tuple(warnings.filters)
         finders = tuple(finder for finder in sys.meta_path if finder is not ours and finder not in before)
+        listings = {path: finder for path, finder in sys.path_importer_cache.items() if finder is not None}
     known = {name: entries[name] for name in made if name in entries}
-    return World(made, known, codes, tuple(path), shared, filters, finders)
+    return World(made, known, codes, tuple(path), shared, filters, finders, listings)
 
 
 @contextlib.contextmanager
@@ -197,6 +200,7 @@ def enter(world: World) -> None:
     _forget_controllers_finders()
     sys.meta_path += world.finders
     sys.path[:] = world.path
+    sys.path_importer_cache.update(world.listings)
     warnings.filters[:] = world.filters  # type: ignore[index]  # a list, whatever its stub says
     _forget_controllers_settings()
     _forget_handlers()

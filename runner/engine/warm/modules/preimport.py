@@ -20,6 +20,7 @@ from typing import Any
 from ansible.plugins.loader import module_loader
 
 from runner.engine import processes
+from runner.engine.warm.modules import certificates, kubernetes_client
 from runner.engine.warm.modules import module_namespace as worlds
 from runner.engine.warm.modules import payload as payloads
 from runner.engine.warm.modules.interpreter import Interpreter
@@ -29,6 +30,7 @@ from runner.engine.warm.modules.payload import Payload
 
 ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "setup", "stat"))
 """Modules that Ansible's own actions run."""
+_USES_TLS = "ansible.module_utils.urls"
 _DEEDS = frozenset(
     {
         "os.exec",
@@ -80,6 +82,9 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
         trial = _try(found, skip, path, imports)
         if trial.harmful <= skip:
             world = worlds.build(found, skip, path, imports)
+            kubernetes_client.prepare()
+            if _USES_TLS in world.modules:
+                certificates.prepare()
             return Ahead(found, world, trial.read, interpreter, tuple(problems))
         skip |= trial.harmful
     problems.append("modules need to import all that they use, as its import has other side effects each time")

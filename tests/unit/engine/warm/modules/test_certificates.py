@@ -1,0 +1,73 @@
+"""A default TLS context that was made before is given away only where a new one would be the same."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.engine.warm.modules import certificates
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """The contexts that are made from now on; one of them is made before."""
+    authorities = tmp_path / "authorities.pem"
+    authorities.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    seen: list[Any] = []
+    make = ssl.create_default_context
+
+    def noted(*args: Any, **kwargs: Any) -> ssl.SSLContext:
+        seen.append((args, kwargs))
+        return make() if not args and not any(kwargs.values()) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    monkeypatch.setattr(ssl, "create_default_context", noted)
+    monkeypatch.setattr(ssl, "_create_default_https_context", noted)
+    certificates.prepare()
+    seen.clear()
+    return seen
+
+
+def test_the_first_context_was_made_before(made: list[Any]) -> None:
+    first = ssl.create_default_context(cafile=None)
+
+    assert made == []
+    assert first.verify_mode is ssl.CERT_REQUIRED
+    assert first.check_hostname
+
+
+def test_each_further_context_is_a_new_one(made: list[Any]) -> None:
+    assert ssl.create_default_context() is not ssl.create_default_context()
+    assert made == [((), {})]
+
+
+def test_connections_of_http_client_get_it(made: list[Any]) -> None:
+    names: Any = ssl
+    names._create_default_https_context()
+    assert made == []
+
+
+@pytest.mark.parametrize(
+    "given", [{"cadata": "authority"}, {"purpose": ssl.Purpose.CLIENT_AUTH}, {"cafile": "authorities.pem"}]
+)
+def test_a_context_with_other_arguments_is_a_new_one(given: dict[str, Any], made: list[Any]) -> None:
+    ssl.create_default_context(**given)
+    assert made == [((), given)]
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"])
+def test_a_changed_variable_needs_a_new_context(
+    name: str, made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, str(tmp_path / "other"))
+    ssl.create_default_context()
+    assert made == [((), {})]
+
+
+def test_changed_authorities_need_a_new_context(made: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "authorities.pem").write_text("\n", encoding="ascii")
+    ssl.create_default_context()
+    assert made == [((), {})]
