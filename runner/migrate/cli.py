@@ -17,6 +17,7 @@ from runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.migrate.finding import Finding, Report
+    from runner.migrate.trial import Trials
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -28,6 +29,7 @@ samples, manifests and Dockerfiles. Each finding has its file, line and fix.
 
 Without --write, the command changes no file. With --write, it makes the mechanical changes (base image and packages of
 Dockerfiles, collections, renamed modules and variables, settings of watches) in a Git tree without other changes.
+With --try, it also runs the project's samples on a local control plane, with each ansible-core and engine.
 
 Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
 _HEADINGS = {
@@ -55,6 +57,12 @@ def add_commands(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--base-image", metavar="IMAGE", help="base image for --write [ansible-operator-runner:VERSION-core2.18]"
     )
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        action="store_true",
+        help="run the samples on a local control plane with ansible-core 2.18 and 2.21, and compare the objects",
+    )
     parser.set_defaults(func=_migrate)
 
 
@@ -63,12 +71,21 @@ def _migrate(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{arguments.folder} is not a folder")
     with contextlib.chdir(arguments.folder):
         report, changed = _written(arguments.base_image) if arguments.write else (_analysed(), [])
+        trials = _tried() if arguments.tries else None
     if arguments.output == "json":
-        sys.stdout.write(json.dumps(report.to_json(), indent=2) + "\n")
+        tried = {"trial": trials.to_json()} if trials else {}
+        sys.stdout.write(json.dumps({**report.to_json(), **tried}, indent=2) + "\n")
     else:
-        lines = [*_lines(report), *(f"changed  {each}" for each in changed)]
+        lines = [*_lines(report), *(f"changed  {each}" for each in changed), *(trials.lines() if trials else ())]
         sys.stdout.write("\n".join(lines) + "\n")
-    return int(bool(report.work))
+    return int(bool(report.work) or (trials is not None and report.core not in trials.fitting))
+
+
+def _tried() -> Trials:
+    from runner.migrate import trial  # noqa: PLC0415 - as below
+    from runner.migrate.project import Project  # noqa: PLC0415 - as below
+
+    return trial.run(Project(os.environ))
 
 
 def _analysed() -> Report:

@@ -1,0 +1,118 @@
+"""`ansible-operator migrate --try`, as a user runs it: two projects, each ansible-core, each engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ansible_collections
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+
+COMMAND = Path(sys.executable).parent / "ansible-operator"
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "shops.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Shop", "plural": "shops", "singular": "shop", "listKind": "ShopList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+SAMPLE = {
+    "apiVersion": "example.com/v1",
+    "kind": "Shop",
+    "metadata": {"name": "corner", "namespace": "elsewhere"},
+    "spec": {"goods": ["bread", "milk"]},
+}
+TASKS = """\
+- name: Keep the goods
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        name: "{{ ansible_operator_meta.name }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+      data:
+        goods: "{{ goods | join(' ') }}"
+        random: "{{ lookup('ansible.builtin.password', '/dev/null') }}"
+  when: goods | length%s
+"""
+
+
+def run(folder: Path, tasks: str) -> tuple[int, dict[str, Any]]:
+    files = {
+        "watches.yaml": "- {group: example.com, version: v1, kind: Shop, role: shop}\n",
+        "Dockerfile": "FROM example.com/ansible-operator-runner:0.1.0-core2.18\n",
+        "requirements.yml": "collections: [kubernetes.core]\n",
+        "roles/shop/tasks/main.yml": tasks,
+        "config/crd/bases/shops.yaml": yaml.safe_dump(CRD),
+        "config/samples/shop.yaml": yaml.safe_dump(SAMPLE),
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    installed = Path(next(iter(ansible_collections.__path__))).parent
+    done = subprocess.run(
+        [COMMAND, "migrate", str(folder), "--try", "--output=json"],
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr[-4000:]
+    trial: dict[str, Any] = json.loads(done.stdout)["trial"]
+    return done.returncode, trial
+
+
+def test_a_project_that_works_with_both_versions_has_the_same_objects(tmp_path: Path) -> None:
+    code, trial = run(tmp_path, TASKS % " > 0")
+    assert [(each["ansibleCore"], each["engine"]) for each in trial["trials"]] == [
+        ("2.18", "exec"),
+        ("2.18", "warm"),
+        ("2.21", "exec"),
+        ("2.21", "warm"),
+    ]
+    for each in trial["trials"]:
+        assert each["outcomes"] == {"Shop/corner": "succeeded"}
+        assert each["objects"] == ["ConfigMap/corner", "Shop/corner"]
+        assert each["differences"] == []
+    assert (code, trial["fitting"]) == (0, ["2.18", "2.21"])
+
+
+def test_a_project_that_needs_the_go_operators_version_is_found(tmp_path: Path) -> None:
+    code, trial = run(tmp_path, TASKS % "")
+    assert (code, trial["fitting"]) == (0, ["2.18"])
+    for each in trial["trials"]:
+        outcome = each["outcomes"]["Shop/corner"]
+        if each["ansibleCore"] == "2.18":
+            assert (outcome, each["differences"]) == ("succeeded", [])
+        else:
+            assert "Conditionals must have a boolean result" in outcome
+            assert each["differences"] == ["ConfigMap/corner"]

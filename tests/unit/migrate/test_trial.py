@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import ConfigError, OperatorError
+from runner.migrate import cluster_objects, environments, trial
+from runner.migrate.project import Project
+from runner.migrate.trial import Trial
+
+
+def an_object(kind: str, name: str, **content: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "uid": "1"}, **content}
+
+
+def test_parts_that_differ_from_run_to_run_are_not_compared() -> None:
+    owned = an_object("Pod", "of-a-replica-set")
+    owned["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a"}]
+    shop = an_object("ConfigMap", "shop", data={"a": "b"}, status={"x": 1})
+    shop["metadata"]["ownerReferences"] = [{"apiVersion": "example.com/v1", "kind": "Shop", "uid": "7"}]
+    found = cluster_objects.normalised(
+        [
+            an_object("Secret", "password", data={"key": "random"}),
+            an_object("Service", "web", spec={"clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30000}]}),
+            an_object("ConfigMap", "kube-root-ca.crt"),
+            owned,
+            shop,
+        ]
+    )
+    assert found == {
+        "Secret/password": {"apiVersion": "v1", "kind": "Secret", "metadata.name": "password", "data.key": "…"},
+        "Service/web": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata.name": "web",
+            "spec.ports[0].port": 80,
+        },
+        "ConfigMap/shop": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata.name": "shop",
+            "metadata.ownerReferences[0].apiVersion": "example.com/v1",
+            "metadata.ownerReferences[0].kind": "Shop",
+            "data.a": "b",
+        },
+    }
+
+
+def test_differences_are_missing_objects_and_paths() -> None:
+    first = {"A/a": {"x": 1, "y": 2}, "B/b": {"x": 1}}
+    assert cluster_objects.differences(first, {"A/a": {"x": 2, "z": 2}, "C/c": {}}) == [
+        "B/b",
+        "C/c",
+        "A/a: x",
+        "A/a: y",
+        "A/a: z",
+    ]
+    assert cluster_objects.differences(first, first) == []
+
+
+def test_values_that_differ_within_one_version_are_random() -> None:
+    def tried(core: str, engine: str, outcome: str = "succeeded", **values: object) -> Trial:
+        return Trial(core, engine, {"S/s": outcome}, {"A/a": values})
+
+    result = trial.compared(
+        [
+            tried("2.18", "exec", password=1, size=1),
+            tried("2.18", "warm", password=2, size=1),
+            tried("2.20", "exec", password=3, size=1),
+            tried("2.20", "warm", "failed: no", password=3, size=1),
+            tried("2.21", "exec", password=4, size="1"),
+        ]
+    )
+    assert result.fitting == ("2.18",)
+    assert [list(each) for each in result.differences.values()] == [[], [], [], [], ["A/a: size"]]
+    assert list(result.lines())[3:] == [
+        "  ansible-core 2.20, exec: 1 of 1 samples succeeded, 1 objects",
+        "  ansible-core 2.20, warm: 0 of 1 samples succeeded, 1 objects",
+        "    S/s: failed: no",
+        "  ansible-core 2.21, exec: 1 of 1 samples succeeded, 1 objects",
+        "    differs from ansible-core 2.18, exec: A/a: size",
+        "  The samples work and give the same objects with ansible-core: 2.18",
+    ]
+
+
+def test_a_project_without_samples_cannot_be_tried(project: Path) -> None:
+    with pytest.raises(ConfigError, match="requires samples"):
+        trial.run(Project({"HOME": str(project)}))
+
+
+def test_the_installed_ansible_core_needs_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "version", lambda _: "2.21.5")
+    assert environments.python_of("2.21", {}, print) == Path(sys.executable)
+
+
+def test_an_ansible_core_that_this_python_cannot_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "version", lambda _: "2.18.1")
+    monkeypatch.setattr(sys, "version_info", (3, 11, 2))
+    with pytest.raises(OperatorError, match=r"2\.21 requires Python 3\.12 or later"):
+        environments.python_of("2.21", {}, print)
