@@ -17,9 +17,8 @@ from runner.objects import GVK, ObjectKey
 STDOUT = "stdout"
 """File in a run's folder with all its output."""
 _IN_LINE = re.compile(r'"managedFields": ?\[')
-_OPENING = re.compile(r'(?P<indent>\s*)"managedFields": ?\[\s*$')
-"""A list over several lines, as JSON with indentation."""
-_OPENING_YAML = re.compile(r"(?P<indent>\s*)managedFields:\s*$")
+_OPENING = re.compile(r'(?P<margin>[ +-]?\s*)(?:"managedFields": ?\[|managedFields:)\s*$')
+"""First line of a list over several lines: JSON with indentation, perhaps in a diff, or YAML."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]')
 
 
@@ -55,9 +54,8 @@ class ManagedFieldsFilter:
 
     def __init__(self) -> None:
         self._partial = ""
-        self._end: re.Pattern[str] | None = None
-        """Matches the first line that is shown again: of JSON the list's last line, of YAML the line after it."""
-        self._shows_end = False
+        self._column: int | None = None
+        """Column of the key whose list is being omitted."""
 
     def feed(self, text: str) -> str:
         """Return the complete lines of `text` to show; keep an incomplete last line."""
@@ -71,20 +69,19 @@ class ManagedFieldsFilter:
 
     def _line(self, line: str) -> str | None:
         """Return the line to show; None if it is part of a list over several lines."""
-        if self._end is not None:
-            if not self._end.match(line):
+        if self._column is not None:
+            text = line[1:] if line.startswith(("+", "-")) else line
+            column, text = len(line) - len(text.lstrip()), text.lstrip()
+            if column > self._column or (column == self._column and text.startswith("- ")):
                 return None
-            self._end = None
-            if not self._shows_end:
+            closes = column == self._column and text.rstrip() in {"]", "],"}
+            self._column = None
+            if closes:
                 return None
         if "managedFields" not in line:
             return line
         if (found := _OPENING.match(line)) is not None:
-            self._end, self._shows_end = re.compile(rf"{found['indent']}\],?\s*$"), False
-            return None
-        if (found := _OPENING_YAML.match(line)) is not None:
-            # Items begin at the indentation of the key, or deeper.
-            self._end, self._shows_end = re.compile(rf"(?!{found['indent']}(?:\s|- ))"), True
+            self._column = len(found["margin"])
             return None
         return _without_lists(line)
 

@@ -151,6 +151,8 @@ def _diffs(task: int, result: Mapping[str, Any]) -> Iterator[RunDiff]:
 def _lines(side: object) -> list[str]:
     if side is None or side == "":
         return []
+    if isinstance(side, dict) and isinstance(side.get("metadata"), dict):
+        side = _shown(side)
     text = side if isinstance(side, str) else _dump(side)
     return text[:_LONGEST].splitlines()
 

@@ -1,12 +1,24 @@
-"""The site of the docs builds without warnings, without broken links, and without requests to other hosts."""
+"""The site of the docs builds without warnings and broken links, loads only its own files, and fits narrow windows."""
 
 from __future__ import annotations
 
+import functools
+import http.server
 import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.browser import Reader
+
+pytestmark = pytest.mark.xdist_group("browser")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,11 +34,34 @@ def build(project: Path, site: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
-    code, told = build(ROOT, tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    code, told = build(ROOT, folder)
     assert code == 0, told
-    assert "runTimeout" in (tmp_path / "watches/index.html").read_text()
-    pages = list(tmp_path.rglob("index.html"))
+    return folder
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Write no line for a request."""
+
+
+@pytest.fixture
+def url(site: Path) -> Iterator[str]:
+    """The address of the site."""
+    handler = functools.partial(_Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_hosts(site: Path) -> None:
+    assert "runTimeout" in (site / "watches/index.html").read_text()
+    pages = list(site.rglob("index.html"))
     assert len(pages) > 40
     loaded = re.compile(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?(?:https?:)?//""")
     assert [str(page) for page in pages if loaded.search(page.read_text())] == []
@@ -42,3 +77,26 @@ def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     code, told = build(project, tmp_path / "site")
     assert code == 1
     assert "no-such-heading" in told
+
+
+_TABLES = """
+return [...document.querySelectorAll(".md-typeset table:not([class])")].map((table) => {
+  const around = table.closest(".md-typeset__scrollwrap");
+  const columns = [...table.rows[0].cells].map((cell) => cell.offsetWidth);
+  return {columns, hidden: table.scrollWidth - around.clientWidth, scrolls: getComputedStyle(around).overflowX};
+});
+"""
+
+
+@pytest.mark.parametrize("page", ["", "flags/", "watches/", "status/", "migration/", "troubleshooting/", "testing/"])
+def test_a_page_fits_in_a_narrow_window(url: str, reader: Reader, page: str) -> None:
+    reader.resize(390)
+    reader.open(url + page)
+    assert reader.script("return document.documentElement.scrollWidth - innerWidth") <= 0
+    tables = reader.script(_TABLES)
+    assert tables
+    for table in tables:
+        assert min(table["columns"]) >= 80, "no column is squeezed"
+        if table["hidden"] > 0:
+            assert len(table["columns"]) > 3, "tables of two and three columns fit"
+            assert table["scrolls"] == "auto"

@@ -386,7 +386,7 @@ function diffs(task, details) {
 }
 function noDiffs(tasks, details) {
   if (details.loading || details.error || details.diffs.length || !tasks.some((task) => task.state === "changed")) return null;
-  return el("p", { class: "soft" }, "No task reported a diff. To record diffs, start the operator with ", el("code", {}, "--ansible-args=--diff"), ".");
+  return el("p", { class: "soft" }, "No task reported a diff. To record diffs, start the operator with ", el("code", {}, "ANSIBLE_DIFF_ALWAYS=1"), " in its environment.");
 }
 function objectsOf(tasks, details) {
   const names = new Map(tasks.map((task) => [task.number, task.name || task.action]));

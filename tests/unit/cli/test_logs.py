@@ -282,3 +282,25 @@ msg: managedFields are not shown
     folders.add(THING, "one", text)
     shown = logs("thing/one")[1]
     assert shown == text[: text.index("            managedFields")] + text[text.index("            name: one") :]
+
+
+def test_managed_fields_in_a_diff_are_omitted_up_to_the_next_hunk(folders: Folders, logs: Logs) -> None:
+    text = """\
+ {
+     "metadata": {
++        "managedFields": [
++            {
++                "manager": "kubectl"
++            }
++        ],
+         "managedFields": [
+             {
+-                "time": "1"
+@@ -42,3 +78,3 @@
+-    "replicas": 3
++    "replicas": 4
+ }
+"""
+    folders.add(THING, "one", text)
+    lines = text.splitlines()
+    assert logs("thing/one")[1].splitlines() == [*lines[:2], *lines[10:]]

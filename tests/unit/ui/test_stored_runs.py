@@ -123,6 +123,10 @@ def test_objects_that_tasks_return_are_shown_without_values_of_secrets(artifacts
     ("diff", "wanted"),
     [
         ({"before": {"a": 1}, "after": {"a": 2}}, "--- before\n+++ after\n@@ -1 +1 @@\n-a: 1\n+a: 2"),
+        (
+            {"before": {"metadata": {"generation": 1}, "a": 1}, "after": {"metadata": {"managedFields": []}, "a": 2}},
+            "--- before\n+++ after\n@@ -1,2 +1,2 @@\n metadata: {}\n-a: 1\n+a: 2",
+        ),
         ([{"before": "a\n", "after": "b\n"}], "--- before\n+++ after\n@@ -1 +1 @@\n-a\n+b"),
         ({"prepared": "- a\n+ \x1b[2Jb"}, "- a\n+ \\x1b[2Jb"),
     ],
