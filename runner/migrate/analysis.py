@@ -15,7 +15,7 @@ _RULES = {
     "template-module": ("template that kubernetes.core sends as text", "templates that kubernetes.core sends as text"),
     "number-as-text": ("number in a field that requires text", "numbers in fields that require text"),
 }
-_OLDEST_WITH_COLLECTIONS = (2, 10)
+_WITH_COLLECTIONS = (2, 10)
 
 
 def analyse(project: Project) -> Report:
@@ -73,9 +73,11 @@ def _reasons(project: Project, core: str, found: list[Finding]) -> Iterator[str]
         if parsed.is_migrated:
             yield f"{parsed.file} uses {parsed.image}"
         elif parsed.core:
-            same = "the same" if parsed.core == OLD_CORE else f"Ansible {parsed.core}"
-            yield f"{parsed.file} uses {parsed.image} with {same}{' ansible-core' if same == 'the same' else ''}"
-            if tuple(map(int, parsed.core.split("."))) < _OLDEST_WITH_COLLECTIONS:
+            contained = (
+                f"Ansible {parsed.core}" if numbers(parsed.core) < _WITH_COLLECTIONS else f"ansible-core {parsed.core}"
+            )
+            yield f"{parsed.file} uses {parsed.image}, which contains {contained}"
+            if numbers(parsed.core) < _WITH_COLLECTIONS:
                 yield "Ansible 2.9 contained modules that are in collections today: requirements.yml must list these"
     stricter = Counter(each.rule for each in found if each.need == "stricter core")
     counts = [f"{count} {_RULES[rule][count > 1]}" for rule, count in sorted(stricter.items())]

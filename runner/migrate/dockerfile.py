@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -159,6 +160,17 @@ def command_words(parsed: Dockerfile) -> list[tuple[int, str]]:
         if each.name in {"ENTRYPOINT", "CMD"}:
             found[each.name] = [(each.first, word) for word in _words(each.value)]
     return [word for words in found.values() for word in words]
+
+
+def environment(parsed: Dockerfile) -> Iterator[tuple[int, str]]:
+    """Yield the variables of ENV as `NAME=value`, with their lines."""
+    for each in parsed.instructions:
+        if each.name == "ENV":
+            try:
+                words = shlex.split(each.value.replace("\\\n", " "))
+            except ValueError:
+                continue  # the build reports it
+            yield from ((each.first, word) for word in words if "=" in word)
 
 
 def _words(value: str) -> list[str]:

@@ -34,9 +34,8 @@ def findings(project: Project) -> Iterator[Finding]:
     """Yield flags and variables that mean something else, and missing permissions."""
     for parsed in project.dockerfiles:
         yield from _flags(parsed.file, [_Word(*each) for each in dockerfile.command_words(parsed)])
-        for each in parsed.instructions:
-            if each.name == "ENV" and "=" in each.value:
-                yield from _variable(parsed.file, _Word(each.first, each.value))
+        for line, text in dockerfile.environment(parsed):
+            yield from _variable(parsed.file, _Word(line, text))
     for document in project.documents:
         file = document.source.file
         for container in _containers(document):
@@ -133,23 +132,29 @@ def _permissions(project: Project) -> Iterator[Finding]:
     ]
     if not rules:
         return
-    plurals = _plurals(project)
-    needs = [_EVENTS]
-    for watch in project.content.watches:
-        plural = plurals.get((watch.gvk.group, watch.gvk.kind))
-        if plural:
-            needs.append((watch.gvk.group, plural, ("get", "list", "watch")))
-            needs += [(watch.gvk.group, f"{plural}/status", ("patch",))] if watch.manage_status else []
-            needs += [(watch.gvk.group, plural, ("patch",))] if watch.finalizer else []
-    for group, resource, verbs in needs:
-        missing = [verb for verb in verbs if not any(_grants(rule, group, resource, verb) for rule in rules)]
+    for group, resource, verbs in _needed(project):
+        missing = ", ".join(verb for verb in verbs if not any(_grants(rule, group, resource, verb) for rule in rules))
         if missing:
-            message = f"no role of the manifests grants {', '.join(missing)} of {resource}"
-            rule = f"{{apiGroups: ['{group}'], resources: [{resource}], verbs: [{', '.join(missing)}]}}"
-            need = "now" if resource != "events" else "check"
-            file = str(project.watches_file) if resource != "events" else "config/rbac/role.yaml"
-            fix = f"add the rule {rule}" + ("" if need == "now" else "; without it, the operator records no Events")
-            yield Finding(file, 0, "permission", message, fix, "now" if need == "now" else "check")
+            message = f"no role of the manifests grants {missing} of {resource}"
+            fix = f"add the rule {{apiGroups: ['{group}'], resources: [{resource}], verbs: [{missing}]}}"
+            if resource == "events":
+                fix += "; without it, the operator records no Events"
+                yield Finding("config/rbac/role.yaml", 0, "permission", message, fix, "check")
+            else:
+                yield Finding(str(project.watches_file), 0, "permission", message, fix)
+
+
+def _needed(project: Project) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield group, resource and verbs of the operator's own requests."""
+    yield _EVENTS
+    plurals = _plurals(project)
+    for watch in project.content.watches:
+        group, plural = watch.gvk.group, plurals.get((watch.gvk.group, watch.gvk.kind))
+        if plural is None:
+            continue
+        yield group, plural, ("get", "list", "watch", *(("patch",) if watch.finalizer else ()))
+        if watch.manage_status:
+            yield group, f"{plural}/status", ("patch",)
 
 
 def _grants(rule: Mapping[str, object], group: str, resource: str, verb: str) -> bool:

@@ -34,7 +34,7 @@ def test_work_that_is_left_has_places_and_fixes(
     assert code == 1
     assert out.splitlines() == [
         f"{project.name}: target ansible-core 2.18",
-        "  - Dockerfile uses quay.io/operator-framework/ansible-operator:v1.42.3 with the same ansible-core",
+        "  - Dockerfile uses quay.io/operator-framework/ansible-operator:v1.42.3, which contains ansible-core 2.18",
         "  - this analysis found no obstacle for 2.21; 2.18 is the default of migrated projects",
         "",
         "Change before the migration (3):",

@@ -146,6 +146,12 @@ def test_a_flag_of_the_dockerfile_and_of_a_json_patch_is_checked(rules: Rules) -
     assert rules(files) == [("flag", "Dockerfile:2"), ("flag", "config/default/patch.yaml:1")]
 
 
+def test_variables_of_the_dockerfile_are_checked(rules: Rules) -> None:
+    text = "FROM quay.io/operator-framework/ansible-operator:v1.42.3\nENV ANSIBLE_VERBOSITY=4 \\\n  A='b c'\n"
+    assert rules({"Dockerfile": text}) == []
+    assert rules({"Dockerfile": text.replace("=4", "=high")}) == [("variable", "Dockerfile:2")]
+
+
 @pytest.mark.parametrize(("listed", "is_found"), [("- patch.yaml", True), ("#- patch.yaml", False)])
 def test_a_patch_counts_only_if_its_kustomization_lists_it(rules: Rules, listed: str, *, is_found: bool) -> None:
     files = {
