@@ -6,12 +6,15 @@ condition is assumed to be boolean. Pure; imports Jinja, so import this module o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 TEXT, NUMBER, LIST, MAPPING, NOTHING = "text", "a number", "a list", "a mapping", "nothing"
+TEMPLATE = "an expression with a template inside"
+"""Not a type: ansible-core 2.19 and later reject `{{` inside an expression."""
 
 _FILTERS = {
     **dict.fromkeys(("length", "count", "int", "float", "sum", "abs", "round", "wordcount"), NUMBER),
@@ -27,14 +30,17 @@ _FILTERS = {
 _ATTRIBUTES = {
     **dict.fromkeys(("stdout", "stderr"), TEXT),
     **dict.fromkeys(("stdout_lines", "stderr_lines", "resources", "results"), LIST),
+    **dict.fromkeys(("metadata", "labels", "annotations", "spec", "data", "stringData"), MAPPING),
     "rc": NUMBER,
 }
-"""Type of attributes of results that modules return."""
+"""Type of attributes of results that modules return, and of objects of the API."""
 _METHODS = {
     **dict.fromkeys(("split", "splitlines", "keys", "values", "items"), LIST),
     **dict.fromkeys(("strip", "lower", "upper", "replace", "join", "format"), TEXT),
     **dict.fromkeys(("find", "index", "count"), NUMBER),
 }
+_PROJECTION = re.compile(r"\[(\]|\*|\?)")
+"""Parts of a JMESPath query whose result is a list."""
 _ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Neg, nodes.Pos)
 _LITERALS: dict[type, str] = {
     **dict.fromkeys((nodes.TemplateData, nodes.Concat), TEXT),
@@ -71,7 +77,7 @@ def broken_part(condition: str, variables: Mapping[str, str]) -> Broken | None:
     try:
         parsed = _ENVIRONMENT.parse("{{ (" + text + "\n) }}")
     except TemplateSyntaxError:
-        return None
+        return Broken("", TEMPLATE) if "{{" in text else None
     expressions = [each for output in parsed.find_all(nodes.Output) for each in output.nodes]
     return next((found for each in expressions for found in _broken(each, variables)), None)
 
@@ -116,6 +122,10 @@ def _type_of_filter(node: nodes.Filter, variables: Mapping[str, str]) -> str:
         return _type(node.node, variables) or default
     if name == "ternary":
         return next((found for each in node.args if (found := _type(each, variables))), "")
+    if name == "json_query" and node.args:
+        match node.args[0]:
+            case nodes.Const(value=str(query)) if _PROJECTION.search(query) and "|" not in query:
+                return LIST
     return _FILTERS.get(name, "")
 
 

@@ -129,6 +129,8 @@ def _line_within(node: yaml.ScalarNode, part: str) -> int:
 
 
 def _boolean(found: conditions.Broken) -> str:
+    if found.type == conditions.TEMPLATE:
+        return "the variables without `{{` and `}}`"
     if not found.source:
         return "a comparison, such as `… | length > 0`"
     if found.type == conditions.NUMBER:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from runner.migrate import conditions
-from runner.migrate.conditions import LIST, MAPPING, NOTHING, NUMBER, TEXT
+from runner.migrate.conditions import LIST, MAPPING, NOTHING, NUMBER, TEMPLATE, TEXT
 
 VARIABLES = {"names": LIST, "secret": TEXT}
 
@@ -32,6 +32,10 @@ VARIABLES = {"names": LIST, "secret": TEXT}
         ("", "", NOTHING),
         ("x | default(none)", "x | default(None)", NOTHING),
         ("ready | ternary('yes', 'no')", "ready | ternary('yes', 'no')", TEXT),
+        ("'http' in {{ kinds }} or x", "", TEMPLATE),
+        ("{{ a }} and {{ b }}", "", TEMPLATE),
+        ("this['resources'][0]['metadata']['labels']", "this['resources'][0]['metadata']['labels']", MAPPING),
+        ("x | json_query('a[].b')", "x | json_query('a[].b')", LIST),
         ("  names |\n  length", "names | length", NUMBER),
     ],
 )
@@ -57,8 +61,9 @@ def test_a_condition_of_another_type_is_found_with_its_part(condition: str, sour
         "ready | ternary(true, false)",
         "unknown_filter(x)",
         "names[0]",
+        "x | json_query('a[?b] | [0]')",
+        "x | json_query('a.b')",
         "'{{ names }}' == '[]'",
-        "{{ a }} and {{ b }}",
         "not a valid ( expression",
     ],
 )
