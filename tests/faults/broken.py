@@ -1,7 +1,7 @@
 """The operator with one of its promises broken on purpose: what the fault suite must notice. Only tests start it.
 
-`python tests/faults/broken.py PROMISE run FLAGS...`; the promises are `retry`, `reaping` and `relisting`, and for
-replicas `fencing`.
+`python tests/faults/broken.py PROMISE run FLAGS...`; the promises are `retry`, `reaping` and `relisting`, for replicas
+`fencing`, and for stale views `owners`.
 """
 
 # ruff: noqa: B010 - what is replaced here is a promise, not an attribute of ours
@@ -13,10 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.cli.main import main
+from runner.controller.owner_check import OwnerCheck
 from runner.engine import processes, supervision
 from runner.engine.run_engine import RunEngine
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Synced, WatchEvent
+from runner.ownership import OwnerState
 from runner.replicas import kernel_deadline
 from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.queue import WorkQueue
@@ -72,11 +74,22 @@ def _break_fencing() -> None:
     setattr(kernel_deadline, "make", kernel_deadline.NoKernelDeadline)
 
 
+def _break_owners() -> None:
+    """An object that the cache has is taken to exist: runs for a UID that is gone begin, and write."""
+
+    async def exists(*_: Any) -> OwnerState:
+        return OwnerState.EXISTS
+
+    setattr(OwnerCheck, "before_run", exists)
+    setattr(OwnerCheck, "during_run", exists)
+
+
 PROMISES: dict[str, Callable[[], None]] = {
     "retry": _break_retry,
     "reaping": _break_reaping,
     "relisting": _break_relisting,
     "fencing": _break_fencing,
+    "owners": _break_owners,
 }
 
 if __name__ == "__main__":

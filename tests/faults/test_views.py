@@ -272,6 +272,25 @@ def test_an_operator_that_starts_against_a_lagging_api_server_finalizes_nothing_
     view.check()
 
 
+@pytest.mark.nightly
+def test_an_operator_that_runs_for_uids_that_are_gone_is_noticed(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = (sys.executable, str(Path(__file__).with_name("broken.py")), "owners")
+    monkeypatch.setattr(view.world, "command", broken)
+    view.begin(finalizer=False)
+    old = view.create("broken", 1)
+    view.converge({"broken": 1})
+    view.world.relay.freeze(THINGS)
+    _replace(view, "broken", 2)
+    until(
+        lambda: history.repeated(view.seen, {}) and history.lost_twice(view.seen, {}),
+        lambda: f"dependents to be made and deleted again; {view.world.last_words()}",
+        120,
+    )
+    with pytest.raises(AssertionError, match=f"broken was made [0-9]+ times for {old}"):
+        view.check()
+    view.world.relay.thaw(THINGS)
+
+
 # Unobserved states.
 
 
