@@ -141,6 +141,7 @@ class LiveView:
 
     def _notable(self, record: Mapping[str, Any]) -> str:
         details = "; ".join(str(record[name]) for name in _DETAILS if record.get(name))
+        details = details.removeprefix(f"{record['msg']}: ")  # messages of ansible-core begin so
         who = f"{_subject_of(record)}: " if record.get("gvk") else ""
         place = f" ({record['path']})" if record.get("path") else ""
         shown = f"{who}{record['msg']}" + (f": {details}" if details else "") + place

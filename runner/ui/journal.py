@@ -5,6 +5,7 @@ The weight of all runs is bounded: one for each run, task and item of a loop. Th
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ MOST_GROUPED = 1000
 ABANDONED = "abandoned"
 """Result of a run whose end was not reported."""
 _LONGEST_MESSAGE = 4000
+_COMPARED = 500
+"""Characters of a message by which failures are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class RunRecord:
     ended: float | None = None
     message: str = ""
     """Reason of a failure."""
+    cause: str = ""
+    """The message without names and numbers, to group failures."""
     place: str = ""
     """`file:line` of the first failed task."""
     task: str = ""
@@ -190,14 +195,20 @@ class Journal:
     def failure_groups(self) -> list[FailureGroup]:
         """Return the failures of the latest runs by cause: unresolved ones first, then by the time of the last one.
 
-        The cause is the task with its location; without a task, the message.
+        The cause is the task with its location and its message, apart from names and numbers.
         """
-        groups: dict[tuple[GVK, str, str], FailureGroup] = {}
+        groups: dict[tuple[GVK, str, str, str], FailureGroup] = {}
         for run in islice(reversed(self.ended), MOST_GROUPED):
             if run.failed:
-                cause = (run.gvk, run.task, run.place or run.message)
+                cause = (run.gvk, run.task, run.place, run.cause)
                 groups.setdefault(cause, FailureGroup(latest=run)).add(run, resolved=self.is_resolved(run))
         return sorted(groups.values(), key=lambda group: not group.failing)
+
+
+def _without_names(run: RunRecord) -> str:
+    """Return the message of a failure without the object's name and namespace, and without words with digits."""
+    names = "|".join(re.escape(name) for name in run.key if name)
+    return re.sub(rf"\b(?:{names}|[\w.-]*\d[\w.-]*)\b", "#", run.message[:_COMPARED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +228,7 @@ class RunRecorder:
         run, masked = self.run, self.run.timeline.masked
         first = result.failures[0] if result.failures else None
         run.message = masked(first.message if first else result.message)[:_LONGEST_MESSAGE]
+        run.cause = _without_names(run)
         run.task, run.place = (masked(first.task), first.path) if first else ("", "")
         run.calls = ApiCallStats(api.calls, api.seconds, api.hits, api.misses)
         run.ways = result.executions.totals

@@ -153,11 +153,18 @@ const RUN_COLUMNS = [
   ["API calls", (run) => (run.calls === null ? "" : String(run.calls)), "number"],
 ];
 
+// A message; the rest of a long one is folded.
+const BRIEF = 300;
+function brief(text) {
+  if (!text || text.length <= 1.5 * BRIEF) return text;
+  return [`${text.slice(0, BRIEF)}…`, folded("Whole message", text)];
+}
+
 function outcome(run) {
   if (!run.ended) return [tag("running"), " ", run.current];
   const failed = run.task ? [" task ", el("strong", {}, run.task), ": "] : run.message ? " " : "";
   const where = run.place ? [" ", el("span", { class: "place" }, run.place)] : "";
-  return [tag(run.outcome), run.resolved ? [" ", tag("resolved")] : "", failed, run.message, where];
+  return [tag(run.outcome), run.resolved ? [" ", tag("resolved")] : "", failed, brief(run.message), where];
 }
 
 // The next run of an object; `at` is the time of the data.
@@ -173,7 +180,7 @@ function more(group) {
 }
 const FAILURE_COLUMNS = [
   ["Cause", (group) => [
-    group.task ? [el("strong", {}, group.task), ": "] : "", group.message, group.place ? [" ", el("span", { class: "place" }, group.place)] : ""], "message"],
+    group.task ? [el("strong", {}, group.task), ": "] : "", brief(group.message), group.place ? [" ", el("span", { class: "place" }, group.place)] : ""], "message"],
   ["State", (group) => (group.resolved ? tag("resolved") : tag(group.outcome)), "tight"],
   ["Objects", (group) => [
     group.objects.map((one, index) => [index ? ", " : "", objectLink(one)]),
@@ -327,7 +334,7 @@ function drawObject(data) {
       ["Status", (one) => one.status],
       ["Reason", (one) => one.reason],
       ["Since", (one) => ago(one.since), "time"],
-      ["Message", (one) => one.message, "message"],
+      ["Message", (one) => brief(one.message), "message"],
     ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "No conditions"),
     el("h2", {}, "Runs"),
     table("Runs", [
@@ -350,7 +357,7 @@ function drawRun(data) {
     facts([
       ["Result", data.ended ? tag(data.outcome) : tag("running")],
       ["Failed task", data.task ? [data.task, " ", el("span", { class: "place" }, data.place)] : ""],
-      ["Message", data.message],
+      ["Message", brief(data.message)],
       ["Trigger", trigger(data.reason, data.details)],
       ["Queue time", data.reason ? span(data.waited) : ""],
       ["Started", ago(data.began)],
@@ -360,8 +367,8 @@ function drawRun(data) {
     ]),
     el("h2", {}, data.task_count > data.tasks.length ? `Tasks: the latest ${data.tasks.length} of ${data.task_count}` : plural(data.task_count, "task")),
     table("Tasks", [
-      ["Task", (task) => [task.name || task.action, task.message ? el("span", { class: "message" }, task.message) : "", items(task), diffs(task, details)]],
-      ["Location", (task) => el("span", { class: "place", title: task.path }, shortened(task.path))],
+      ["Task", (task) => [task.name || task.action, task.message ? el("div", { class: "message" }, brief(task.message)) : "", items(task), diffs(task, details)]],
+      ["Location", (task) => el("span", { class: "place", title: task.path }, shortened(task.path)), "location"],
       ["State", (task) => tag(task.state), "tight"],
       ["Duration", (task) => span((task.ended || now()) - task.began), "number"],
       ["Timeline", (task) => el("div", { class: "lane", role: "presentation" }, el("div", {

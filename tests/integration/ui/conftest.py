@@ -89,17 +89,16 @@ class Crowd:
         self._loop.call_soon_threadsafe(lambda: done.set_result(deed()))
         return done.result(60)
 
-    def fail(self, name: str) -> None:
+    def fail(self, name: str, message: str = "no such image: memcached:9.9; the registry knows 1.5 and 1.6") -> None:
         """Have a run of an object fail at its second task."""
-        self.do(lambda: self._fail(name))
+        self.do(lambda: self._fail(name, message))
 
     def succeed(self, name: str) -> str:
         """Have a run of an object succeed, and keep its files; return its ID."""
         return str(self.do(lambda: self._succeed(name)))
 
-    def _fail(self, name: str) -> None:
+    def _fail(self, name: str, message: str) -> None:
         key, place = ObjectKey("shop", name), "/opt/ansible/roles/memcached/tasks/main.yml:7"
-        message = "no such image: memcached:9.9; the registry knows 1.5 and 1.6"
         notes = self._journal.start(
             self._job(key), ReconcileRequest(key, RunReason.CHANGED, ("spec.image",), 0, 0, 0.2)
         )

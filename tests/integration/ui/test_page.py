@@ -58,6 +58,16 @@ def test_failures_of_one_cause_are_one_row_until_each_object_has_succeeded(crowd
     reader.await_text("resolved")
 
 
+def test_the_rest_of_a_long_message_is_folded(crowd: Crowd, reader: Reader) -> None:
+    crowd.fail("one-0001", "begin " + "x" * 3000 + " the end")
+    for view in ("#/", "#/runs", f"#/object/{KIND}/shop/one-0001"):
+        reader.open(crowd.url + view)
+        reader.await_text("Step 2: begin xxx", "Whole message")
+        assert "the end" not in reader.text()
+        reader.script(_UNFOLD)
+        assert "the end" in reader.text()
+
+
 def test_runs_are_filtered_and_come_in_pages(crowd: Crowd, reader: Reader) -> None:
     for number in range(60):
         crowd.succeed(f"one-{number:04}")

@@ -43,6 +43,11 @@ def test_a_failure_is_told_with_its_place_and_stays_in_the_picture(board: LiveVi
     assert picture[picture.index("LAST ERROR") + 1] == told
 
 
+def test_the_beginning_of_a_message_of_ansible_is_not_repeated(board: LiveView) -> None:
+    told = take(board, msg="Task failed", level="error", error="Task failed: Action failed: no such thing")
+    assert told == "error: Memcached default/mc: Task failed: Action failed: no such thing"
+
+
 def test_a_warning_about_a_whole_kind_names_it(board: LiveView) -> None:
     about = {"level": "warning", "msg": "Not served", "name": None, "namespace": None, "error": "install its CRD"}
     assert take(board, **about) == "warning: Memcached: Not served: install its CRD"

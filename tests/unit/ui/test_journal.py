@@ -125,3 +125,21 @@ def test_failed_runs_are_counted_until_one_succeeds_or_the_object_is_gone(make_j
     assert journal.streaks
     journal.forget(lambda _gvk, _key: False)
     assert not journal.streaks
+
+
+def test_failures_are_grouped_by_task_and_message_apart_from_names_and_numbers(make_job: Callable[..., Job]) -> None:
+    journal = Journal(lambda: 0.0)
+    for name, message in (
+        ("bread", "quota of bread exceeded: pod bread-7f9c has 3"),
+        ("milk", "quota of milk exceeded: pod milk-88b1 has 14"),
+        ("eggs", "no such image"),
+    ):
+        failure = TaskFailure("Deploy", message, "/r/main.yml:7")
+        begin(journal, make_job(ident=name, key=ObjectKey("shop", name))).end(
+            RunResult(Outcome.FAILED, None, (failure,), "", None, 1.0), CALLS
+        )
+    groups = journal.failure_groups()
+    assert [(group.latest.message, [key.name for key in group.failing], group.runs) for group in groups] == [
+        ("no such image", ["eggs"], 1),
+        ("quota of milk exceeded: pod milk-88b1 has 14", ["milk", "bread"], 2),
+    ]
