@@ -168,6 +168,29 @@ async def test_what_a_run_loaded_is_loaded_ahead_by_a_server_that_takes_the_plac
     assert afterwards.said("said") == before.said("said")
 
 
+async def test_a_lookup_of_kubernetes_that_a_worker_loaded_is_loaded_ahead_the_next_time(warm: Runs) -> None:
+    filters = warm.content / "filter_plugins"
+    filters.mkdir(parents=True)
+    (filters / "own.py").write_text(
+        "import sys\n\nclass FilterModule:\n    def filters(self):\n"
+        "        return {'is_loaded': lambda name: name in sys.modules}\n"
+    )
+    playbook = warm.tasks("""
+- name: said
+  debug: {msg: "{{ 'ansible_collections.kubernetes.core.plugins.lookup.k8s' | is_loaded }}"}
+- name: looked up
+  set_fact: {found: "{{ query('kubernetes.core.k8s', kind='Pod') }}"}
+  ignore_errors: true
+""")
+
+    before = await warm.run(playbook)
+    await warm.engine.settle()
+    afterwards = await warm.run(playbook)
+
+    assert str(before.said("said")) == "False"
+    assert str(afterwards.said("said")) == "True"
+
+
 async def test_each_environment_has_a_server_of_its_own(warm: Runs) -> None:
     playbook = warm.tasks(
         "- {name: said, debug: {msg: \"{{ lookup('env', 'OWN') }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"

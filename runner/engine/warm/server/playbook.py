@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import multiprocessing.process
 import os
 import signal
@@ -18,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from ansible.cli.playbook import main
+from ansible.executor.process.worker import WorkerProcess
 
 from runner.engine.warm import messages, procfs, task_record
 from runner.engine.warm.messages import Load
@@ -28,6 +30,11 @@ from runner.engine.warm.server import model, preload
 from runner.engine.warm.server.model import Model
 from runner.engine.warm.server.refresh import Refresh
 
+_OF_WORKERS = "ansible_collections.kubernetes.core."
+"""Prefix of the Python modules that are preloaded because a worker loaded them: those of the lookup `k8s`, mostly.
+
+Other code that needs a worker is in collections whose import may have any effect.
+"""
 _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
 
@@ -61,12 +68,28 @@ def run(made: Made, without: frozenset[str], event_descriptor: int) -> int:
     templates = shortcuts.install(without, made, event_descriptor)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
+    _learn_from_workers(before)
     code = _exit_code(main)
     if found := preload.worth_loading(before):
         messages.note(os.environ, {"plugins": found})
     if templates:
         messages.note(os.environ, {"templates": list(templates.values())})
     return _finish(code)
+
+
+def _learn_from_workers(before: frozenset[str]) -> None:
+    """Make workers note the Python modules that they loaded: this process never loads what needs a worker."""
+    run_worker: Callable[..., Any] = WorkerProcess._run  # noqa: SLF001 - there is no public name
+    playbook, environment = os.getpid(), dict(os.environ)  # a plugin may change its process
+
+    @functools.wraps(run_worker)
+    def run_and_note(self: Any) -> Any:
+        result = run_worker(self)
+        if os.getpid() != playbook and (found := preload.worth_loading(before, _OF_WORKERS)):
+            messages.note(environment, {"plugins": found})
+        return result
+
+    WorkerProcess._run = run_and_note  # noqa: SLF001 - as above
 
 
 def _exit_code(program: Callable[[], object]) -> int:

@@ -95,9 +95,12 @@ def _constant(tree: ast.Module, name: str) -> str:
     return ""
 
 
-def worth_loading(before: Collection[str]) -> list[str]:
-    """Return the Python modules that this process has loaded since `before` and that can be preloaded by name."""
-    names = sorted(sys.modules.keys() - set(before))
+def worth_loading(before: Collection[str], prefix: str = "") -> list[str]:
+    """Return the Python modules that this process has loaded since `before` and that can be preloaded by name.
+
+    Only names with the prefix are returned.
+    """
+    names = sorted(name for name in sys.modules.keys() - set(before) if name.startswith(prefix))
     found = []
     for name in names:
         spec = getattr(sys.modules[name], "__spec__", None)
