@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from runner import devcluster as clusters
-from tests.integration.scaffold.developer import BIN, STEPS, Project, copy_sample, of_a_developer
+from tests.integration.scaffold.developer import BIN, ROOT, STEPS, Project, copy_sample, of_a_developer
 
 pytestmark = pytest.mark.timeout(900)  # some dozens of Ansible's starts: with much else to do they take their time
 TASKS = "roles/basket/tasks/main.yml"
@@ -76,6 +78,62 @@ def generated(tmp_path: Path) -> Iterator[Project]:
 @pytest.mark.xdist_group("molecule")
 def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
     assert sample.molecule("test") == dict.fromkeys(STEPS, True)
+
+
+def _true(kind: str, message: str = "", **more: object) -> dict[str, object]:
+    return {"type": kind, "status": "True", "message": message, "observedGeneration": 2, **more}
+
+
+_FINAL = "no\nThe operator does not run it again until the object changes."
+_REFERENCES = "no\nThe operator does not run it again until the object, or an object that it references, changes."
+_SAMPLES: dict[str, tuple[list[dict[str, object]], tuple[bool, bool, str]]] = {
+    "no status": ([], (False, False, "no run has ended in 120 s; see the log of the operator")),
+    "success": ([_true("Successful")], (True, False, "no run has ended in 120 s; see the log of the operator")),
+    "success of an earlier generation": (
+        [_true("Successful", observedGeneration=1)],
+        (False, False, "no run has ended in 120 s; see the log of the operator"),
+    ),
+    "stalled": ([_true("Stalled", "short"), _true("Failure", _FINAL)], (False, True, _FINAL)),
+    "stalled without health conditions": (
+        [{"type": "Failure", "status": "True", "message": _FINAL}],
+        (False, True, _FINAL),
+    ),
+    "stalled until a reference changes": (
+        [_true("Stalled", "short"), _true("Failure", _REFERENCES)],
+        (False, False, _REFERENCES),
+    ),
+    "retried": ([_true("Failure", "m" * 2000), _true("Reconciling", "short")], (False, False, "short")),
+}
+"""Conditions of samples; whether they succeeded, whether converge ends at once, and the cause that it prints."""
+
+
+def test_converge_tells_by_conditions_which_samples_cannot_succeed(tmp_path: Path) -> None:
+    (converge,) = yaml.safe_load((ROOT / "molecule/default/converge.yml").read_text())
+    tasks = [
+        {
+            "name": name,
+            "ansible.builtin.assert": {
+                "that": [
+                    "('Successful' in states) == wanted[0]",
+                    "(stalled | bool) == wanted[1]",
+                    "cause == wanted[2]",
+                ],
+            },
+            "vars": {"found": {"metadata": {"generation": 2}, "status": {"conditions": given}}, "wanted": wanted},
+        }
+        for name, (given, wanted) in _SAMPLES.items()
+    ]
+    play = {"hosts": "localhost", "gather_facts": False, "vars": {**converge["vars"], "patience": 120}, "tasks": tasks}
+    (tmp_path / "play.json").write_text(json.dumps([play]))
+    command = [
+        str(BIN / "ansible-playbook"),
+        "--connection=local",
+        "--inventory=localhost,",
+        str(tmp_path / "play.json"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, check=False, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"ok={len(_SAMPLES)} " in done.stdout
 
 
 @pytest.mark.full
