@@ -31,7 +31,11 @@ _MAGIC = (
 )
 _ALIKE = 10
 _DEPTHS = (MAX_DEPTH - 20, MAX_DEPTH + 54, 300, 1_100, 5_000)
-_SIZES = (1 << 16, 1 << 19, 1_000_000)
+_BIG = tuple(
+    (kind, size) for size in (1_000_000, 1 << 19, 1 << 16) for kind in ("keys", "value", "reserved", "key", "below")
+)
+_BIG_EVERY = 10
+"""Of so many resources one is big. The API server takes seconds to create one with 60,000 keys."""
 _SAME_WHEN_NORMALIZED = (
     "\u00e9",
     "e\u0301",
@@ -74,7 +78,13 @@ def resources(count: int, number: int, canary: Path) -> list[Hostile]:
     while len(drawn) < count:
         drawn += _draw(f"{number}/{len(drawn)}", canary)
     names = special_names()
-    return [_resource(one, index, names[index::count]) for index, one in enumerate(drawn[:count])]
+    return [_resource(one, index, names[index::count], _size(index, number)) for index, one in enumerate(drawn[:count])]
+
+
+def _size(index: int, number: int) -> tuple[str, int]:
+    """Return what makes a resource big, and how many bytes; of consecutive seeds or big resources, each in turn."""
+    turn, rest = divmod(index, _BIG_EVERY)
+    return _BIG[(turn + number - 1) % len(_BIG)] if rest == _BIG_EVERY - 1 else ("", 0)
 
 
 def _draw(number: str, canary: Path) -> list[_Drawn]:
@@ -132,7 +142,6 @@ class _Drawn:
     spec: dict[str, Any]
     values: list[Any]
     """Values of special names."""
-    big: tuple[str, int]
     nesting: tuple[str, str, int]
     annotations: dict[str, str]
     has_long_name: bool
@@ -154,20 +163,17 @@ def _resources(canary: Path) -> st.SearchStrategy[_Drawn]:
         _Drawn,
         spec=st.dictionaries(keys, values, max_size=5),
         values=st.lists(leaves, min_size=4, max_size=4),
-        big=st.tuples(
-            st.sampled_from(["value", "key", "keys", "reserved", "below"]), st.sampled_from([*[0] * 12, *_SIZES])
-        ),
         nesting=st.tuples(pairs, st.sampled_from([*[0] * 10, *_DEPTHS])).map(lambda pair: (*pair[0], pair[1])),
         annotations=_annotations(),
         has_long_name=st.sampled_from([*[False] * 9, True]),
     )
 
 
-def _resource(one: _Drawn, index: int, names: Sequence[str]) -> Hostile:
+def _resource(one: _Drawn, index: int, names: Sequence[str], big: tuple[str, int]) -> Hostile:
     spec = {"text": one.values[0], **one.spec}
     spec |= {name: one.values[number % len(one.values)] for number, name in enumerate(names)}
     parts = [orjson.dumps(name).decode() + ":" + _json(value) for name, value in spec.items()]
-    kind, size = one.big
+    kind, size = big
     opening, closing, levels = one.nesting
     if size:
         parts.append(_big(kind, size))
