@@ -109,13 +109,13 @@ def run(project: Project, *, cores: Sequence[str] = (OLD_CORE, NEW_CORE)) -> Tri
     if not found:
         raise ConfigError("--try requires samples of watched kinds, for example in config/samples")
     engines = ("exec", "warm") if sys.platform == "linux" else ("exec",)
-    collections = _collections(project)
     trials = []
-    for core in cores:
-        python = environments.python_of(core, project.environ, _say)
-        for engine in engines:
-            _say(f"Trying ansible-core {core} with the engine {engine}")
-            trials.append(_Attempt(project, found, python, core, engine, collections).result())
+    with _collections(project) as collections:
+        for core in cores:
+            python = environments.python_of(core, project.environ, _say)
+            for engine in engines:
+                _say(f"Trying ansible-core {core} with the engine {engine}")
+                trials.append(_Attempt(project, found, python, core, engine, collections).result())
     return compared(trials)
 
 
@@ -151,23 +151,25 @@ def _samples(project: Project) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _collections(project: Project) -> str:
-    """Return the search path of the project's collections. `ansible-galaxy` installs them, unless a path is given."""
+@contextmanager
+def _collections(project: Project) -> Iterator[str]:
+    """Yield the search path of the project's collections. `ansible-galaxy` installs them, unless a path is given."""
     given = project.environ.get("ANSIBLE_COLLECTIONS_PATH", "")
     if given or not project.collections:
-        return given
-    folder = Path(tempfile.mkdtemp(prefix="ansible-operator-collections-"))
+        yield given
+        return
     _say("Installing the collections of requirements.yml")
-    command = ["ansible-galaxy", "collection", "install", "-r", "requirements.yml", "-p", str(folder)]
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible.cli.galaxy", *command[1:]], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise OperatorError(
-            f"`{' '.join(command)}` failed: {done.stderr.strip().splitlines()[-1:] or done.stdout}; set "
-            "ANSIBLE_COLLECTIONS_PATH to a folder that contains the collections"
-        )
-    return str(folder)
+    with tempfile.TemporaryDirectory(prefix="ansible-operator-collections-") as folder:
+        words = ("collection", "install", "-r", "requirements.yml", "-p", folder)
+        command = [sys.executable, "-m", "ansible.cli.galaxy", *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            reason = " ".join(done.stderr.split()) or "no message"
+            raise OperatorError(
+                f"`ansible-galaxy {' '.join(words)}` failed: {reason}; or set ANSIBLE_COLLECTIONS_PATH to a folder "
+                "that contains the collections"
+            )
+        yield folder
 
 
 def _say(text: str) -> None:

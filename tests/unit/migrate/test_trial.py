@@ -10,6 +10,7 @@ from runner.errors import ConfigError, OperatorError
 from runner.migrate import cluster_objects, environments, trial
 from runner.migrate.project import Project
 from runner.migrate.trial import Trial
+from tests.unit.migrate.conftest import Write
 
 
 def an_object(kind: str, name: str, **content: Any) -> dict[str, Any]:
@@ -88,6 +89,14 @@ def test_values_that_differ_within_one_version_are_random() -> None:
 
 def test_a_project_without_samples_cannot_be_tried(project: Path) -> None:
     with pytest.raises(ConfigError, match="requires samples"):
+        trial.run(Project({"HOME": str(project)}))
+
+
+def test_collections_that_cannot_be_installed_are_an_error_with_advice(project: Path, write: Write) -> None:
+    sample = "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: a}}\n"
+    write("config/samples/shop.yaml", sample)
+    write("requirements.yml", "collections: [{name: a.b, source: 'file:///nowhere', type: dir}]\n")
+    with pytest.raises(OperatorError, match=r"^`ansible-galaxy collection install .* set ANSIBLE_COLLECTIONS_PATH"):
         trial.run(Project({"HOME": str(project)}))
 
 
