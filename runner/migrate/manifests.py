@@ -46,6 +46,18 @@ def findings(project: Project) -> Iterator[Finding]:
     yield from _permissions(project)
 
 
+def variables(project: Project) -> dict[str, str]:
+    """Return the environment of the operator's container: variables with a literal value, the first of each name."""
+    found: dict[str, str] = {}
+    for document in project.documents:
+        for container in _containers(document):
+            for _, text in _variables(document, container):
+                name, _, value = text.partition("=")
+                if value and "$(" not in value:
+                    found.setdefault(name, value)
+    return found
+
+
 def _containers(document: Document) -> Iterator[yaml.Node]:
     """Yield the operator's containers of a Deployment, or of a patch of one."""
     node: yaml.Node | None = document.root

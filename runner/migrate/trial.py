@@ -23,7 +23,7 @@ from typing import IO, Any
 from runner import devcluster
 from runner.devcluster import DevCluster
 from runner.errors import ConfigError, OperatorError
-from runner.migrate import cluster_objects, environments, samples
+from runner.migrate import cluster_objects, environments, manifests, samples
 from runner.migrate.cluster_objects import Objects
 from runner.migrate.finding import NEW_CORE, OLD_CORE
 from runner.migrate.project import Project
@@ -197,8 +197,7 @@ class _Attempt:
         """Run the operator on a new control plane, and return outcomes and objects."""
         with devcluster.start(name="migrate") as cluster:
             self._kubectl(cluster, "create", "namespace", NAMESPACE)
-            crds = [each.value for each in self.project.documents if _is_crd(each.value)]
-            if crds:
+            if crds := _crds(self.project):
                 self._kubectl(cluster, "apply", "--server-side", "--filename=-", given=crds)
                 self._kubectl(cluster, "wait", "--for=condition=Established", "--filename=-", given=crds)
             for name, sample in self.samples.items():
@@ -221,10 +220,14 @@ class _Attempt:
         with tempfile.TemporaryDirectory(prefix="ao-try-") as folder:
             flags = (f"--watches-file={self.project.watches_file}", f"--runner-dir={folder}", f"--engine={self.engine}")
             environ = {
+                **manifests.variables(self.project),
                 **self.project.environ,
                 "KUBECONFIG": str(cluster.kubeconfig),
                 "WATCH_NAMESPACE": NAMESPACE,
                 "ANSIBLE_GATHERING": "explicit",
+                # As in the image, whose ansible.cfg contains the folder of the project's roles.
+                "ANSIBLE_ROLES_PATH": self.project.environ.get("ANSIBLE_ROLES_PATH")
+                or str(self.project.root / "roles"),
                 **({"ANSIBLE_COLLECTIONS_PATH": self.collections} if self.collections else {}),
             }
             command = [str(self.python), "-P", "-m", "runner", "run", *_PORTS, *flags, "--log-format=json"]
@@ -288,5 +291,12 @@ class _Attempt:
         return done.stdout
 
 
-def _is_crd(value: Mapping[str, Any]) -> bool:
-    return value.get("kind") == "CustomResourceDefinition" and value.get("apiVersion") == "apiextensions.k8s.io/v1"
+def _crds(project: Project) -> list[Mapping[str, Any]]:
+    """Return the CRDs of the project's manifests, the first of each name; patches of CRDs are not complete."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in project.documents:
+        spec = each.value.get("spec")
+        is_crd = each.value.get("apiVersion") == "apiextensions.k8s.io/v1"
+        if isinstance(spec, dict) and is_crd and {"group", "names", "versions"} <= spec.keys():
+            found.setdefault(str(each.value["metadata"]["name"]), each.value)
+    return list(found.values())

@@ -67,9 +67,10 @@ TASKS = """\
 
 def run(folder: Path, tasks: str) -> tuple[int, dict[str, Any]]:
     files = {
-        "watches.yaml": "- {group: example.com, version: v1, kind: Shop, role: shop}\n",
+        "watches.yaml": "- {group: example.com, version: v1, kind: Shop, playbook: playbooks/shop.yml}\n",
         "Dockerfile": "FROM example.com/ansible-operator-runner:0.1.0-core2.18\n",
         "requirements.yml": "collections: [kubernetes.core]\n",
+        "playbooks/shop.yml": "- hosts: localhost\n  gather_facts: false\n  roles: [shop]\n",
         "roles/shop/tasks/main.yml": tasks,
         "config/crd/bases/shops.yaml": yaml.safe_dump(CRD),
         "config/samples/shop.yaml": yaml.safe_dump(SAMPLE),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from runner.migrate import manifests
+from runner.migrate.project import Project
 from tests.unit.migrate.conftest import Analyse
 
 Rules = Callable[..., list[tuple[str, str]]]
@@ -135,6 +137,11 @@ def test_flags_and_variables_of_the_operators_container_are_checked(analyse: Ana
         each.line: (each.rule, each.need) for each in report.findings if each.file == "config/manager/manager.yaml"
     }
     assert found == {11: ("flag", "now"), 12: ("flag", "now"), 17: ("variable", "check")}
+
+
+def test_the_environment_of_the_operators_container_has_the_literal_values(analyse: Analyse) -> None:
+    analyse({"config/manager/manager.yaml": DEPLOYMENT.replace("value: shop", "value: $(NAME)")})
+    assert manifests.variables(Project({})) == {"ANSIBLE_VERBOSITY_SHOP_SHOP_EXAMPLE_COM": "12"}
 
 
 def test_a_flag_of_the_dockerfile_and_of_a_json_patch_is_checked(rules: Rules) -> None:
