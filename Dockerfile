@@ -48,6 +48,21 @@ RUN apt-get update \
 # brings packages that pip cannot replace.
 COPY --from=build /staging/usr/local /usr/local
 RUN printf '%s\n' '[global]' 'break-system-packages = true' > /etc/pip.conf
+# Names and paths that Dockerfiles of the Go operator's image use: its version of Python, and Red Hat's layout of
+# certificates.
+COPY hack/image/pki-layout /etc/ca-certificates/update.d/pki-layout
+COPY hack/image/update-ca-trust /usr/local/bin/update-ca-trust
+RUN ln -s /usr/bin/python3 /usr/local/bin/python3.12 \
+ && ln -s pip3 /usr/local/bin/pip3.12 \
+ && packages=$(echo /usr/local/lib/python3.*/dist-packages) \
+ && for folder in /usr/lib /usr/lib64 /usr/local/lib /usr/local/lib64; do \
+      mkdir -p "${folder}/python3.12" && ln -s "${packages}" "${folder}/python3.12/site-packages"; \
+    done \
+ && bundle=/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem \
+ && mkdir -p /etc/pki/ca-trust/source/anchors /etc/pki/tls/certs \
+ && ln -s "${bundle}" /etc/pki/tls/certs/ca-bundle.crt \
+ && ln -s "${bundle}" /etc/pki/tls/cert.pem \
+ && update-ca-certificates
 # What is in it, as CycloneDX: Debian's packages and Python's.
 COPY hack/sbom /tmp/sbom
 RUN mkdir -p /usr/share/sbom \

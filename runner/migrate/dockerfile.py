@@ -27,7 +27,7 @@ _CORES = (
 _PROGRAM = re.compile(r"(?<![\w/.-])(pip|python)(3\.\d+|2\.7)(?![\w.])")
 _PROVIDED = "3.12"
 """Version of Python in names of programs that the image provides."""
-_SITE_PACKAGES = re.compile(r"/usr(?:/local)?/lib(?:64)?/python3\.\d+/site-packages")
+_SITE_PACKAGES = re.compile(r"/usr(?:/local)?/lib(?:64)?/python3\.(?!12/)\d+/site-packages")
 _RPM_FILES = re.compile(r"/etc/yum\.repos\.d|/etc/pki/rpm-gpg|/etc/dnf/")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,8 @@ pytestmark = [
     pytest.mark.skipif(bool(why := hindrance()), reason=why),
 ]
 
+BASE = "localhost/ansible-operator-runner:2.21"
+TRUSTING = "localhost/trusting-operator:v1"
 OLD = "localhost/ansible-operator-runner:2.18"
 
 
@@ -40,6 +43,29 @@ def test_what_projects_say_after_from_finds_what_it_counts_on(base: Image) -> No
     assert "ansible-core" in base.run("ansible-operator", "version")
     for program in ("ansible-galaxy", "pip", "pip3", "python3", "curl", "ssh"):
         assert base.run("sh", "-c", f"command -v {program}")
+
+
+def test_names_and_paths_of_the_go_operators_image_exist(base: Image) -> None:
+    assert base.run("python3.12", "-c", "import google.auth, requests_unixsocket; print('found')") == "found\n"
+    installed = base.run("python3", "-c", "import ansible_runner; print(ansible_runner.__file__)").strip()
+    for folder in ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"):
+        path = f"{folder}/python3.12/site-packages/ansible_runner/__init__.py"
+        assert base.run("readlink", "--canonicalize-existing", path).strip() == installed
+    assert base.run("pip3.12", "--version") == base.run("pip", "--version")
+
+
+def test_certificates_have_the_layouts_of_debian_and_of_red_hat(base: Image) -> None:
+    bundle = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
+    for path in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/tls/cert.pem"):
+        assert base.run("readlink", "--canonicalize-existing", path) == f"{bundle}\n"
+    count = "import ssl; print(len(ssl.create_default_context().get_ca_certs()))"
+    assert int(base.run("python3", "-c", count)) > 100
+    # Another bundle at Red Hat's path, as a volume mounts it, is the one that programs use.
+    mounted = (
+        f"mount -t tmpfs tmpfs {bundle.rpartition('/')[0]} && "
+        f"cp /etc/ssl/certs/Certainly_Root_R1.pem {bundle} && python3 -c '{count}'"
+    )
+    assert base.run("sh", "-c", mounted, user="0:0") == "1\n"
 
 
 def test_its_size_is_within_bounds(base: Image, record_property: Callable[[str, object], None]) -> None:
@@ -79,6 +105,24 @@ def test_its_bill_of_materials_names_what_is_installed_and_nothing_else(base: Im
     }
     references = [component["bom-ref"] for component in bill["components"]]
     assert len(references) == len(set(references))
+
+
+@pytest.mark.usefixtures("base")
+def test_certificates_in_red_hats_folder_are_trusted_by_a_projects_image(store: Store) -> None:
+    """A Dockerfile copies a certificate and runs `update-ca-trust`, as those of the Go operator's image do."""
+    context = store.folder / "trust"
+    context.mkdir()
+    made = ("-keyout", str(context / "key.pem"), "-out", str(context / "shop.pem"))
+    request = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=Shop CA", "-days", "2")
+    subprocess.run(["openssl", *request, *made], check=True, capture_output=True)
+    anchors = "/etc/pki/ca-trust/source/anchors/"
+    lines = (f"FROM {BASE}", "USER 0", f"COPY shop.pem {anchors}", "RUN update-ca-trust extract", "USER 1001", "")
+    (context / "Dockerfile").write_text("\n".join(lines))
+    store.build(context, TRUSTING)
+    image = store.unpack(TRUSTING)
+    subjects = "import ssl; print([a['subject'] for a in ssl.create_default_context().get_ca_certs()])"
+    assert "Shop CA" in image.run("python3", "-c", subjects)
+    assert image.run("readlink", "/etc/ssl/certs/ca-certificates.crt").startswith("/etc/pki/ca-trust/extracted/")
 
 
 @pytest.mark.nightly

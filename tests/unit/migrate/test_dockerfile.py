@@ -89,7 +89,8 @@ RUN dnf install -y \\
     # a comment
     git
 RUN pip3.9 install a && python3.12 --version
-COPY ca.pem /usr/local/lib/python3.12/site-packages/certifi/cacert.pem
+COPY a.py /usr/local/lib/python3.12/site-packages/a.py
+COPY ca.pem /usr/local/lib/python3.9/site-packages/certifi/cacert.pem
 COPY a.repo /etc/yum.repos.d/a.repo
 RUN rpm -i a.rpm
 """
@@ -98,9 +99,9 @@ RUN rpm -i a.rpm
         (2, "base-image", True),
         (5, "rpm-packages", True),
         (8, "python-program", True),
-        (9, "site-packages", False),
-        (10, "rpm-repository", False),
-        (11, "rpm-packages", False),
+        (10, "site-packages", False),
+        (11, "rpm-repository", False),
+        (12, "rpm-packages", False),
     ]
 
 
