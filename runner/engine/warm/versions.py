@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible import constants
+from ansible import constants, context
 from ansible.executor import module_common
 from ansible.plugins.loader import module_utils_loader
 from ansible.release import __version__
@@ -210,6 +210,19 @@ def template_environments() -> tuple[Any, ...]:
     from ansible._internal._templating._jinja_bits import AnsibleEnvironment  # noqa: PLC0415 - since 2.19
 
     return (AnsibleEnvironment,)
+
+
+def template_bits() -> Any:
+    """Return the module of the classes of templates; since ansible-core 2.19."""
+    from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19
+
+    return _jinja_bits
+
+
+def decrypts() -> bool:
+    """Return True if this run may decrypt values. Before ansible-core 2.19 such values are not marked."""
+    given = (context.CLIARGS.get(name) for name in ("vault_ids", "vault_password_files", "ask_vault_pass"))
+    return any((*given, constants.DEFAULT_VAULT_IDENTITY_LIST, constants.DEFAULT_VAULT_PASSWORD_FILE))
 
 
 def run_worker(worker: Any) -> None:

@@ -29,9 +29,9 @@ NAMES = {
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
     "events": "What events hold goes to the supervisor through a socket, and what they say in one write for each.",
     "copies": "Deep copies of variables share strings and numbers, which never change.",
-    "facts": "A file of cached facts that would be written as it is gets a new time only.",
+    "facts": "Facts are processed after a change only, and an unchanged file of them gets a new time only.",
     "fields": "Attributes of tasks are copied and validated without asking each time what holds for all of a class.",
-    "listings": "Folders of collections are listed again only when something was added to them.",
+    "listings": "Folders of collections are listed, and plugins searched, again only when something was added to them.",
     "templates": "Templates that runs have compiled are compiled in the server, once.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
@@ -83,15 +83,9 @@ def prepare(wanted: Load, interpreter: Interpreter) -> Made:
             problems[name] = f"{type(error).__name__}: {error}"
         return None
 
-    compiled = (
-        attempt("templates", lambda: _patch("templates").compile_ahead(wanted.templates)) if _compiles() else None
-    )
+    compiled = attempt("templates", lambda: _patch("templates").compile_ahead(wanted.templates))
     made = attempt("modules", lambda: _preimport().make(wanted.modules, wanted.imports, interpreter))
     return Made(made, compiled, problems)
-
-
-def _compiles() -> bool:
-    return versions.TAGGED
 
 
 def _patch(name: str) -> Any:
@@ -167,7 +161,7 @@ def _install_events(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as 
 
 
 def _install_templates(target: _Target, is_on: bool) -> Any:  # noqa: FBT001 - as above
-    if not is_on or not versions.TAGGED:
+    if not is_on:
         return None
     templates = _patch("templates")
     if target.made.templates is None:

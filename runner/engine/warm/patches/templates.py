@@ -1,10 +1,10 @@
 """Cache of compiled Jinja templates in the server, so that runs do not parse and compile the same templates.
 
 A run notes the templates that it compiled, with everything that determines the code; the next server precompiles them.
-Since ansible-core 2.19 the code depends on three things: the text, the settings of the environment, and the arguments
-that filters and tests require. Nothing is computed during compilation. The run compares these before it uses code, and
-looks up filters and tests at the same moment as a compilation. Before 2.19 Ansible compiles all templates. `install`
-and `compile_ahead` must be called only where Ansible is loaded.
+The code depends on three things: the text, the settings of the environment, and the arguments that filters and tests
+require. The run compares these before it uses code, and looks up filters and tests at the same moment as a compilation.
+Since ansible-core 2.19 nothing is computed during compilation. Before, Jinja computes filters and tests of constants;
+such templates are not precompiled. `install` and `compile_ahead` must be called only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,27 @@ from jinja2.environment import TemplateExpression
 from jinja2.exceptions import TemplateSyntaxError
 from jinja2.utils import _PassArg
 
+from runner.engine.warm import versions
+
 _LONGEST = 4096
 """Maximum characters of a template in the cache."""
 _MOST = 1000
 """Maximum number of templates that a run notes."""
 
+_SETTINGS = (
+    "block_start_string",
+    "block_end_string",
+    "variable_start_string",
+    "variable_end_string",
+    "comment_start_string",
+    "comment_end_string",
+    "line_statement_prefix",
+    "line_comment_prefix",
+    "trim_blocks",
+    "lstrip_blocks",
+    "newline_sequence",
+    "keep_trailing_newline",
+)
 _DEEP = 600
 """Depth of nested calls; Python's limit is 1000."""
 
@@ -58,10 +74,8 @@ def compile_ahead(noted: Iterable[str]) -> Ahead:
     noted = sorted(noted)
     if not noted:
         return Ahead()
-    from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19, and see above
-
-    environment: Any = _jinja_bits.AnsibleEnvironment()
-    state = _state(_jinja_bits, environment)
+    environment: Any = versions.template_environments()[0]()
+    state = _state(environment)
     known: dict[_Key, _Compiled] = {}
     failures: list[str] = []
     for each in noted:
@@ -69,13 +83,17 @@ def compile_ahead(noted: Iterable[str]) -> Ahead:
             key, found = _parse(each)
         except (KeyError, TypeError, ValueError):
             continue  # not written by a run of this version
-        environment.filters, environment.tests = _stand_ins(found, "filter"), _stand_ins(found, "test")
+        called: list[str] = []
+        environment.filters, environment.tests = (_stand_ins(found, kind, called) for kind in ("filter", "test"))
         try:
-            known[key] = _Compiled(_compile(_jinja_bits, environment, *key), found)
+            code = _compile(environment, *key)
         except TemplateSyntaxError:
             continue
         except Exception as error:  # noqa: BLE001 - a defect, which the server reports
             failures.append(f"{type(error).__name__}: {error}")
+            continue
+        if versions.TAGGED or not called:
+            known[key] = _Compiled(code, found)
     problems = (f"{len(failures)} templates cannot be precompiled: {failures[0]}",) if failures else ()
     return Ahead(state, known, problems)
 
@@ -91,10 +109,10 @@ def _parse(note: str) -> tuple[_Key, _Uses]:
     return (text, is_expression, escapes), tuple((str(kind), str(name), passes) for kind, name, passes in uses)
 
 
-def _compile(bits: Any, environment: Any, text: str, is_expression: bool, escapes: bool | None) -> CodeType:  # noqa: FBT001 - a key
+def _compile(environment: Any, text: str, is_expression: bool, escapes: bool | None) -> CodeType:  # noqa: FBT001 - a key
     made: list[CodeType] = []
 
-    class Kept(bits.AnsibleTemplate):  # type: ignore[misc]  # ansible-core has no types
+    class Kept(type(environment).template_class):  # type: ignore[misc]  # ansible-core has no types
         @classmethod
         def from_code(cls, _environment: Any, code: CodeType, *_: Any) -> Any:
             made.append(code)
@@ -104,17 +122,18 @@ def _compile(bits: Any, environment: Any, text: str, is_expression: bool, escape
     if escapes is None:
         make(text)
     else:
-        with bits._TemplateCompileContext(escape_backslashes=escapes):
+        with versions.template_bits()._TemplateCompileContext(escape_backslashes=escapes):
             make(text)
     return made[0]
 
 
-def _stand_ins(uses: Iterable[tuple[str, str, str]], kind: str) -> dict[str, Any]:
-    return {name: _stand_in(passes) for each, name, passes in uses if each == kind}
+def _stand_ins(uses: Iterable[tuple[str, str, str]], kind: str, called: list[str]) -> dict[str, Any]:
+    return {name: _stand_in(name, passes, called) for each, name, passes in uses if each == kind}
 
 
-def _stand_in(passes: str) -> Callable[..., Any]:
+def _stand_in(name: str, passes: str, called: list[str]) -> Callable[..., Any]:
     def plugin(*_: Any, **__: Any) -> Any:
+        called.append(name)
         raise nodes.Impossible  # nothing is computed during precompilation
 
     if passes:
@@ -128,19 +147,22 @@ def _passes(plugin: Any) -> str:
     return found.name if found else ""
 
 
-def _state(bits: Any, environment: Any) -> tuple[object, ...]:
+def _state(environment: Any) -> tuple[object, ...]:
     """Return the settings that determine the code in addition to the template."""
+    own: tuple[object, ...] = ()
+    if versions.TAGGED:
+        allowed = versions.template_bits()._TemplateConfig.allow_embedded_templates
+        own = environment._debuggable_template_source, allowed
     return (
+        *own,
         type(environment),
         environment.finalize,
         environment.undefined,
         environment.optimized,
         environment.autoescape,
         environment.is_async,
-        environment._debuggable_template_source,
-        bits._TemplateConfig.allow_embedded_templates,
         tuple(environment.extensions),
-        *(getattr(environment, name) for name in bits._TEMPLATE_OVERRIDE_FIELD_NAMES),
+        *(getattr(environment, name) for name in _SETTINGS),
     )
 
 
@@ -154,27 +176,12 @@ class Templates:
 
     def install(self) -> None:
         """Install the cache into Ansible."""
-        from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 - since 2.19
-
-        bits: Any = _jinja_bits
-        made: Any = bits.AnsibleEnvironment
-        plain = _state(bits, made())
+        made = versions.template_environments()[0]
+        plain = _state(made())
         compile_any, compile_expression = made.compile, made.compile_expression
 
-        def key_of(environment: Any, source: Any, *, is_expression: bool = False) -> _Key | None:
-            """Return the key; None for unusual settings, which are not cached."""
-            if (
-                not isinstance(source, str)
-                or len(source) > _LONGEST
-                or _state(bits, environment) != plain
-                or _is_deep()
-            ):
-                return None
-            context = bits._TemplateCompileContext.current(optional=True)
-            return source, is_expression, context.escape_backslashes if context else None
-
         def compiled(environment: Any, source: Any, *args: Any, **options: Any) -> Any:
-            key = None if args or options else key_of(environment, source)
+            key = None if args or options else _key_of(environment, source, plain)
             if key is None:
                 return compile_any(environment, source, *args, **options)
             if known := self._known(environment, key, plain):
@@ -184,7 +191,7 @@ class Templates:
             return code
 
         def expression(environment: Any, source: Any, *args: Any, **options: Any) -> Any:
-            key = key_of(environment, source, is_expression=True)
+            key = _key_of(environment, source, plain, is_expression=True)
             if key and (known := self._known(environment, key, plain)):
                 template = environment.template_class.from_code(
                     environment, known, environment.make_globals(None), None
@@ -195,14 +202,19 @@ class Templates:
                 self._note(environment, key, "{{" + source + "}}")
             return made
 
-        made.compile, made.compile_expression = compiled, expression
+        made.compile = compiled
+        if versions.TAGGED:  # expressions are templates before
+            made.compile_expression = expression
 
     def _known(self, environment: Any, key: _Key, state: tuple[object, ...]) -> CodeType | None:
         found = self.ahead.known.get(key)
         if found is None or state != self.ahead.state:
             return None
         for kind, name, passes in found.uses:
-            plugin = (environment.filters if kind == "filter" else environment.tests).get(name)
+            try:
+                plugin = (environment.filters if kind == "filter" else environment.tests).get(name)
+            except TemplateSyntaxError:  # before 2.19 there is no such plugin
+                return None
             if plugin is None or _passes(plugin) != passes:
                 return None
         return found.code
@@ -216,6 +228,16 @@ class Templates:
                 self.noted[key] = json.dumps([*key, uses])
 
 
+def _key_of(environment: Any, source: Any, plain: tuple[object, ...], *, is_expression: bool = False) -> _Key | None:
+    """Return the key of a template; None for unusual settings, which are not cached."""
+    if not isinstance(source, str) or len(source) > _LONGEST or _state(environment) != plain or _is_deep():
+        return None
+    if not versions.TAGGED:
+        return str(source), is_expression, None
+    context = versions.template_bits()._TemplateCompileContext.current(optional=True)
+    return source, is_expression, context.escape_backslashes if context else None
+
+
 def _is_deep() -> bool:
     """Return True for deeply nested calls. An endless recursion must end at the same depth as without the cache."""
     try:
@@ -227,6 +249,8 @@ def _is_deep() -> bool:
 
 def _is_told(text: str) -> bool:
     """Return True if a text may be stored beyond the run: decrypted values must not be."""
+    if not versions.TAGGED:
+        return not versions.decrypts()
     from ansible._internal._datatag import _tags  # noqa: PLC0415 - since 2.19
     from ansible.module_utils._internal._datatag import AnsibleTagHelper  # noqa: PLC0415 - since 2.19
 
