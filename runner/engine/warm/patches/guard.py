@@ -13,7 +13,7 @@ import functools
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from ansible import constants
 from ansible.executor.task_executor import TaskExecutor
 from ansible.playbook.task import Task
 from ansible.plugins.loader import connection_loader, filter_loader, lookup_loader, test_loader
+from ansible.utils.collection_loader._collection_finder import _get_collection_metadata as _collection_metadata
 
 from runner.engine import processes
 from runner.engine.executions import Reason, Way
 from runner.engine.warm import task_record, versions
 from runner.engine.warm.patches import actions
 from runner.engine.warm.patches.actions import Kind
+from runner.engine.warm.stamps import Stamp, is_settled, stamp
 
 _LOOKUPS = frozenset(
     {
@@ -286,6 +288,9 @@ class _KnownPlugins:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self._core: Any = None
+        self._found: dict[str, tuple[Any, str, Stamp | None]] = {}
+        """Plugins that were found without a message, each with its folder and the folder's stamp."""
+        self._project_folders: tuple[Any, ...] | None = None
         self._project_names: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
 
     def check(self, name: str) -> None:
@@ -299,25 +304,47 @@ class _KnownPlugins:
         """Return a plugin that `check` accepted, as its loader would."""
         if self._core is None:
             self._core = _only_core(self._loader)
+        found = self._found.get(name)
+        if found is not None and (not found[1] or stamp(found[1]) == found[2]):
+            return found[0]
         plugin = self._core.get(name)
         origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
         if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
             need_fork(Reason.PLUGIN)
+        self._note(name, plugin)
         return plugin
 
+    def _note(self, name: str, plugin: Any) -> None:
+        """Note a plugin. Ansible searches all files of a collection for it; the files of ansible-core never change."""
+        collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
+        collection = collection or "ansible.builtin"
+        if short in _collection_metadata(collection).get("plugin_routing", {}).get(self._loader.type, {}):
+            return  # Ansible may print a message about it each time
+        if collection == "ansible.builtin":
+            self._found[name] = plugin, "", None
+        elif path := getattr(plugin, "_original_path", None):
+            folder = str(Path(path).parent)
+            now = stamp(folder)
+            if is_settled(now):
+                self._found[name] = plugin, folder, now
+
     def _names_of_project(self) -> frozenset[str]:
-        files = tuple(sorted(path for path in _files(self._loader) if not path.startswith(actions.CORE)))
+        paths = [path for path in self._loader._get_paths() if not path.startswith(actions.CORE)]
+        stamps = [stamp(path) for path in paths]
+        folders = (*paths, *stamps)
+        if folders == self._project_folders:
+            return self._project_names[1]
+        files = tuple(sorted(_files(paths)))
         if files != self._project_names[0]:
             self._project_names = (files, _names_in_fork(self._loader))
+        self._project_folders = folders if all(each is None or is_settled(each) for each in stamps) else None
         return self._project_names[1]
 
 
-def _files(loader: Any) -> Iterator[str]:
-    folders = loader._get_paths()
+def _files(folders: Iterable[str]) -> Iterator[str]:
     for folder in folders:
-        if not folder.startswith(actions.CORE):
-            with contextlib.suppress(OSError):
-                yield from (entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
+        with contextlib.suppress(OSError):
+            yield from (entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
 
 
 def _only_core(loader: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pkgutil
 import threading
 from collections import deque
 from pathlib import Path
@@ -13,7 +15,7 @@ from ansible.plugins.loader import filter_loader, lookup_loader
 from runner.engine.executions import Reason
 from runner.engine.warm.patches import guard
 from runner.engine.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
-from tests.forks import in_a_fork, load_plugins
+from tests.forks import in_a_fork, load_plugins, seen
 
 
 def unforked(**fields: Any) -> tuple[UnforkedTask, list[str]]:
@@ -62,16 +64,16 @@ def test_what_is_left_of_a_task_that_goes_on_elsewhere_does_nothing_more() -> No
 
 
 def test_other_threads_are_not_watched() -> None:
-    seen: list[bool] = []
+    found: list[bool] = []
     task, _ = unforked()
 
     with guard.run_unforked(task):
-        thread = threading.Thread(target=lambda: seen.append(guard.is_unforked()))
+        thread = threading.Thread(target=lambda: found.append(guard.is_unforked()))
         thread.start()
         thread.join()
-        seen.append(guard.is_unforked())
+        found.append(guard.is_unforked())
 
-    assert seen == [False, True]
+    assert found == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,58 @@ def test_filters_of_the_project_that_do_harm_when_they_are_loaded_do_none(tmp_pa
     (tmp_path / "own.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
 
     assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"
+
+
+def test_a_filter_that_only_jinja_has_is_searched_once() -> None:
+    def act() -> object:
+        load_plugins()
+        known, searched = guard._KnownPlugins(filter_loader), []
+        search = pkgutil.iter_modules
+
+        def counted(*args: Any, **options: Any) -> Any:
+            searched.append(args)
+            return search(*args, **options)
+
+        known.get("b64encode")
+        pkgutil.iter_modules = counted
+        return [[known.get("no_such_filter") for _ in range(3)], len(searched)]
+
+    assert seen(act) == [[None] * 3, 1]
+
+
+def test_a_filter_of_a_collection_is_found_again_after_the_collection_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "ansible_collections/community/general/plugins/filter"
+    folder.mkdir(parents=True)
+    text = "class FilterModule:\n    def filters(self):\n        return {'shout': lambda text: text + %r}\n"
+
+    def add(name: str, mark: str) -> None:
+        (folder / f"{name}.py").write_text(text % mark, encoding="utf-8")
+        os.utime(folder, (1_000_000_000, 1_000_000_000))
+
+    def act() -> object:
+        load_plugins(str(tmp_path))
+        known = guard._KnownPlugins(filter_loader)
+        one, other = (known.get("community.general.shout") for _ in range(2))
+        (folder / "second.py").write_text(text % "?", encoding="utf-8")
+        return [one is other, one.j2_function("a"), known.get("community.general.shout").j2_function("a")]
+
+    add("first", "!")
+    assert seen(act) == [True, "a!", "a?"]
+
+
+def test_the_names_of_a_project_are_read_again_after_its_folder_changed(tmp_path: Path) -> None:
+    os.utime(tmp_path, (1_000_000_000, 1_000_000_000))
+    text = "class FilterModule:\n    def filters(self):\n        return {'shout': str}\n"
+
+    def act() -> object:
+        load_plugins()
+        filter_loader.add_directory(str(tmp_path))
+        known = guard._KnownPlugins(filter_loader)
+        before = [sorted(known._names_of_project()) for _ in range(2)]
+        (tmp_path / "own.py").write_text(text, encoding="utf-8")
+        return [*before, sorted(known._names_of_project())]
+
+    assert seen(act) == [[], [], ["shout"]]
 
 
 @pytest.mark.parametrize(("name", "known"), [("env", True), ("pipe", False), ("url", False), ("none.such", False)])
