@@ -24,7 +24,7 @@ _BESIDE = ("_loader", "_variable_manager", "_origin", "_validated", "_finalized"
 """Members of a copy in addition to attributes; `_origin` since ansible-core 2.19."""
 _ATOMS = frozenset({bool, float, int, NoneType, str, type})
 """Types whose values need no copy."""
-_PLAIN = {bool: "bool", int: "int", list: "list", dict: "dict"}
+_PLAIN = {bool: "bool", int: "int", str: "string", list: "list", dict: "dict"}
 """Types, and their names in the definition of attributes."""
 
 _CONTAINERS = (list, dict)
@@ -94,11 +94,18 @@ def _hook_validation() -> None:
         if value is None:
             if not self.fattributes[name].required:
                 return Sentinel  # nothing to validate, and nothing to set
-        elif not (value and of in _CONTAINERS) and _is_plain(kind, name, of):
+        elif not _has_content(value, of) and _is_plain(kind, name, of):
             return copy.copy(value)
         return slow(self, name, templar=templar)
 
     FieldAttributeBase.post_validate_attribute = validated
+
+
+def _has_content(value: Any, of: Any) -> bool:
+    """Return True for a container that is not empty, and for a text that can be a template."""
+    if of is str:
+        return "{" in value or value.startswith("#")
+    return of in _CONTAINERS and bool(value)
 
 
 def _value(thing: Any, kind: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Cached facts: a file is written when it changes, and otherwise only gets the time of now."""
+"""Facts: Ansible processes them when they have changed. A file only gets a new time if its content is the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from runner.engine.warm import versions
 from runner.engine.warm.patches import fact_cache
-from tests.forks import in_a_fork, load_plugins
+from tests.forks import in_a_fork, load_plugins, seen
 
-pytestmark = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 only facts are saved")
+since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 only facts are saved")
 
 ONE, TWO = {"a": 1}, {"a": 2}
 
@@ -40,6 +40,7 @@ def payload(text: str) -> str:
     return str(json.loads(text).get("__payload__"))
 
 
+@since_2_19
 def test_what_is_there_already_is_not_written_again_but_gets_a_new_time(tmp_path: Path) -> None:
     def act(cache: Any, file: Path) -> object:
         before = file.stat().st_ino
@@ -52,6 +53,7 @@ def test_what_is_there_already_is_not_written_again_but_gets_a_new_time(tmp_path
     assert steps(tmp_path, act) == "(True, True, True, 1)"
 
 
+@since_2_19
 def test_what_is_new_is_written(tmp_path: Path) -> None:
     def act(cache: Any, file: Path) -> object:
         cache.set("host", TWO)
@@ -62,6 +64,7 @@ def test_what_is_new_is_written(tmp_path: Path) -> None:
     assert steps(tmp_path, act) == "(True, True)"
 
 
+@since_2_19
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_file_that_somebody_touched_is_written(tmp_path: Path, how: str) -> None:
     def act(cache: Any, file: Path) -> object:
@@ -72,3 +75,130 @@ def test_a_file_that_somebody_touched_is_written(tmp_path: Path, how: str) -> No
         return "1" in payload(file.read_text(encoding="utf-8"))
 
     assert steps(tmp_path, act) == "True"
+
+
+FACTS = {
+    "ansible_distribution": "Debian",
+    "ansible_env": {"PATH": "/bin", "nested": [1, {"deep": "{{ text }}"}]},
+    "ansible_local": {"own": {"a": "b"}},
+    "_ansible_facts_gathered": True,
+    "ansible_ssh_host": "removed with a warning",
+    "plain": None,
+}
+
+
+class Variables:
+    """Ansible's variables of two hosts."""
+
+    def __init__(self, *, hooked: bool) -> None:
+        from ansible.inventory.manager import InventoryManager  # noqa: PLC0415 - in a fork
+        from ansible.parsing.dataloader import DataLoader  # noqa: PLC0415 - as above
+        from ansible.vars.manager import VariableManager  # noqa: PLC0415 - as above
+
+        load_plugins()
+        if hooked:
+            fact_cache.install()
+        loader = DataLoader()
+        self.inventory = InventoryManager(loader=loader, sources="one,two,")
+        self.manager = VariableManager(loader=loader, inventory=self.inventory)
+
+    def of(self, host: str) -> dict[str, Any]:
+        """Return the variables of a host."""
+        found: dict[str, Any] = self.manager.get_vars(host=self.inventory.get_host(host))
+        return found
+
+
+def shown(variables: dict[str, Any]) -> str:
+    """Return variables with the types of their values."""
+
+    def typed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: typed(each) for name, each in value.items()}, type(value).__name__
+        if isinstance(value, list):
+            return [typed(each) for each in value], type(value).__name__
+        return value, type(value).__name__
+
+    return repr(typed({name: value for name, value in variables.items() if name != "omit"}))  # which is random
+
+
+@pytest.mark.parametrize("facts", [FACTS, {}, {"ansible_distribution": "Debian"}], ids=["all", "none", "one"])
+def test_the_variables_of_hosts_are_those_of_plain_ansible_after_each_change(facts: dict[str, Any]) -> None:
+    def history(*, hooked: bool) -> list[str]:
+        variables = Variables(hooked=hooked)
+        manager = variables.manager
+        found: list[str] = []
+
+        def note() -> None:
+            found.extend(shown(variables.of(host)) for host in ("one", "two", "one"))
+
+        note()
+        manager.set_host_facts("one", dict(facts))
+        note()
+        variables.of("one")["ansible_facts"]["distribution"] = "changed by a task"
+        variables.of("one")["ansible_distribution"] = "changed by a task"
+        note()
+        manager.set_host_facts("one", {"ansible_distribution": "Fedora", "ansible_new": [1]})
+        manager.set_host_facts("two", {"ansible_distribution": "Debian"})
+        note()
+        manager.set_nonpersistent_facts("one", {"ansible_distribution": "by set_fact"})
+        note()
+        manager.clear_facts("one")
+        note()
+        return found
+
+    assert seen(lambda: history(hooked=True)) == seen(lambda: history(hooked=False))
+
+
+def test_unchanged_facts_are_processed_once() -> None:
+    def act() -> Any:
+        from ansible.vars import clean, manager  # noqa: PLC0415 - in a fork
+
+        count: list[object] = []
+        copy = clean.module_response_deepcopy
+
+        def counted(value: Any) -> Any:
+            count.append(value)
+            return copy(value)
+
+        clean.module_response_deepcopy = counted
+        variables = Variables(hooked=True)
+        variables.manager.set_host_facts("one", {"ansible_distribution": "Debian"})
+        counts = []
+        for _ in range(3):
+            variables.of("one")
+            counts.append(len(count))
+        variables.manager.set_host_facts("one", {"ansible_distribution": "Fedora"})
+        variables.of("one")
+        return [counts[0] > 0, counts[1:] == counts[:-1], len(count) > counts[-1], hasattr(manager, "namespace_facts")]
+
+    assert seen(act) == [True, True, True, True]
+
+
+def test_facts_that_ansible_removes_with_a_warning_are_processed_each_time() -> None:
+    def act() -> Any:
+        from ansible.utils.display import Display  # noqa: PLC0415 - in a fork
+
+        warned: list[object] = []
+        Display.warning = lambda _, message, **__: warned.append(message)
+        variables = Variables(hooked=True)
+        variables.manager.set_host_facts("one", dict(FACTS))
+        for _ in range(3):
+            variables.of("one")
+        return len(warned)
+
+    assert seen(act) == 3
+
+
+def test_only_the_facts_of_some_hosts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fact_cache, "_MOST", 2)
+    count: list[object] = []
+
+    def process(facts: dict[str, object]) -> dict[str, object]:
+        count.append(facts)
+        return dict(facts)
+
+    processed = fact_cache._once(process, dict, lambda *_: True)
+    hosts = [{"name": object()} for _ in range(3)]
+    for host in (*hosts, hosts[2], hosts[0]):
+        assert processed(host) == host
+    assert count == [*hosts, hosts[0]]

@@ -12,6 +12,7 @@ from runner.engine.warm import versions
 from runner.engine.warm.patches import fields
 from tests.forks import load_plugins, seen
 
+since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 attributes are validated as ever")
 TASKS: tuple[dict[str, Any], ...] = (
     {"ansible.builtin.debug": {"msg": "{{ text }}"}, "when": ["text is defined", True], "tags": ["a", "{{ text }}"]},
     {"ansible.builtin.set_fact": {"a": 1}, "loop": [1, 2], "loop_control": {"label": "{{ item }}"}, "vars": {"x": 1}},
@@ -25,12 +26,15 @@ TASKS: tuple[dict[str, Any], ...] = (
         "poll": 5,
     },
     {"ansible.builtin.ping": None, "become": True, "become_user": "{{ text }}", "ignore_errors": "{{ flag }}"},
+    {"ansible.builtin.ping": None, "connection": "local", "remote_user": "root", "become_exe": "", "port": 22},
     {"ansible.builtin.ping": None, "notify": "change", "throttle": 2, "run_once": True, "delegate_to": "localhost"},
 )
 WRONG: tuple[dict[str, Any], ...] = (
     {"ansible.builtin.ping": None, "retries": "many"},
     {"ansible.builtin.ping": None, "ignore_errors": "{{ text }}"},
     {"ansible.builtin.ping": None, "delay": "{{ missing }}"},
+    {"ansible.builtin.ping": None, "connection": "{{ missing }}"},
+    {"ansible.builtin.ping": None, "connection": "#jinja2: wrong"},
 )
 VALUES = {"text": "words", "number": 7, "flag": True}
 
@@ -97,7 +101,7 @@ def without_addresses(value: Any) -> str:
     return re.sub(r"0x[0-9a-f]+", "", json.dumps(value))
 
 
-@pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 attributes are validated as ever")
+@since_2_19
 @pytest.mark.parametrize("task", [*TASKS, *WRONG], ids=str)
 def test_validation_ends_as_ansibles_own_does(task: dict[str, Any]) -> None:
     def validated() -> object:
@@ -120,6 +124,30 @@ def test_validation_ends_as_ansibles_own_does(task: dict[str, Any]) -> None:
     theirs = seen(validated)
     assert "_parent" in theirs or task in WRONG, theirs
     assert uuids(seen(ours)) == uuids(theirs)
+
+
+@since_2_19
+@pytest.mark.parametrize("text", ["words", "", "{{ text }}", "{% raw %}", "#jinja2: wrong", "{", "ü", "a\nb"])
+@pytest.mark.parametrize("mark", [True, False])
+def test_texts_of_a_connection_end_as_by_ansible_itself(text: str, *, mark: bool) -> None:
+    def validated() -> object:
+        from ansible.parsing.dataloader import DataLoader  # noqa: PLC0415 - in a fork
+        from ansible.playbook.play_context import PlayContext  # noqa: PLC0415 - as above
+        from ansible.template import Templar  # noqa: PLC0415 - as above
+
+        context = PlayContext()
+        context.remote_addr = trusted(text) if mark else text
+        try:
+            context.post_validate(templar=Templar(DataLoader(), variables=VALUES)._engine)
+        except Exception as error:  # noqa: BLE001 - it is what is compared
+            return f"{type(error).__name__}: {error}"
+        return without_addresses(state(context))
+
+    def ours() -> object:
+        fields.install()
+        return validated()
+
+    assert uuids(seen(ours)) == uuids(seen(validated))
 
 
 def uuids(text: str) -> str:
