@@ -154,7 +154,7 @@ const RUN_COLUMNS = [
 ];
 
 // A message; the rest of a long one is folded.
-const BRIEF = 300;
+const BRIEF = 600;
 function brief(text) {
   if (!text || text.length <= 1.5 * BRIEF) return text;
   return [`${text.slice(0, BRIEF)}…`, folded("Whole message", text)];

@@ -148,7 +148,7 @@ def test_converge_ends_with_the_cause_when_a_sample_is_stalled(generated: Projec
     assert cause in shown, told.stdout
     assert place in shown
     assert shown.index(cause) < shown.index(place)
-    assert cause in "\n".join(shown.splitlines()[:5]), "the cause comes first"
+    assert cause in "\n".join(shown.splitlines()[:12]), "the cause comes first"
     assert len(shown.splitlines()) < 30
     assert "managedFields" not in told.stdout
     assert told.stdout.count("FAILED - RETRYING: [localhost]: Wait for a result") < 60, "the patience is 120 s"
