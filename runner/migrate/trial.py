@@ -217,8 +217,14 @@ class _Attempt:
 
     @contextmanager
     def _operator(self, cluster: DevCluster) -> Iterator[subprocess.Popen[str]]:
-        with tempfile.TemporaryDirectory(prefix="ao-try-") as folder:
-            flags = (f"--watches-file={self.project.watches_file}", f"--runner-dir={folder}", f"--engine={self.engine}")
+        # A run that the operator had to kill can still write for a moment.
+        with tempfile.TemporaryDirectory(prefix="ao-try-", ignore_cleanup_errors=True) as folder:
+            flags = (
+                f"--watches-file={self.project.watches_file}",
+                f"--runner-dir={folder}",
+                f"--engine={self.engine}",
+                "--graceful-shutdown-timeout=5s",
+            )
             environ = {
                 **manifests.variables(self.project),
                 **self.project.environ,
