@@ -144,16 +144,17 @@ def test_each_document_is_what_the_api_server_gives(
         again[:] = [server.ask(path, If_None_Match=etag, **wish) for server in (proxied, admin)] if etag else []
         if again and again[-1].status != 304:
             return False  # the API server's own has changed meanwhile
-        return len({answer.data for answer in answers}) == 1 and answers[2].headers.get("X-Cache") == "HIT"
+        # `Last-Modified` of /openapi/v3 is the second of the answer, which can end between two answers.
+        direct, first, kept = (lasting(answer.headers) for answer in answers)
+        same = direct == first == kept and len({answer.data for answer in answers}) == 1
+        return same and answers[2].headers.get("X-Cache") == "HIT"
 
     for path, accept in asked:
         wish = {"Accept": accept, "Accept_Encoding": encoding}
         # What other tests installed may still be on its way into a document.
         eventually(partial(are_the_same, path, wish))
-        direct, first, kept = answers
-        assert lasting(direct.headers) == lasting(first.headers) == lasting(kept.headers), (path, accept)
         for told in again:
-            assert (told.status, told.data, told.headers["ETag"]) == (304, b"", direct.headers["ETag"])
+            assert (told.status, told.data, told.headers["ETag"]) == (304, b"", answers[0].headers["ETag"])
 
 
 def test_a_run_uses_at_once_the_kind_that_it_has_installed(
