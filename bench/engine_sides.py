@@ -48,11 +48,14 @@ class Runs:
     def __init__(self, root: Path, without: frozenset[str]) -> None:
         self._root = root
         self.engine = RunEngine(root, EngineSettings("warm", without, 0))
+        self._servers: set[int] = set()
+        """Fork servers that may live: one that was replaced ends later, and what it has spent is no cost of a run."""
 
     async def run(self, jobs: Sequence[Job]) -> Cost:
         """Run them at once. A run that fails, or is not started as its job says, is a RuntimeError."""
         seen: list[list[Event]] = [[] for _ in jobs]
-        servers, started_runs = self.engine.servers, self.engine.started_runs
+        self._servers = {pid for pid in (*self._servers, *self.engine.servers) if _lives(pid)}
+        servers, started_runs = self._servers, self.engine.started_runs
         before, began = _spent(servers), time.perf_counter()
         results = await asyncio.gather(
             *(self.engine.run(job, events.append) for job, events in zip(jobs, seen, strict=True))
