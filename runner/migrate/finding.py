@@ -29,6 +29,8 @@ class Finding:
     need: Need = "now"
     is_automatic: bool = False
     """True if `--write` makes the change."""
+    subject: str = field(default="", compare=False)
+    """Name that `--write` needs: of the collection that is missing, or of the variable that is dropped."""
 
     @property
     def place(self) -> str:

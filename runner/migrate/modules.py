@@ -91,7 +91,7 @@ def _missing(project: Project, file: str, line: int, name: str, collection: str)
     message = f"{name} is in the collection {collection}, which requirements.yml does not contain"
     fix = f"add {collection} to requirements.yml, and install it in the Dockerfile"
     fix += ", with the Python package jmespath" if name == "json_query" else ""
-    yield Finding(file, line, "missing-collection", message, fix, is_automatic=True)
+    yield Finding(file, line, "missing-collection", message, fix, is_automatic=True, subject=collection)
 
 
 def _file(project: Project, path: Path) -> Iterator[Finding]:

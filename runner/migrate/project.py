@@ -14,10 +14,11 @@ import yaml
 from runner.config import paths
 from runner.config.paths import SearchPath
 from runner.errors import ConfigError
-from runner.migrate import dockerfile
+from runner.migrate import dockerfile, task_fields
 from runner.migrate.dockerfile import Dockerfile
 from runner.watches import validation
 from runner.watches.validation import ValidationResult
+from runner.watches.watch import Watch
 from runner.yamlfile import tree
 from runner.yamlfile.tree import Problems, SourceText
 
@@ -94,10 +95,14 @@ class Project:
         roots = _compose(path, Problems()) if path.is_file() else []
         found: dict[str, Collection] = {}
         for source, root in roots[:1]:
-            for entry in _items(_at(root, "collections")):
-                name = _scalar(_at(entry, "name")) if isinstance(entry, yaml.MappingNode) else _scalar(entry)
+            for entry in _items(task_fields.value_of(root, "collections")):
+                name = (
+                    _scalar(task_fields.value_of(entry, "name"))
+                    if isinstance(entry, yaml.MappingNode)
+                    else _scalar(entry)
+                )
                 line = source.line(entry.start_mark)
-                found[name] = Collection(_scalar(_at(entry, "version")), line)
+                found[name] = Collection(_scalar(task_fields.value_of(entry, "version")), line)
         return found
 
     @cached_property
@@ -112,6 +117,18 @@ class Project:
                     continue  # kubectl rejects the file as well
                 found.append(Document(source, root, value if isinstance(value, dict) else {"items": value}))
         return tuple(found)
+
+    def fields_of(self, watch: Watch) -> frozenset[str]:
+        """Return the fields that the watches file sets for a watch."""
+        return self._fields.get(watch.line, frozenset())
+
+    @cached_property
+    def _fields(self) -> Mapping[int, frozenset[str]]:
+        return {
+            source.line(entry.start_mark): frozenset(key.value for key, _ in task_fields.pairs(entry))
+            for source, root in _compose(self.watches_file, Problems())
+            for entry in _items(root)
+        }
 
     def _manifests(self) -> Iterator[Path]:
         for folder in _MANIFESTS:
@@ -139,11 +156,6 @@ def _text(path: Path) -> str:
 def _compose(path: Path, problems: Problems) -> list[tuple[SourceText, yaml.Node]]:
     source = tree.expand(str(path), _text(path), {})
     return [(source, root) for root in tree.documents(source, problems)]
-
-
-def _at(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next((value for name, value in pairs if name.value == key), None)
 
 
 def _items(node: yaml.Node | None) -> list[yaml.Node]:

@@ -38,7 +38,9 @@ def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
     """Yield the findings with their watches."""
     for watch, document in samples(project):
         spec = task_fields.value_of(document.root, "spec")
-        for found in _templates(watch, document, spec) if watch.mark_unsafe else ():
+        # A project that sets the field to true relied on the text of templates with the Go operator too.
+        is_default = watch.mark_unsafe and "markUnsafe" not in project.fields_of(watch)
+        for found in _templates(watch, document, spec) if is_default else ():
             yield watch, found
         for key, _ in task_fields.pairs(spec):
             for found in _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value):
@@ -104,4 +106,4 @@ def _reserved(watch: Watch, file: str, line: int, key: str) -> Iterator[Finding]
     if params.is_reserved(name, watch.allow_ansible_variables):
         message = f"spec.{key} of {watch.gvk.kind} becomes the variable {name}, which Ansible interprets: it is dropped"
         fix = f"add `allowAnsibleVariables: [{name}]` to the watch of {watch.gvk.kind}, or rename the field"
-        yield Finding(file, line, "ansible-variable", message, fix, is_automatic=True)
+        yield Finding(file, line, "ansible-variable", message, fix, is_automatic=True, subject=name)

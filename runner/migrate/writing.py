@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from runner.errors import ConfigError
-from runner.migrate import collections_file, dockerfile, samples
+from runner.migrate import collections_file, dockerfile, samples, task_fields
 from runner.migrate.finding import OLD_CORE, Finding, Report, grouped
 from runner.migrate.project import Project
 from runner.scaffold.changeset import ChangeSet
@@ -87,7 +87,7 @@ def _constant(text: str) -> Callable[[str], str]:
 
 
 def _missing_collections(findings: Iterable[Finding]) -> list[str]:
-    found = (each.fix.split()[1] for each in findings if each.rule == "missing-collection")
+    found = (each.subject for each in findings if each.rule == "missing-collection")
     return list(dict.fromkeys(found))
 
 
@@ -115,27 +115,31 @@ def _with_settings(text: str, project: Project) -> str:
     by_line = {node.start_mark.line + 1: node for node in nodes}
     for watch in sorted(project.content.watches, key=lambda each: -each.line):
         node = by_line.get(watch.line)
-        settings = list(_settings(project, watch))
+        settings = _settings(project, watch)
         if node is None or not settings or node.flow_style:
             continue
         last = edits.last_line(node)
         if not lines[last - 1].endswith("\n"):
             lines[last - 1] += "\n"
-        lines[last:last] = [f"{' ' * node.start_mark.column}{setting}\n" for setting in settings]
+        given = {key.value: (key, value) for key, value in task_fields.pairs(node)}
+        margin = " " * node.start_mark.column
+        lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in settings.items() if name not in given]
+        for name in sorted(settings.keys() & given.keys(), key=lambda each: -given[each][0].start_mark.line):
+            key, value = given[name]
+            before = lines[key.start_mark.line][: key.start_mark.column]  # the dash, in the first line of a watch
+            lines[key.start_mark.line : edits.last_line(value)] = [f"{before}{name}: {settings[name]}\n"]
     return "".join(lines)
 
 
-def _settings(project: Project, watch: Watch) -> Iterable[str]:
+def _settings(project: Project, watch: Watch) -> dict[str, str]:
+    """Return fields of a watch and their values in YAML."""
     found = [each for owner, each in samples.findings_of_watches(project) if owner is watch]
+    settings = {}
     if any(each.rule == "template-in-sample" for each in found):
-        yield "markUnsafe: false"
-    names = sorted({each.message.split("the variable ")[1].split(",")[0] for each in found if _is_reserved(each)})
-    if names:
-        yield f"allowAnsibleVariables: [{', '.join([*sorted(watch.allow_ansible_variables), *names])}]"
-
-
-def _is_reserved(finding: Finding) -> bool:
-    return finding.rule == "ansible-variable"
+        settings["markUnsafe"] = "false"
+    if names := sorted({each.subject for each in found if each.rule == "ansible-variable"}):
+        settings["allowAnsibleVariables"] = f"[{', '.join([*sorted(watch.allow_ansible_variables), *names])}]"
+    return settings
 
 
 def _checklist(report: Report, changed: list[str]) -> str:

@@ -134,6 +134,24 @@ def test_a_watch_in_flow_style_remains_for_the_user(migrate: Callable[..., tuple
     assert "config/samples/shop.yaml:3" in (project / "MIGRATION.md").read_text()
 
 
+def test_fields_that_a_watch_already_has_are_changed_in_their_place(
+    migrate: Callable[..., tuple[int, str]], project: Path
+) -> None:
+    watches = """\
+- allowAnsibleVariables:
+    - ansible_user
+  group: shop.example.com  # ours
+  version: v1
+  kind: Shop
+  role: shop
+  markUnsafe: true
+"""
+    sample = "apiVersion: shop.example.com/v1\nkind: Shop\nspec: {title: '{{ x }}', ansibleUser: a, ansibleHost: b}\n"
+    code, _ = migrate({"watches.yaml": watches, "config/samples/shop.yaml": sample})
+    after = watches.replace(":\n    - ansible_user\n", ": [ansible_user, ansible_host]\n")
+    assert (code, (project / "watches.yaml").read_text()) == (0, after), "the template was a text before too"
+
+
 @pytest.mark.parametrize("is_repository", [True, False])
 def test_a_tree_with_changes_or_without_git_is_refused(
     project: Path, git: Callable[..., str], capsys: pytest.CaptureFixture[str], *, is_repository: bool
