@@ -20,6 +20,9 @@ RUN_REQUESTED = "ansible.sdk.operatorframework.io/run-requested"
 LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
 """Annotation: the operator's record of the last successful run. Its changes are ignored."""
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation of `kubectl apply`: the object as it was applied, in JSON."""
+
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as the API server sent it."""
 

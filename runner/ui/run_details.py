@@ -18,7 +18,7 @@ import yaml
 from runner.engine.job import Event
 from runner.engine.output import ManagedFieldsFilter
 from runner.log import visible
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, LAST_APPLIED, ObjectKey
 from runner.ui.timeline import ENDS, ITEM_ENDS, STARTS
 
 MOST_OUTPUT = 256 * 1024
@@ -29,7 +29,6 @@ _LONGEST = 20_000
 """Maximum length of an object's YAML and of a diff."""
 _HIDDEN = "(hidden)"
 _NOT_SHOWN = frozenset({"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"})
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _CHANGES = {"create": "created", "delete": "deleted"}
 
 
@@ -121,7 +120,7 @@ def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:
     shown = {**obj}
     metadata = {name: value for name, value in obj.get("metadata", {}).items() if name not in _NOT_SHOWN}
     if isinstance(annotations := metadata.get("annotations"), dict):
-        metadata["annotations"] = {name: value for name, value in annotations.items() if name != _LAST_APPLIED}
+        metadata["annotations"] = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
     shown["metadata"] = metadata
     if obj.get("kind") == "Secret":
         for name in ("data", "stringData"):

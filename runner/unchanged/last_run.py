@@ -14,13 +14,12 @@ from typing import Any
 
 import orjson
 
-from runner.objects import LAST_RUN, Object, annotations_of, metadata, uid_of
+from runner.objects import LAST_APPLIED, LAST_RUN, Object, annotations_of, metadata, uid_of
 
 MOST_READS = 32
 """Limit of objects and lists that a run read, without owned objects."""
 
 _DIGEST_SIZE = 12
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _ABSENT = "absent"
 
 
@@ -117,7 +116,7 @@ class ReadEntry:
 def digest_of(obj: Object) -> str:
     """Return the digest of the fields of an object that a role can depend on."""
     meta = metadata(obj)
-    ours = {LAST_RUN, _LAST_APPLIED}
+    ours = {LAST_RUN, LAST_APPLIED}
     annotations = {name: value for name, value in annotations_of(obj).items() if name not in ours}
     hashed = {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
     return digest([hashed, uid_of(obj), meta.get("name"), meta.get("namespace"), meta.get("labels") or {}, annotations])

@@ -282,7 +282,7 @@ class WorkQueue:
             cause = running.entry.cause
             yield QueueEntry(key, "running", cause.reason, cause.details, now - running.since)
         for key, entry in sorted(self._waiting.items(), key=lambda item: item[1].rank):
-            yield QueueEntry(key, "waiting", entry.cause.reason, entry.cause.details, now - entry.since)
+            yield _shown_waiting(key, entry, now)
         for key, delayed in sorted(self._delayed.items(), key=lambda item: item[1].due):
             yield delayed.shown(key, now)
 
@@ -290,7 +290,7 @@ class WorkQueue:
         """Return the waiting or delayed request of `key`."""
         now = asyncio.get_running_loop().time()
         if (entry := self._waiting.get(key)) is not None:
-            return QueueEntry(key, "waiting", entry.cause.reason, entry.cause.details, now - entry.since)
+            return _shown_waiting(key, entry, now)
         delayed = self._delayed.get(key)
         return delayed.shown(key, now) if delayed is not None else None
 
@@ -356,3 +356,7 @@ class Dispatcher:
 def _order(offer: Offer) -> tuple[bool, bool, Precedence]:
     is_early = offer.precedence.is_early
     return (is_early, not is_early and not offer.background, offer.precedence)
+
+
+def _shown_waiting(key: ObjectKey, entry: Waiting, now: float) -> QueueEntry:
+    return QueueEntry(key, "waiting", entry.cause.reason, entry.cause.details, now - entry.since)

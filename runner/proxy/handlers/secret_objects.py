@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+from runner.objects import LAST_APPLIED
+
 _DATA, _STRING_DATA = "data", "stringData"
 
 
@@ -53,7 +54,7 @@ def of_json_patch(found: Any) -> Iterator[SecretValues]:
         elif member in {_DATA, _STRING_DATA}:
             yield from of_secrets({member: {"": value} if inner and inner[0] else value})
         elif member == "metadata":
-            yield from of_secrets({"metadata": {"annotations": {_LAST_APPLIED: value}}})
+            yield from of_secrets({"metadata": {"annotations": {LAST_APPLIED: value}}})
 
 
 def of_token_request(found: Any) -> Iterator[SecretValues]:
@@ -65,7 +66,7 @@ def of_token_request(found: Any) -> Iterator[SecretValues]:
 
 
 def _last_applied(annotations: Any) -> Any:
-    text = annotations.get(_LAST_APPLIED) if isinstance(annotations, dict) else None
+    text = annotations.get(LAST_APPLIED) if isinstance(annotations, dict) else None
     if not isinstance(text, str):
         return None
     try:
