@@ -169,11 +169,19 @@ def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "version", lambda _: "2.21.5")
+    fork, children = os.fork, []
+
+    def recorded() -> int:
+        children.append(fork())
+        return children[-1]
+
+    monkeypatch.setattr(os, "fork", recorded)
     check = start_check.StartCheck(Path("watches.yaml"), _places(project), {"HOME": str(project / "home")})
     conditions, templates = check.warnings()
     assert ("implicit-boolean" in conditions, "template-module" in templates) == (True, True)
+    [child] = children
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(child, os.WNOHANG)
     broken = start_check.StartCheck(Path("nowhere.yaml"), _places(project), {})
     assert broken.warnings()[0].startswith("cannot check the roles for changes of ansible-core: ConfigError: nowhere")
     monkeypatch.setattr(versions, "version", lambda _: "2.18.9")
