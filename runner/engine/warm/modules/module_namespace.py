@@ -1,8 +1,8 @@
 """Namespace of Python modules for Ansible modules, preloaded and separate from the controller's.
 
 A module in a new interpreter imports `ansible.module_utils` and its collection's module_utils from its payload. That
-interpreter was never a controller, so `ansible.module_utils` behaves differently in it. For this reason the namespace
-(`World`) is a second set of these Python modules, imported apart from the controller's. A forked module uses it
+interpreter was never a controller, so `ansible.module_utils` behaves differently in it. For this reason
+`ModuleNamespace` is a second set of these Python modules, imported apart from the controller's. A forked module uses it
 instead. Other packages that they import, such as the Kubernetes client, are shared with the controller.
 
 Owns `sys.modules` during the exchange, and the other interpreter state that the controller changed. Must not import
@@ -45,7 +45,7 @@ def is_ours(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ModuleNamespace:
     """Preloaded Python modules for Ansible modules. Fork it; do not change it."""
 
     modules: Mapping[str, ModuleType]
@@ -71,7 +71,9 @@ class World:
         )
 
 
-def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str], imports: Iterable[str]) -> World:
+def build(
+    payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str], imports: Iterable[str]
+) -> ModuleNamespace:
     """Import the content of these payloads, except the modules themselves and the names in `skip`.
 
     A failed import is skipped: a module that needs it fails by itself, as in a new interpreter. If two payloads contain
@@ -101,7 +103,7 @@ def build(payloads: Iterable[Payload], skip: frozenset[str], path: Iterable[str]
         finders = tuple(finder for finder in sys.meta_path if finder is not ours and finder not in before)
         listings = {path: finder for path, finder in sys.path_importer_cache.items() if finder is not None}
     known = {name: entries[name] for name in made if name in entries}
-    return World(made, known, codes, tuple(path), shared, filters, finders, listings)
+    return ModuleNamespace(made, known, codes, tuple(path), shared, filters, finders, listings)
 
 
 @contextlib.contextmanager
@@ -192,16 +194,16 @@ class _Loader(importlib.machinery.SourceFileLoader):
         """Do nothing: a module in a new interpreter writes no bytecode either."""
 
 
-def enter(world: World) -> None:
+def enter(namespace: ModuleNamespace) -> None:
     """Change this forked process into one that never was a controller. It is not reversible."""
     for name in [name for name in sys.modules if is_ours(name)]:
         del sys.modules[name]
-    sys.modules.update(world.modules)
+    sys.modules.update(namespace.modules)
     _forget_controllers_finders()
-    sys.meta_path += world.finders
-    sys.path[:] = world.path
-    sys.path_importer_cache.update(world.listings)
-    warnings.filters[:] = world.filters  # type: ignore[index]  # a list, whatever its stub says
+    sys.meta_path += namespace.finders
+    sys.path[:] = namespace.path
+    sys.path_importer_cache.update(namespace.listings)
+    warnings.filters[:] = namespace.filters  # type: ignore[index]  # a list, whatever its stub says
     _forget_controllers_settings()
     _forget_handlers()
 
@@ -230,21 +232,21 @@ def _forget_handlers() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
-def take(world: World, payload: Payload, archive: str) -> None:
+def take(namespace: ModuleNamespace, payload: Payload, archive: str) -> None:
     """Load the payload into this process after `enter`. Entries that differ from the namespace are loaded again.
 
     `archive` is the path that the payload would have.
     """
     entries = payload.entries
-    if world.covers(payload):
-        gone = [name for name, entry in world.entries.items() if name not in entries and not entry.is_builtin]
+    if namespace.covers(payload):
+        gone = [name for name, entry in namespace.entries.items() if name not in entries and not entry.is_builtin]
     else:
-        gone = list(world.modules)
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in world.finders]
+        gone = list(namespace.modules)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in namespace.finders]
     for name in gone:
         sys.modules.pop(name, None)
     sys.path.insert(0, archive)
-    sys.meta_path.insert(0, Finder(entries, world.codes, {payload.name: archive}))
+    sys.meta_path.insert(0, Finder(entries, namespace.codes, {payload.name: archive}))
 
 
 def open_streams(encodings: Iterable[tuple[str, str]]) -> None:

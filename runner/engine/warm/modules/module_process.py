@@ -26,10 +26,9 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from runner.engine.warm import procfs
-from runner.engine.warm.modules import module_namespace as worlds
-from runner.engine.warm.modules import tracebacks
+from runner.engine.warm.modules import module_namespace, tracebacks
 from runner.engine.warm.modules.interpreter import Interpreter
-from runner.engine.warm.modules.module_namespace import World
+from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.payload import Payload
 
 _STREAMS = 3
@@ -63,30 +62,30 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ModuleContext:
     """State from which every module of a run starts."""
 
-    world: World
+    namespace: ModuleNamespace
     payloads: Mapping[tuple[str, str], Payload]
     interpreter: Interpreter
 
 
-def runner(ground: Ground) -> Callable[[list[int]], NoReturn]:
+def runner(context: ModuleContext) -> Callable[[list[int]], NoReturn]:
     """Return the function that runs in a module's process with its descriptors."""
 
     def run(descriptors: list[int]) -> NoReturn:
         request = _arrive(descriptors)
-        _become(ground, request)
+        _become(context, request)
         before = frozenset(sys.modules)
-        code = _run(request, _payload(ground, request))
-        _learn(ground, request, before)
+        code = _run(request, _payload(context, request))
+        _learn(context, request, before)
         _end(code)
 
     return run
 
 
-def _payload(ground: Ground, request: Request) -> Payload:
-    return request.payload if isinstance(request.payload, Payload) else ground.payloads[request.payload]
+def _payload(context: ModuleContext, request: Request) -> Payload:
+    return request.payload if isinstance(request.payload, Payload) else context.payloads[request.payload]
 
 
 def _arrive(descriptors: list[int]) -> Request:
@@ -110,16 +109,16 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         """Return a class of this package or of the standard library."""
-        if worlds.is_ours(module_name):
+        if module_namespace.is_ours(module_name):
             raise pickle.UnpicklingError(f"{module_name}.{global_name} has no place in a module's process")
         return super().find_class(module_name, global_name)
 
 
-def _become(ground: Ground, request: Request) -> None:
+def _become(context: ModuleContext, request: Request) -> None:
     os.umask(request.umask)
     os.environ.clear()
     os.environb.update(request.environment)
-    ground.interpreter.show([sys.executable, request.script], os.environ)
+    context.interpreter.show([sys.executable, request.script], os.environ)
     procfs.name(os.path.basename(sys.executable))  # noqa: PTH119 - a string
     time.tzset()
     try:
@@ -128,9 +127,9 @@ def _become(ground: Ground, request: Request) -> None:
         os.chdir(os.path.expanduser("~"))  # noqa: PTH111 - as AnsiballZ does
     if request.open_files:
         _limit_open_files(request.open_files)
-    worlds.open_streams(ground.interpreter.encodings)
+    module_namespace.open_streams(context.interpreter.encodings)
     _mend()
-    worlds.take(ground.world, _payload(ground, request), _archive(request))
+    module_namespace.take(context.namespace, _payload(context, request), _archive(request))
 
 
 def _archive(request: Request) -> str:
@@ -201,7 +200,7 @@ def _hide_frames() -> None:
 
 
 def _run_since_2_19(request: Request, name: str, library: str) -> None:
-    from ansible.module_utils._internal._ansiballz import _loader  # noqa: PLC0415 - the module world's
+    from ansible.module_utils._internal._ansiballz import _loader  # noqa: PLC0415 - the module namespace's
 
     _loader.run_module(
         json_params=request.parameters,
@@ -213,7 +212,7 @@ def _run_since_2_19(request: Request, name: str, library: str) -> None:
 
 
 def _run_before_2_19(request: Request, name: str, library: str) -> None:
-    from ansible.module_utils import basic  # noqa: PLC0415 - the module world's
+    from ansible.module_utils import basic  # noqa: PLC0415 - the module namespace's
 
     basic._ANSIBLE_ARGS = request.parameters  # noqa: SLF001 - as AnsiballZ does
     runpy.run_module(
@@ -236,11 +235,11 @@ def _exit_code(code: object) -> int:
     return 1
 
 
-def _learn(ground: Ground, request: Request, before: frozenset[str]) -> None:
+def _learn(context: ModuleContext, request: Request, before: frozenset[str]) -> None:
     """Note which modules were imported, so that they are preloaded the next time."""
     if not request.learned:
         return
-    fresh = sorted(name for name in sys.modules if name not in before and _is_of(ground.world.path, name))
+    fresh = sorted(name for name in sys.modules if name not in before and _is_of(context.namespace.path, name))
     if fresh or not isinstance(request.payload, tuple):
         line = json.dumps({"module": request.module_name, "imports": fresh}) + "\n"
         with contextlib.suppress(OSError):
@@ -255,7 +254,7 @@ def _is_of(path: tuple[str, ...], name: str) -> bool:
     if rest:
         return _is_of(path, top)
     spec = getattr(sys.modules.get(name), "__spec__", None)
-    if spec is None or worlds.is_ours(name) or name == "__main__":
+    if spec is None or module_namespace.is_ours(name) or name == "__main__":
         return False
     found = importlib.machinery.PathFinder.find_spec(name, list(path))
     return found is not None and found.origin == spec.origin

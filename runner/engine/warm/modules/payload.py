@@ -188,8 +188,8 @@ def digest_of(content: bytes) -> bytes:
 class Payloads:
     """Cache of payloads: the preloaded ones, and those that this run resolved."""
 
-    def __init__(self, ahead: Iterable[Payload]) -> None:
-        self._known = {(payload.name, payload.path): payload for payload in ahead}
+    def __init__(self, preimported: Iterable[Payload]) -> None:
+        self._known = {(payload.name, payload.path): payload for payload in preimported}
         self._first: dict[str, str] = {}
 
     def __iter__(self) -> Any:

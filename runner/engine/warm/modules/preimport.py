@@ -20,11 +20,10 @@ from typing import Any
 from ansible.plugins.loader import module_loader
 
 from runner.engine import processes
-from runner.engine.warm.modules import certificates, kubernetes_client
-from runner.engine.warm.modules import module_namespace as worlds
+from runner.engine.warm.modules import certificates, kubernetes_client, module_namespace
 from runner.engine.warm.modules import payload as payloads
 from runner.engine.warm.modules.interpreter import Interpreter
-from runner.engine.warm.modules.module_namespace import World
+from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.parsed_once import parsed_once
 from runner.engine.warm.modules.payload import Payload
 
@@ -50,11 +49,11 @@ _HARMLESS = ("/dev/", "/etc/mime.types", "/etc/localtime", "/proc/self/")
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class Preimported:
     """Preloaded state for modules."""
 
     payloads: tuple[Payload, ...]
-    world: World
+    namespace: ModuleNamespace
     read: Mapping[str, str | None]
     """Environment variables that the imports read, and their values."""
     interpreter: Interpreter
@@ -68,7 +67,7 @@ class _Trial:
     read: Mapping[str, str | None]
 
 
-def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Ahead:
+def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Preimported:
     """Resolve these modules and import their dependencies; `imports` names further imports of earlier runs.
 
     Requires a process with a single thread, in which Ansible's plugin loader is set up.
@@ -81,14 +80,14 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
     for _ in range(_ROUNDS):
         trial = _try(found, skip, path, imports)
         if trial.harmful <= skip:
-            world = worlds.build(found, skip, path, imports)
+            namespace = module_namespace.build(found, skip, path, imports)
             kubernetes_client.prepare()
-            if _USES_TLS in world.modules:
+            if _USES_TLS in namespace.modules:
                 certificates.prepare()
-            return Ahead(found, world, trial.read, interpreter, tuple(problems))
+            return Preimported(found, namespace, trial.read, interpreter, tuple(problems))
         skip |= trial.harmful
     problems.append("modules need to import all that they use, as its import has other side effects each time")
-    return Ahead(found, worlds.build((), skip, path, ()), {}, interpreter, tuple(problems))
+    return Preimported(found, module_namespace.build((), skip, path, ()), {}, interpreter, tuple(problems))
 
 
 def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
@@ -107,7 +106,7 @@ def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...]
     def act() -> dict[str, Any]:
         watch = _Watch()
         watch.start()
-        worlds.build(found, skip, path, imports)
+        module_namespace.build(found, skip, path, imports)
         if threading.active_count() > 1:
             return {
                 "harmful": sorted({name for each in found for name in each.entries} | set(imports)),

@@ -72,7 +72,7 @@ class Modules:
     zygote: Zygote
     session: Session
     payloads: Payloads
-    ahead: frozenset[tuple[str, str]]
+    preimported: frozenset[tuple[str, str]]
     sensitive: Mapping[str, str | None]
     """Variables that were read during the preload, and their values then."""
     learned: str
@@ -138,7 +138,7 @@ class Modules:
     def _request(self, *, payload: Payload, call: versions.Call, shebang: str, **fields: Any) -> Request:
         key = (payload.name, payload.path)
         return Request(
-            payload=key if key in self.ahead and not payload.around else payload,
+            payload=key if key in self.preimported and not payload.around else payload,
             wrapper=versions.wrapper(fields["module_name"], payload.name, call, shebang),
             parameters=call.parameters,
             profile=call.profile,

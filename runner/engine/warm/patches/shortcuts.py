@@ -19,7 +19,7 @@ from runner.engine.warm.messages import Load
 
 if TYPE_CHECKING:
     from runner.engine.warm.modules.interpreter import Interpreter
-    from runner.engine.warm.modules.preimport import Ahead
+    from runner.engine.warm.modules.preimport import Preimported
     from runner.engine.warm.patches import templates
 
 NAMES = {
@@ -48,8 +48,8 @@ LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 class Made:
     """The state that the server prepares for shortcuts."""
 
-    modules: Ahead | None
-    templates: templates.Ahead | None
+    modules: Preimported | None
+    templates: templates.CompiledTemplates | None
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why something could not be made ready, by the shortcut's name."""
 
@@ -83,7 +83,7 @@ def prepare(wanted: Load, interpreter: Interpreter) -> Made:
             problems[name] = f"{type(error).__name__}: {error}"
         return None
 
-    compiled = attempt("templates", lambda: _patch("templates").compile_ahead(wanted.templates))
+    compiled = attempt("templates", lambda: _patch("templates").precompile(wanted.templates))
     made = attempt("modules", lambda: _preimport().make(wanted.modules, wanted.imports, interpreter))
     return Made(made, compiled, problems)
 
@@ -133,7 +133,9 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
     from runner.engine.warm.modules.zygote import Zygote  # noqa: PLC0415 - as above
 
     payloads = Payloads(made.payloads)
-    ground = module_process.Ground(made.world, {(each.name, each.path): each for each in payloads}, made.interpreter)
+    context = module_process.ModuleContext(
+        made.namespace, {(each.name, each.path): each for each in payloads}, made.interpreter
+    )
     session = versions.worker_session({})
 
     def enter() -> None:
@@ -141,11 +143,11 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
         if versions.TAGGED:  # workers handle these since, so what they start does not ignore what the operator may
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        module_namespace.enter(made.world)
+        module_namespace.enter(made.namespace)
 
-    zygote = Zygote.start(enter, module_process.runner(ground))
+    zygote = Zygote.start(enter, module_process.runner(context))
     learned = os.environ.get(LEARNED, "")
-    modules.install(modules.Modules(zygote, session, payloads, frozenset(ground.payloads), made.read, learned))
+    modules.install(modules.Modules(zygote, session, payloads, frozenset(context.payloads), made.read, learned))
 
 
 def _install_tasks(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above

@@ -4,7 +4,7 @@ A run notes the templates that it compiled, with everything that determines the 
 The code depends on three things: the text, the settings of the environment, and the arguments that filters and tests
 require. The run compares these before it uses code, and looks up filters and tests at the same moment as a compilation.
 Since ansible-core 2.19 nothing is computed during compilation. Before, Jinja computes filters and tests of constants;
-such templates are not precompiled. `install` and `compile_ahead` must be called only where Ansible is loaded.
+such templates are not precompiled. `install` and `precompile` must be called only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class CompiledTemplates:
     """Precompiled templates."""
 
     state: tuple[object, ...] = ()
@@ -69,11 +69,11 @@ class Ahead:
     """Why templates could not be precompiled, except invalid ones; each run compiles them itself."""
 
 
-def compile_ahead(noted: Iterable[str]) -> Ahead:
+def precompile(noted: Iterable[str]) -> CompiledTemplates:
     """Compile the templates of runs' notes. Skip invalid notes and templates, which the runs report."""
     noted = sorted(noted)
     if not noted:
-        return Ahead()
+        return CompiledTemplates()
     environment: Any = versions.template_environments()[0]()
     state = _state(environment)
     known: dict[_Key, _Compiled] = {}
@@ -95,7 +95,7 @@ def compile_ahead(noted: Iterable[str]) -> Ahead:
         if versions.TAGGED or not called:
             known[key] = _Compiled(code, found)
     problems = (f"{len(failures)} templates cannot be precompiled: {failures[0]}",) if failures else ()
-    return Ahead(state, known, problems)
+    return CompiledTemplates(state, known, problems)
 
 
 def _parse(note: str) -> tuple[_Key, _Uses]:
@@ -170,7 +170,7 @@ def _state(environment: Any) -> tuple[object, ...]:
 class Templates:
     """Templates of one run, in the playbook's process and its workers."""
 
-    ahead: Ahead
+    precompiled: CompiledTemplates
     noted: dict[_Key, str] = field(default_factory=dict)
     """Templates that this process has compiled."""
 
@@ -207,8 +207,8 @@ class Templates:
             made.compile_expression = expression
 
     def _known(self, environment: Any, key: _Key, state: tuple[object, ...]) -> CodeType | None:
-        found = self.ahead.known.get(key)
-        if found is None or state != self.ahead.state:
+        found = self.precompiled.known.get(key)
+        if found is None or state != self.precompiled.state:
             return None
         for kind, name, passes in found.uses:
             try:

@@ -95,7 +95,7 @@ def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> Sel
 def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
     made = bench.made.modules, bench.made.templates
     disabled: dict[str, str] = {}
-    problems = [problem for ahead in made if ahead for problem in ahead.problems]
+    problems = [problem for each in made if each for problem in each.problems]
     trial = bench.run(off)
     while trial.uninstalled:
         disabled[trial.uninstalled] = trial.problem

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm.modules import module_namespace as worlds
-from runner.engine.warm.modules.module_namespace import World
+from runner.engine.warm.modules import module_namespace
+from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.payload import Entry, Payload, digest_of
 from tests.forks import in_a_fork
 
@@ -47,16 +47,16 @@ def files(tmp_path: Path) -> Callable[..., Payload]:
 Files = Callable[..., Payload]
 
 
-def build(*payloads: Payload, skip: frozenset[str] = frozenset()) -> World:
-    return worlds.build(payloads, skip, sys.path, ())
+def build(*payloads: Payload, skip: frozenset[str] = frozenset()) -> ModuleNamespace:
+    return module_namespace.build(payloads, skip, sys.path, ())
 
 
-def value_of(world: World, payload: Payload, name: str = f"{UTILS}.helper") -> str:
+def value_of(namespace: ModuleNamespace, payload: Payload, name: str = f"{UTILS}.helper") -> str:
     """Return the `value` that a module finds by importing this."""
 
     def act() -> object:
-        worlds.enter(world)
-        worlds.take(world, payload, "/archive")
+        module_namespace.enter(namespace)
+        module_namespace.take(namespace, payload, "/archive")
         return importlib.import_module(name).value
 
     return in_a_fork(act)
@@ -68,36 +68,38 @@ def test_what_is_imported_aside_is_not_the_controllers(files: Files) -> None:
     before = dict(sys.modules)
     meta_path, path = list(sys.meta_path), list(sys.path)
 
-    world = build(files("import os\n", helper="value = 1\n"))
+    namespace = build(files("import os\n", helper="value = 1\n"))
 
-    assert world.modules[f"{UTILS}.helper"].value == 1
+    assert namespace.modules[f"{UTILS}.helper"].value == 1
     assert f"{UTILS}.helper" not in sys.modules
     assert sys.modules["ansible.module_utils.common.text.converters"] is controllers
-    assert {name for name in sys.modules if worlds.is_ours(name)} == {name for name in before if worlds.is_ours(name)}
+    assert {name for name in sys.modules if module_namespace.is_ours(name)} == {
+        name for name in before if module_namespace.is_ours(name)
+    }
     assert (sys.meta_path, sys.path) == (meta_path, path)
 
 
 def test_modules_themselves_are_compiled_and_not_imported(files: Files) -> None:
     payload = files("raise SystemExit\n", helper="value = 1\n")
 
-    world = build(payload)
+    namespace = build(payload)
 
-    assert MAIN not in world.modules
-    assert [path for path, _ in world.codes] == [payload.path]
+    assert MAIN not in namespace.modules
+    assert [path for path, _ in namespace.codes] == [payload.path]
 
 
 @pytest.mark.parametrize("text", ["raise ValueError\n", "import there_is_no_such_library\n", "this is no Python\n"])
 def test_what_cannot_be_imported_is_left_to_the_module_that_needs_it(files: Files, text: str) -> None:
-    world = build(files("pass\n", broken=text, helper="value = 1\n"))
+    namespace = build(files("pass\n", broken=text, helper="value = 1\n"))
 
-    assert f"{UTILS}.broken" not in world.modules
-    assert f"{UTILS}.helper" in world.modules
+    assert f"{UTILS}.broken" not in namespace.modules
+    assert f"{UTILS}.helper" in namespace.modules
 
 
 def test_what_is_to_be_skipped_is_not_imported(files: Files) -> None:
-    world = build(files("pass\n", helper="value = 1\n"), skip=frozenset({f"{UTILS}.helper"}))
+    namespace = build(files("pass\n", helper="value = 1\n"), skip=frozenset({f"{UTILS}.helper"}))
 
-    assert f"{UTILS}.helper" not in world.modules
+    assert f"{UTILS}.helper" not in namespace.modules
 
 
 def test_a_module_finds_what_was_imported_for_it(files: Files) -> None:
@@ -107,21 +109,21 @@ def test_a_module_finds_what_was_imported_for_it(files: Files) -> None:
 
 
 def test_a_module_finds_its_own_file_where_that_was_changed_since(files: Files) -> None:
-    world = build(files("pass\n", helper="value = 'before'\n"))
+    namespace = build(files("pass\n", helper="value = 'before'\n"))
 
-    assert value_of(world, files("pass\n", helper="value = 'after, and longer'\n")) == "'after, and longer'"
+    assert value_of(namespace, files("pass\n", helper="value = 'after, and longer'\n")) == "'after, and longer'"
 
 
 def test_a_module_is_not_run_from_what_was_compiled_of_its_file_before_that_was_changed(files: Files) -> None:
-    world = build(files("value = 'before'\n"))
+    namespace = build(files("value = 'before'\n"))
 
-    assert value_of(world, files("value = 'after'\n"), MAIN) == "'after'"
+    assert value_of(namespace, files("value = 'after'\n"), MAIN) == "'after'"
 
 
 def test_a_module_finds_nothing_of_collections_but_what_its_payload_holds(files: Files) -> None:
-    world = build(files("pass\n", helper="value = 1\n", other="value = 2\n"))
+    namespace = build(files("pass\n", helper="value = 1\n", other="value = 2\n"))
 
-    found = value_of(world, files("pass\n", helper="value = 1\n"), f"{UTILS}.other")
+    found = value_of(namespace, files("pass\n", helper="value = 1\n"), f"{UTILS}.other")
 
     assert found == f"ModuleNotFoundError(\"No module named '{UTILS}.other'\")"
 
@@ -134,28 +136,30 @@ def test_of_two_payloads_that_disagree_the_first_counts_and_the_second_module_fi
     own = Entry(str(tmp_path / "second.py"), digest_of(b"value = 'second'\n"), False, None, False)  # noqa: FBT003
     second = Payload(MAIN, first.path, {**first.entries, f"{UTILS}.helper": own}, (), (), starts_anew=False)
 
-    world = build(first, second)
+    namespace = build(first, second)
 
-    assert value_of(world, first) == "'first'"
-    assert value_of(world, second) == "'second'"
+    assert value_of(namespace, first) == "'first'"
+    assert value_of(namespace, second) == "'second'"
 
 
 def test_modules_see_nothing_of_what_the_controller_set_up(files: Files) -> None:
     payload = files("pass\n")
-    world = build(payload)
+    namespace = build(payload)
 
     def act() -> Mapping[str, Any]:
         logging.root.addHandler(logging.NullHandler())
         warnings.simplefilter("error")
         sys.path.insert(0, "/controller")
-        worlds.enter(world)
-        worlds.take(world, payload, "/archive")
+        module_namespace.enter(namespace)
+        module_namespace.take(namespace, payload, "/archive")
         return {
             "handlers": logging.root.handlers,
-            "filters": tuple(warnings.filters) == world.filters,
+            "filters": tuple(warnings.filters) == namespace.filters,
             "path": sys.path[0],
             "controller": "/controller" in sys.path,
-            "ansible": [name for name in sys.modules if worlds.is_ours(name) and name not in world.modules],
+            "ansible": [
+                name for name in sys.modules if module_namespace.is_ours(name) and name not in namespace.modules
+            ],
         }
 
     expected = {"handlers": [], "filters": True, "path": "/archive", "controller": False, "ansible": []}

@@ -1,4 +1,4 @@
-"""What is imported ahead for modules, and what is left to each of them, in libraries of the test's own."""
+"""Preimports for modules, and what is left to each of them, in libraries of the test's own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from runner.engine.warm.modules import preimport
 from runner.engine.warm.modules.interpreter import Interpreter
 
-Imported = Callable[[str], preimport.Ahead]
+Imported = Callable[[str], preimport.Preimported]
 
 
 @pytest.fixture
 def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imported:
-    """Load a library with this text ahead."""
+    """Preimport a library with this text."""
     # Names of folders with code are taken for code, so the library stands below one.
     (tmp_path / "library").mkdir()
     path = (str(tmp_path / "library"), *sys.path)
@@ -25,7 +25,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imported:
     monkeypatch.setattr(preimport, "ALWAYS", ())
     monkeypatch.chdir(tmp_path)  # no folder with code, as that of a run
 
-    def load(text: str) -> preimport.Ahead:
+    def load(text: str) -> preimport.Preimported:
         (tmp_path / "library" / "own_library.py").write_text(text, encoding="utf-8")
         return preimport.make((), ("own_library",), Interpreter(path, (), lambda *_: None))
 
@@ -38,7 +38,7 @@ def forgotten() -> None:
 
 
 def test_a_library_that_only_computes_is_imported_ahead(imported: Imported) -> None:
-    assert "own_library" in imported("value = sum(range(10))\n").world.shared
+    assert "own_library" in imported("value = sum(range(10))\n").namespace.shared
 
 
 def test_a_library_that_keeps_what_a_failed_import_said_is_imported_ahead(imported: Imported) -> None:
@@ -50,7 +50,7 @@ def test_a_library_that_keeps_what_a_failed_import_said_is_imported_ahead(import
         "try:\n    ast.parse('a b')  # as traceback does to point at a line's part\nexcept SyntaxError:\n    pass\n"
     )
 
-    assert "own_library" in imported(text).world.shared
+    assert "own_library" in imported(text).namespace.shared
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_a_library_that_keeps_what_a_failed_import_said_is_imported_ahead(import
     ],
 )
 def test_a_library_that_does_something_when_it_is_imported_is_left_to_modules(imported: Imported, text: str) -> None:
-    assert "own_library" not in imported(text).world.shared
+    assert "own_library" not in imported(text).namespace.shared
 
 
 def test_a_library_that_reads_what_may_change_is_left_to_modules(imported: Imported, tmp_path: Path) -> None:
     (tmp_path / "settings").write_text("x", encoding="utf-8")
 
-    assert "own_library" not in imported(f"text = open({str(tmp_path / 'settings')!r}).read()\n").world.shared
+    assert "own_library" not in imported(f"text = open({str(tmp_path / 'settings')!r}).read()\n").namespace.shared
 
 
 def test_variables_that_a_library_reads_are_known(imported: Imported, monkeypatch: pytest.MonkeyPatch) -> None:

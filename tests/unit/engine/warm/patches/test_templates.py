@@ -11,7 +11,7 @@ from ansible import constants
 
 from runner.engine.warm import versions
 from runner.engine.warm.patches import templates
-from runner.engine.warm.patches.templates import Ahead, Templates
+from runner.engine.warm.patches.templates import CompiledTemplates, Templates
 from tests.forks import seen
 
 since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="changed in ansible-core 2.19")
@@ -59,16 +59,16 @@ def error_of(text: str) -> str:
 
 def noted(*texts: Any, expressions: tuple[Any, ...] = ()) -> list[str]:
     """Return what a run notes that renders these."""
-    known = Templates(Ahead())
+    known = Templates(CompiledTemplates())
     known.install()
     render(*texts, expressions=expressions)
     return list(known.noted.values())
 
 
 def taken(lines: list[str], act: Callable[[], object]) -> tuple[int, object]:
-    """Return how often a run compiled for which these were compiled ahead, and what it found."""
+    """Return how often a run compiled for which these were precompiled, and what it found."""
     made: Any = type(environment())
-    known, generate, count = Templates(templates.compile_ahead(lines)), made._generate, []
+    known, generate, count = Templates(templates.precompile(lines)), made._generate, []
 
     def counted(*args: Any, **options: Any) -> Any:
         count.append(args)
@@ -94,8 +94,8 @@ def test_a_run_compiles_nothing_that_a_run_before_it_has_compiled_and_finds_the_
 def test_code_that_was_compiled_ahead_is_what_the_run_would_have_compiled() -> None:
     def both() -> Any:
         lines = [json.dumps([text, False, None, []]) for text in TEXTS[:2]]
-        ahead = templates.compile_ahead(lines)
-        pairs = [(ahead.known[text, False, None].code, environment().compile(text)) for text in TEXTS[:2]]
+        precompiled = templates.precompile(lines)
+        pairs = [(precompiled.known[text, False, None].code, environment().compile(text)) for text in TEXTS[:2]]
         return [one.co_code == other.co_code and one.co_consts == other.co_consts for one, other in pairs]
 
     assert seen(both) == [True, True]
@@ -143,7 +143,7 @@ def test_nothing_is_computed_while_a_template_is_compiled_ahead() -> None:
 def test_a_template_that_jinja_computes_in_part_is_compiled_by_each_run(text: str) -> None:
     def computed() -> Any:
         lines = noted(text)
-        return [len(lines), len(templates.compile_ahead(lines).known)]
+        return [len(lines), len(templates.precompile(lines).known)]
 
     assert seen(computed) == [1, 0]
 
@@ -170,8 +170,8 @@ def test_what_is_too_long_is_not_noted_and_no_more_than_a_bound(monkeypatch: pyt
 @pytest.mark.parametrize("line", ["no JSON", "[]", '["{{ x | gone }}", false, null, []]', '["{{", false, null, []]'])
 def test_what_cannot_be_compiled_is_left_to_the_run(line: str) -> None:
     def compiled() -> Any:
-        ahead = templates.compile_ahead([line])
-        return [len(ahead.known), ahead.problems]
+        precompiled = templates.precompile([line])
+        return [len(precompiled.known), precompiled.problems]
 
     assert seen(compiled) == [0, []]
 
@@ -180,7 +180,7 @@ def test_a_failure_of_the_precompilation_itself_is_a_problem() -> None:
     def compiled() -> Any:
         lines = noted("{{ size + 1 }}", "{{ names | length }}")
         type(environment())._parse = broken
-        return list(templates.compile_ahead(lines).problems)
+        return list(templates.precompile(lines).problems)
 
     def broken(*_: object) -> Any:
         raise AttributeError("no such hook")
@@ -191,8 +191,8 @@ def test_a_failure_of_the_precompilation_itself_is_a_problem() -> None:
 def test_a_filter_that_is_gone_fails_as_it_does_without_code_from_before() -> None:
     def gone() -> Any:
         line = json.dumps(["{{ size | gone }}", False, ESCAPES, [["filter", "gone", ""]]])
-        known = Templates(templates.compile_ahead([line]))
+        known = Templates(templates.precompile([line]))
         known.install()
-        return [len(known.ahead.known), error_of("{{ size | gone }}")]
+        return [len(known.precompiled.known), error_of("{{ size | gone }}")]
 
     assert seen(gone) == [1, seen(lambda: error_of("{{ size | gone }}"))]
