@@ -26,9 +26,10 @@ _SHORTAGE_INTERVAL = 10.0
 _LOCK = ".lock"
 _MOST_FOLDERS = 9
 
-_M_MMAP_THRESHOLD = -3
-"""Option of malloc.h."""
-_LARGE_BLOCK = 128 << 10
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Options of malloc.h."""
+_LARGE_BLOCK = 512 << 10
+"""More than the 256 KiB that asyncio allocates for each read of a socket, which must not cost system calls."""
 
 _log = log.get(__name__)
 
@@ -69,10 +70,12 @@ def return_large_blocks() -> bool:
     """Let the C library return each large block of memory to the kernel when it is freed.
 
     By default, glibc raises the limit for such blocks with each one that is freed, up to 32 MiB (mallopt(3)). After
-    some large objects, the process then keeps most of their memory. Returns False for a C library without this option.
+    some large objects, the process then keeps most of their memory. A limit that is set turns this off, also for the
+    free memory that the heap may keep at its end. Returns False for a C library without these options.
     """
     try:
-        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK))
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK) and mallopt(_M_TRIM_THRESHOLD, 2 * _LARGE_BLOCK))
     except (OSError, AttributeError):
         return False
 

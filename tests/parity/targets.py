@@ -36,6 +36,8 @@ class Excluded:
 
     aliases: Mapping[str, str]
     """Beginnings of a target's aliases."""
+    names: Mapping[str, str]
+    """Beginnings of a target's name."""
     although: frozenset[str]
     """Targets that are run although an alias says otherwise."""
     cases: Mapping[str, str]
@@ -45,7 +47,7 @@ class Excluded:
     def read(cls) -> Excluded:
         """Read the list."""
         found = yaml.safe_load((HERE / "excluded.yml").read_text(encoding="utf-8"))
-        return cls(found["aliases"], frozenset(found["although"]), found["cases"])
+        return cls(found["aliases"], found["names"], frozenset(found["although"]), found["cases"])
 
     def reason(self, target: Path, name: str) -> str | None:
         """Return why a case of a target is left out; None if it is run."""
@@ -53,6 +55,8 @@ class Excluded:
             return self.cases.get(name) or self.cases[target.name]
         if target.name in self.although:
             return None
+        if why := next((why for start, why in self.names.items() if target.name.startswith(start)), None):
+            return why
         file = target / "aliases"
         words = re.sub(r"#.*", "", file.read_text(encoding="utf-8")).split() if file.exists() else []
         return next((why for word in words for start, why in self.aliases.items() if word.startswith(start)), None)

@@ -141,3 +141,24 @@ print(resident() - before)
 def test_memory_of_large_objects_returns_to_the_kernel_although_small_objects_remain() -> None:
     found = subprocess.run([sys.executable, "-c", _LARGE_OBJECTS], capture_output=True, text=True, check=True)
     assert int(found.stdout) <= 10
+
+
+_SOCKET_READS = """
+import resource, socket
+
+from runner.app.process import return_large_blocks
+
+assert return_large_blocks()
+reader, writer = socket.socketpair()
+for read in range(300):
+    if read == 100:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    writer.send(b"x" * 40000)
+    reader.recv(256 << 10)  # as asyncio's selector transport
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_a_read_of_a_socket_allocates_no_memory_from_the_kernel() -> None:
+    found = subprocess.run([sys.executable, "-c", _SOCKET_READS], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 50
