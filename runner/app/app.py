@@ -153,7 +153,10 @@ class _Operator:
             collections_path=settings.ansible_collections_path,
             environ=os.environ,
         )
-        self._environment = {**paths.ansible_environment(self._search_path), **run_access.environment(os.environ)}
+        self._environment = {
+            **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
+            **run_access.environment(os.environ),
+        }
         self._admin = admin
         self._rights = OperatorRights(settings, loaded.watches)
         self._controllers: dict[GVK, Controller] = {}

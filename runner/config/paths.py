@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +18,8 @@ from runner.objects import GVK, ObjectKey
 
 _COLLECTIONS = "ansible_collections"
 _FQCN_PARTS = 3
+_ROLES_OF_ANSIBLE = ("/usr/share/ansible/roles", "/etc/ansible/roles")
+"""Ansible's own defaults, after the one below HOME."""
 _SHIPPED = Path(__file__).parents[1] / "collections"
 _IMAGE = Path("/opt/ansible")
 """Folder of the project in the image; `watches.yaml` can contain paths below it."""
@@ -110,12 +114,32 @@ def find_collection(name: str, search_path: SearchPath) -> SearchResult:
     return SearchResult(next((path for path in searched if path.is_dir()), None), searched)
 
 
-def ansible_environment(search_path: SearchPath) -> dict[str, str]:
-    """Return Ansible's variables for the search path, with absolute folders, since runs have another working directory.
+def ansible_environment(search_path: SearchPath, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
+    """Return Ansible's variables for the search path, with absolute paths, since runs have another working directory.
 
-    Variables that the user did not set are omitted, because they would override an ansible.cfg.
+    Variables that the user did not set are omitted, because they would override an ansible.cfg. Only if no file sets
+    `roles_path`, plays also find the roles in `roles/` of the working directory, as in the image.
     """
-    return {name: ":".join(map(str, entries)) for name, entries in search_path.given.items() if entries}
+    found = {name: ":".join(map(str, entries)) for name, entries in search_path.given.items() if entries}
+    configs = ansible_configs(environ, cwd)
+    if environ.get("ANSIBLE_CONFIG"):
+        found["ANSIBLE_CONFIG"] = str(configs[0])
+    defaults = _defaults(configs)
+    if "ANSIBLE_ROLES_PATH" not in found and "roles_path" not in defaults:
+        home = environ.get("ANSIBLE_HOME") or defaults.get("home") or "~/.ansible"
+        found["ANSIBLE_ROLES_PATH"] = ":".join([str(cwd / "roles"), f"{home}/roles", *_ROLES_OF_ANSIBLE])
+    return found
+
+
+def _defaults(configs: Iterable[Path]) -> Mapping[str, str]:
+    """Return the section `defaults` of the file that Ansible reads. Ansible itself reports a file that is invalid."""
+    config = next((path for path in configs if os.access(path, os.R_OK)), None)
+    parser = ConfigParser(inline_comment_prefixes=(";",), interpolation=None)
+    try:
+        parser.read_string(config.read_text(encoding="utf-8", errors="replace") if config else "")
+    except ConfigParserError:
+        return {}
+    return parser["defaults"] if parser.has_section("defaults") else {}
 
 
 def ansible_configs(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
@@ -124,7 +148,8 @@ def ansible_configs(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
     An `ansible.cfg` in the operator's working directory is not one of them: runs have another working directory.
     """
     given, home = environ.get("ANSIBLE_CONFIG", ""), environ.get("HOME", "")
-    own = [cwd / Path(given).expanduser()] if given else []
+    own = [absolute(str(Path(given).expanduser()), cwd)] if given else []
+    own = [path / "ansible.cfg" if path.is_dir() else path for path in own]
     return (*own, *([Path(home, ".ansible.cfg")] if home else []), Path("/etc/ansible/ansible.cfg"))
 
 

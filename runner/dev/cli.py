@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from runner.devcluster import named
-from runner.devcluster.cluster import find_kubectl
+from runner.devcluster import named, processes
+from runner.devcluster.cluster import find_kubectl, run_kubectl
 from runner.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
@@ -133,20 +133,13 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
         _say(f"CRDs:        none in {_CRDS}; the operator waits until its kinds are installed")
         return
     crds = ("--filename", str(_CRDS))
-    _kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
-    _kubectl(kubectl, environ, "wait", "--for=condition=Established", "--timeout=30s", *crds)
+    run_kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
+    run_kubectl(kubectl, environ, "wait", "--for=condition=Established", "--timeout=30s", *crds)
     # For a second, an established kind returns errors. kubectl retries; the operator would report a problem.
-    names = _kubectl(kubectl, environ, "get", "--output=name", *crds).split()
+    names = run_kubectl(kubectl, environ, "get", "--output=name", *crds).split()
     kinds = ",".join(name.rpartition("/")[2] for name in names)
-    _kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
+    run_kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
     _say(f"CRDs:        {files} from {_CRDS}")
-
-
-def _kubectl(kubectl: str, environ: Mapping[str, str], *arguments: str) -> str:
-    done = subprocess.run([kubectl, *arguments], env=environ, check=False, text=True, capture_output=True)
-    if done.returncode:
-        raise OperatorError(f"`kubectl {' '.join(arguments)}` failed: {done.stderr.strip()}")
-    return done.stdout
 
 
 def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
@@ -171,12 +164,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
             while not ended.wait(1.0):
                 screen.refresh()
             by_itself = process.poll() is not None
-            if not by_itself:
-                process.terminate()
-            try:
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            processes.end(process, _GRACE)
             reading.join()
         screen.close()
     if by_itself or process.returncode:

@@ -27,7 +27,7 @@ from runner.devcluster.gobuild import GoBuild
 from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
 from runner.devcluster.orders import StartOrder
 from runner.devcluster.progress import Progress
-from runner.errors import ClusterError
+from runner.errors import ClusterError, OperatorError
 
 _ENDS_WITHIN = 20.0
 _LAST_LINES = 15
@@ -292,6 +292,15 @@ def find_kubectl(environ: Mapping[str, str]) -> Path | None:
     return (
         Path(found) if found else binaries.find(environ, binaries.this_machine(), binaries.CONTROL_PLANE).get("kubectl")
     )
+
+
+def run_kubectl(kubectl: str | Path, environ: Mapping[str, str], *arguments: str, given: str | None = None) -> str:
+    """Run kubectl with `given` as its input, and return its output. Raises OperatorError if it fails."""
+    command = [str(kubectl), *arguments]
+    done = subprocess.run(command, input=given, env=environ, check=False, text=True, capture_output=True)
+    if done.returncode:
+        raise OperatorError(f"`kubectl {' '.join(arguments)}` failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:

@@ -115,6 +115,16 @@ class Guard:
         self.process.wait()
 
 
+def end(process: subprocess.Popen[str], within: float) -> None:
+    """Terminate a process and wait for it; kill it if it does not exit in this many seconds."""
+    process.terminate()
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of components.
 

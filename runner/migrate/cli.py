@@ -32,11 +32,6 @@ Dockerfiles, collections, renamed modules and variables, settings of watches) in
 With --try, it also runs the project's samples on a local control plane, with each ansible-core and engine.
 
 Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
-_HEADINGS = {
-    "now": "Change before the migration",
-    "stricter core": "Change before ansible-core 2.19 or later",
-    "check": "Check",
-}
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -110,10 +105,10 @@ def _written(image: str | None) -> tuple[Report, list[str]]:
 
 def _lines(report: Report) -> list[str]:
     """Return the report for a terminal."""
-    from runner.migrate.finding import grouped  # noqa: PLC0415 - as above
+    from runner.migrate.finding import HEADINGS, grouped  # noqa: PLC0415 - as above
 
     lines = [f"{report.project}: target ansible-core {report.core}", *(f"  - {each}" for each in report.reasons)]
-    for need, heading in _HEADINGS.items():
+    for need, heading in HEADINGS.items():
         found = [each for each in report.findings if each.need == need]
         if found:
             lines += ["", f"{heading} ({len(found)}):"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,13 @@ OLD_CORE, NEW_CORE = "2.18", "2.21"
 Need = Literal["now", "stricter core", "check"]
 """`now`: change it before the migration. `stricter core`: change it before ansible-core 2.19 or later. `check`: the
 behaviour differs, and the project may depend on it."""
+
+HEADINGS: Mapping[Need, str] = {
+    "now": "Change before the migration",
+    "stricter core": "Change before ansible-core 2.19 or later",
+    "check": "Check",
+}
+"""Headings of a report, in its order."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner import devcluster
-from runner.devcluster import DevCluster
+from runner.devcluster import DevCluster, processes
+from runner.devcluster.cluster import run_kubectl
 from runner.errors import ConfigError, OperatorError
 from runner.migrate import cluster_objects, environments, manifests, samples
 from runner.migrate.cluster_objects import Objects
@@ -231,9 +232,6 @@ class _Attempt:
                 "KUBECONFIG": str(cluster.kubeconfig),
                 "WATCH_NAMESPACE": NAMESPACE,
                 "ANSIBLE_GATHERING": "explicit",
-                # As in the image, whose ansible.cfg contains the folder of the project's roles.
-                "ANSIBLE_ROLES_PATH": self.project.environ.get("ANSIBLE_ROLES_PATH")
-                or str(self.project.root / "roles"),
                 **({"ANSIBLE_COLLECTIONS_PATH": self.collections} if self.collections else {}),
             }
             command = [str(self.python), "-P", "-m", "runner", "run", *_PORTS, *flags, "--log-format=json"]
@@ -246,11 +244,7 @@ class _Attempt:
                 try:
                     yield process
                 finally:
-                    process.terminate()
-                    try:
-                        process.wait(_GRACE)
-                    except subprocess.TimeoutExpired:
-                        process.kill()
+                    processes.end(process, _GRACE)
                     reader.join()
 
     def _read(self, lines: IO[str]) -> None:
@@ -288,13 +282,8 @@ class _Attempt:
     @staticmethod
     def _kubectl(cluster: DevCluster, *arguments: str, given: Sequence[Mapping[str, Any]] = ()) -> str:
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(given)}) if given else None
-        done = subprocess.run(
-            [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", *arguments],
-            input=document, check=False, capture_output=True, text=True, env=os.environ,
-        )  # fmt: skip
-        if done.returncode:
-            raise OperatorError(f"`kubectl {arguments[0]}` failed: {done.stderr.strip()}")
-        return done.stdout
+        environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        return run_kubectl(cluster.kubectl, environ, *arguments, given=document)
 
 
 def _crds(project: Project) -> list[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ import yaml
 
 from runner.errors import ConfigError
 from runner.migrate import collections_file, dockerfile, samples, task_fields
-from runner.migrate.finding import OLD_CORE, Finding, Report, grouped
+from runner.migrate.finding import HEADINGS, Finding, Report, grouped
 from runner.migrate.project import Project
 from runner.scaffold.changeset import ChangeSet
 from runner.watches.watch import Watch
@@ -153,11 +153,7 @@ def _checklist(report: Report, changed: list[str]) -> str:
     ]
     if changed:
         lines += ["## Changed by `migrate --write`", "", *(f"- [ ] review {each}" for each in changed), ""]
-    for need, heading in (
-        ("now", "Change before the migration"),
-        ("check", "Check"),
-        ("stricter core", f"Change before an ansible-core later than {OLD_CORE}"),
-    ):
+    for need, heading in HEADINGS.items():
         found = grouped(each for each in report.findings if each.need == need)
         if found:
             lines += [f"## {heading}", ""]

@@ -30,6 +30,27 @@ CLEANUP = """
         mode: "0600"
 """
 
+GROW = """
+    - name: Note the run
+      ansible.builtin.shell: >-
+        echo '{{ size }} {{ ansible_operator_run.reason }} {{ ansible_operator_run.details | join(" ") }}' >> "$NOTES"
+
+    - name: Change the resource's own metadata, and its own spec until it is big enough
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: test.example.com/v1
+          kind: Thing
+          metadata:
+            name: "{{ ansible_operator_meta.name }}"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+            labels:
+              size: "is-{{ size }}"
+            annotations:
+              seen: "{{ now(utc=true) }}"
+          spec:
+            size: "{{ [size | int + 1, 3] | min }}"
+"""
+
 
 def _notes(project: Project) -> list[str]:
     path = project.folder / "notes"
@@ -63,6 +84,23 @@ def test_a_created_object_runs_and_a_changed_one_runs_again_and_status_alone_run
     assert [run["reason"] for run in operator.runs("one")] == ["created", "changed"]
     assert (things.get("one") or {})["status"]["seen"] is True
     assert operator.stop() == 0
+
+
+def test_a_role_that_changes_its_own_spec_runs_again_and_one_that_changes_its_own_metadata_does_not(
+    project: Project, things: Things, eventually: Eventually
+) -> None:
+    # As the Go operator: it compares generations, whichever client wrote.
+    project.role("thing", GROW)
+    project.watch("thing")
+    project.start(environment=_environment(project))
+    things.create("one", {"size": 1})
+    eventually(lambda: len(_notes(project)) == 3, "two runs that the role's own changes of the spec start")
+    things.await_success("one")
+    assert (things.get("one") or {})["metadata"]["labels"] == {"size": "is-3"}
+    things.merge("one", {"spec": {"more": True}})
+    eventually(lambda: len(_notes(project)) == 4, "the run of a change by a user")
+    things.await_success("one")
+    assert _notes(project) == ["1 created ", "2 changed spec.size", "3 changed spec.size", "3 changed spec.more"]
 
 
 def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(

@@ -97,22 +97,24 @@ def test_a_playbook_runs_from_where_it_lies(project: Project, things: Things) ->
         - hosts: localhost
           gather_facts: false
           vars_files: [beside.yml]
+          roles: [names]
           tasks:
             - ansible.builtin.copy:
-                content: "{{ [beside, playbook_dir, '.' | realpath] | to_json }}"
+                content: "{{ [beside, playbook_dir, '.' | realpath, of_a_role] | to_json }}"
                 dest: "{{ lookup('env', 'NOTES') }}-{{ ansible_operator_meta.name }}"
                 mode: "0600"
         """,
     )
     project.write("playbooks/beside.yml", "beside: found\n")
+    project.write("roles/names/defaults/main.yml", "of_a_role: in the folder of the project's roles\n")
     project.watches.append(
         {"group": "test.example.com", "version": "v1", "kind": "Thing", "playbook": "playbooks/thing.yml"}
     )
     project.start(environment={"NOTES": str(project.folder / "notes")})
     things.create("one", {})
     things.await_success("one")
-    beside, folder, cwd = json.loads((project.folder / "notes-one").read_text())
-    assert beside == "found"
+    beside, folder, cwd, of_a_role = json.loads((project.folder / "notes-one").read_text())
+    assert (beside, of_a_role) == ("found", "in the folder of the project's roles")
     assert folder == str(project.folder / "playbooks")
     assert cwd.endswith("/Thing/" + things.namespace + "/one/project")
 

@@ -104,16 +104,67 @@ def test_collections_of_python_packages_and_our_own_are_found(
     assert shipped in places(cwd).collections
 
 
+def environment(cwd: Path, roles: str = "", collections: str = "", **environ: str) -> dict[str, str]:
+    """Return the variables of runs for a user whose HOME, and so ~/.ansible.cfg, is beside the project."""
+    given = {"HOME": str(cwd.parent / "home"), **environ}
+    return paths.ansible_environment(places(cwd, roles, collections), given, cwd)
+
+
+def config(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def without_system_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignore the /etc/ansible/ansible.cfg of the machine that runs the tests."""
+    own = paths.ansible_configs
+    monkeypatch.setattr(paths, "ansible_configs", lambda environ, cwd: own(environ, cwd)[:-1])
+
+
 def test_ansible_is_told_where_we_look_in_absolute_terms(cwd: Path) -> None:
     home = cwd.parent / "home"
-    assert paths.ansible_environment(places(cwd, "my-roles", "given")) == {
+    assert environment(cwd, "my-roles", "given") == {
         "ANSIBLE_ROLES_PATH": f"{cwd}/my-roles:{cwd}/my-roles/roles",
         "ANSIBLE_COLLECTIONS_PATH": f"{cwd}/given:{home}/.ansible/collections:/usr/share/ansible/collections",
     }
 
 
+@pytest.mark.usefixtures("without_system_config")
+@pytest.mark.parametrize(
+    ("text", "environ", "home"),
+    [
+        ("", {}, "~/.ansible"),
+        ("[defaults]\nforks = 3\n", {}, "~/.ansible"),
+        ("[defaults]\nhome = /a%%\n", {}, "/a%%"),
+        ("[defaults]\nhome = /a\n", {"ANSIBLE_HOME": "/b"}, "/b"),
+        ("[galaxy]\nroles_path = /no-such-setting\n", {}, "~/.ansible"),
+        ("not an INI file", {}, "~/.ansible"),
+    ],
+)
+def test_plays_find_roles_of_the_project_as_in_the_image(
+    cwd: Path, text: str, environ: dict[str, str], home: str
+) -> None:
+    config(cwd.parent / "home/.ansible.cfg", text)
+    assert environment(cwd, **environ) == {
+        "ANSIBLE_ROLES_PATH": f"{cwd}/roles:{home}/roles:/usr/share/ansible/roles:/etc/ansible/roles"
+    }
+
+
 def test_paths_that_nobody_gave_do_not_hide_those_of_ansible_cfg(cwd: Path) -> None:
-    assert paths.ansible_environment(places(cwd)) == {}
+    config(cwd.parent / "home/.ansible.cfg", "[defaults]\nroles_path = ~/shared-roles ; of all projects\n")
+    assert environment(cwd) == {}
+
+
+def test_only_the_file_that_ansible_reads_counts(cwd: Path) -> None:
+    config(cwd / "ansible.cfg", "[defaults]\nroles_path = /not-read-by-runs\n")
+    config(cwd.parent / "home/.ansible.cfg", "[defaults]\nroles_path = /hidden\n")
+    config(cwd / "settings/ansible.cfg", "[defaults]\nforks = 3\n")
+    for given in ("settings", "settings/ansible.cfg"):
+        found = environment(cwd, ANSIBLE_CONFIG=given)
+        assert found["ANSIBLE_CONFIG"] == f"{cwd}/settings/ansible.cfg"
+        assert found["ANSIBLE_ROLES_PATH"].startswith(f"{cwd}/roles:")
 
 
 def test_an_object_has_a_run_folder_of_its_own() -> None:
