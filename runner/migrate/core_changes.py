@@ -27,6 +27,7 @@ _TEMPLATES_FIXED = (5, 3, 0)
 """First kubernetes.core whose option `template` works on ansible-core 2.19 and later."""
 _K8S = {"k8s", "kubernetes.core.k8s", "community.kubernetes.k8s"}
 _TEMPLATE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
+_DEFAULT = re.compile(r"\| (default|d)\([^()]*\)$")
 _TEXT_MAPPINGS = {"labels", "annotations", "matchLabels", "nodeSelector", "stringData"}
 """Fields of objects whose values are text."""
 _TYPES = {"string": "text", "integer": "a number", "number": "a number", "array": "a list", "object": "a mapping"}
@@ -129,19 +130,22 @@ def _line_within(node: yaml.ScalarNode, part: str) -> int:
 
 
 def _boolean(found: conditions.Broken) -> str:
+    """Return the fix of a condition: an expression that is true in the same cases."""
+    source = found.source
     if found.type == conditions.TEMPLATE:
         return "the variables without `{{` and `}}`"
-    if not found.source:
+    if not source:
         return "a comparison, such as `… | length > 0`"
-    if found.type == conditions.NUMBER:
-        return (
-            f"`{found.source} > 0`" if "length" in found.source or "count" in found.source else f"`{found.source} != 0`"
-        )
-    if found.type == conditions.NOTHING:
-        return f"`{found.source} is not none`"
-    if "regex_search" in found.source:
-        return f"`({found.source}) is not none`"
-    return f"`{found.source} | length > 0`"
+    comparison = "> 0" if "length" in source or "count" in source else "!= 0"
+    if _DEFAULT.search(source):  # the type is that of the default, and the value can have another
+        comparison = "is truthy"
+    elif found.type == conditions.NOTHING:
+        comparison = "is not none"
+    elif "regex_search" in source:
+        return f"`({source}) is not none`"
+    elif found.type != conditions.NUMBER:
+        comparison = "| length > 0"
+    return f"`{source} {comparison}`"
 
 
 def _brief(text: str, most: int = 80) -> str:

@@ -80,17 +80,19 @@ def _plugins(project: Project, file: str, line: int, text: str) -> Iterator[Find
         else:
             home = _home("filter" if found[1] else "lookup", name)
             yield from _missing(project, file, line, name, home)
+        if name == "json_query" and not project.installs("jmespath"):
+            message = "json_query requires the Python package jmespath, which the Dockerfile does not install"
+            yield Finding(file, line, "python-package", message, "add `RUN pip3 install jmespath` to the Dockerfile")
 
 
 def _missing(project: Project, file: str, line: int, name: str, collection: str) -> Iterator[Finding]:
-    known = project.collections
+    known = project.installed_collections
     if not collection or collection in _INCLUDED or collection in known:
         return
     if collection == _COLLECTION and _OLD_COLLECTION in known:
         return  # its successor; reported for requirements.yml
     message = f"{name} is in the collection {collection}, which requirements.yml does not contain"
     fix = f"add {collection} to requirements.yml, and install it in the Dockerfile"
-    fix += ", with the Python package jmespath" if name == "json_query" else ""
     yield Finding(file, line, "missing-collection", message, fix, is_automatic=True, subject=collection)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ _MANIFESTS = ("config", "deploy", "manifests", "samples", "examples")
 _DOCKERFILES = ("Dockerfile*", "Containerfile*", "build/Dockerfile*", "build/Containerfile*", "*/Dockerfile")
 _SUFFIXES = {".yaml", ".yml"}
 _REQUIREMENTS = "requirements.yml"
+_GALAXY = re.compile(r"ansible-galaxy\s+collection\s+install\s+((?:\\\n|[^&|;\n])*)")
+_COLLECTION = re.compile(r"(?<!\S)([a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*)(?=[\s:=<>]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,17 @@ class Project:
                 line = source.line(entry.start_mark)
                 found[name] = Collection(_scalar(task_fields.value_of(entry, "version")), line)
         return found
+
+    @cached_property
+    def installed_collections(self) -> frozenset[str]:
+        """Return the collections of requirements.yml, and those that Dockerfiles install by name."""
+        commands = (each for parsed in self.dockerfiles for each in _GALAXY.findall(parsed.text))
+        return frozenset(self.collections) | {name for each in commands for name in _COLLECTION.findall(each)}
+
+    def installs(self, package: str) -> bool:
+        """Return whether a Dockerfile, or a file of Python requirements, names a Python package."""
+        files = (_text(path) for path in Path().glob("*requirements*.txt"))
+        return any(package in text for text in (*(parsed.text for parsed in self.dockerfiles), *files))
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:

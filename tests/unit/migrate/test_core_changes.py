@@ -40,6 +40,22 @@ def test_each_keyword_with_a_condition_is_checked(rules: Rules) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "fix"),
+    [
+        ("x | length", "write `x | length > 0`"),
+        ("x | default([]) | length", "write `x | default([]) | length > 0`"),
+        # x can have every type, also a boolean
+        ("x | default('no')", "write `x | default('no') is truthy`"),
+        ("x.y | d([])", "write `x.y | d([]) is truthy`"),
+        ("x.stdout | regex_search('a')", "write `(x.stdout | regex_search('a')) is not none`"),
+    ],
+)
+def test_the_fix_of_a_condition_keeps_its_result(analyse: Analyse, condition: str, fix: str) -> None:
+    report = analyse({MAIN: f'- ansible.builtin.debug:\n  when: "{condition}"\n'})
+    assert [each.fix for each in report.findings if each.rule == "implicit-boolean"] == [fix]
+
+
+@pytest.mark.parametrize(
     ("definition", "is_found"),
     [
         ({"roles/shop/defaults/main.yml": "x: ''\n"}, True),

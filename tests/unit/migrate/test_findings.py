@@ -65,6 +65,7 @@ spec:
         ("docker_container: {name: a}", "missing-collection", "add community.docker to requirements.yml"),
         ("awx.awx.job: {name: a}", "missing-collection", "add awx.awx to requirements.yml"),
         ("debug: {msg: '{{ a | json_query(b) }}'}", "missing-collection", "add community.general to requirements.yml"),
+        ("debug: {msg: '{{ a | json_query(b) }}'}", "python-package", "add `RUN pip3 install jmespath`"),
         ("debug: {msg: '{{ lookup(\"dig\", a) }}'}", "missing-collection", "add community.general to requirements.yml"),
         ("debug: {}\n  when: result | succeeded", "removed-filter", "write `is succeeded` instead of `| succeeded`"),
         ("debug: {msg: '{{ meta.name }}'}", "removed-variable", "use ansible_operator_meta.name"),
@@ -76,6 +77,21 @@ def test_a_task_that_needs_a_change_is_found_with_its_fix(analyse: Analyse, task
     (found,) = [each for each in report.findings if each.rule == rule and each.file == MAIN]
     assert (found.line, found.need) == (task.count("\n") + 2, "now")
     assert found.fix.startswith(fix)
+
+
+def test_a_dockerfile_can_install_collections_and_packages_by_name(rules: Rules) -> None:
+    tasks = "- debug: {msg: '{{ a | json_query(b) }}'}\n- community.docker.docker_container: {name: a}\n- k8s: {}\n"
+    base = "FROM quay.io/operator-framework/ansible-operator:v1.42.0\n"
+    assert rules({MAIN: tasks, "Dockerfile": base}) == [
+        ("missing-collection", f"{MAIN}:1"),
+        ("python-package", f"{MAIN}:1"),
+        ("missing-collection", f"{MAIN}:2"),
+    ]
+    install = (
+        "RUN pip3 install jmespath && ansible-galaxy collection install community.general:==10.0.0 \\\n"
+        "      community.docker -p /usr/share/ansible/collections && rm -rf a.b\n"
+    )
+    assert rules({"Dockerfile": base + install}) == []
 
 
 def test_tasks_that_work_are_not_found(rules: Rules) -> None:

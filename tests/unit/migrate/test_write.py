@@ -113,7 +113,8 @@ def test_a_project_without_requirements_gets_the_collections_that_it_uses(
         },
         "--base-image=example.com/ansible-operator-runner:1.0.0-core2.18",
     )
-    assert code == 0
+    assert code == 1
+    assert "jmespath" in (project / "MIGRATION.md").read_text()
     assert (project / "Dockerfile").read_text() == (
         "FROM example.com/ansible-operator-runner:1.0.0-core2.18\n"
         "COPY requirements.yml ${HOME}/requirements.yml\n"
