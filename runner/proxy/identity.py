@@ -19,6 +19,7 @@ from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
 from runner.ownership import Owner, OwnerState
+from runner.proxy.planning.overlay import Overlay
 from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
@@ -101,6 +102,8 @@ class RunIdentity:
     """Read set of the run, if its watch has `skipUnchanged`."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """Secret values of the run; grows as the run reads and writes Secrets."""
+    plan: Overlay | None = field(default=None, compare=False, repr=False)
+    """Planned writes of a plan run, which writes nothing; None for all other runs."""
 
 
 @dataclass(slots=True)

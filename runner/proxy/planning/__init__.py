@@ -1,0 +1,1 @@
+"""Planned writes of a run that changes nothing: values, patches and selectors. Pure."""
