@@ -35,7 +35,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_on_a_terminal_lines_have_colours(stack: ExitStack) -> None:
+def test_console_lines_have_colours_on_a_terminal(stack: ExitStack) -> None:
     terminal = Reader(stack, terminal=True)
     log.configure(level=logging.INFO, encoder="console", stream=terminal.stream)
     log.get("it", name="one").info("Run started")
@@ -44,7 +44,7 @@ def test_on_a_terminal_lines_have_colours(stack: ExitStack) -> None:
     assert "Run started" in said
 
 
-def test_for_people_elsewhere_lines_have_none(stack: ExitStack) -> None:
+def test_console_lines_have_no_colours_without_a_terminal(stack: ExitStack) -> None:
     pipe = Reader(stack, terminal=False)
     log.configure(level=logging.INFO, encoder="console", stream=pipe.stream)
     log.get("it", name="one").info("Run started")
@@ -53,7 +53,7 @@ def test_for_people_elsewhere_lines_have_none(stack: ExitStack) -> None:
     assert "name=one" in said
 
 
-def test_text_of_a_role_cannot_add_lines_or_escapes_for_people(stack: ExitStack) -> None:
+def test_text_of_a_role_cannot_add_lines_or_escapes_to_the_console(stack: ExitStack) -> None:
     pipe = Reader(stack, terminal=False)
     log.configure(level=logging.INFO, encoder="console", stream=pipe.stream)
     log.get("it").error("Task failed", error="no\n[info     ] Run ended", task="\x1b[2J")
@@ -62,7 +62,7 @@ def test_text_of_a_role_cannot_add_lines_or_escapes_for_people(stack: ExitStack)
     assert r"error='no\n[info     ] Run ended' task=\x1b[2J" in said
 
 
-def test_for_programs_a_line_is_an_object_on_a_terminal_too(stack: ExitStack) -> None:
+def test_json_lines_are_objects_on_a_terminal_too(stack: ExitStack) -> None:
     terminal = Reader(stack, terminal=True)
     log.configure(level=logging.INFO, encoder="json", stream=terminal.stream)
     log.get("it", name="one").warning("Run ended", duration=1.5)
@@ -71,7 +71,7 @@ def test_for_programs_a_line_is_an_object_on_a_terminal_too(stack: ExitStack) ->
     assert fields == {"msg": "Run ended", "level": "warning", "logger": "it", "name": "one", "duration": 1.5}
 
 
-def test_what_is_below_the_level_is_not_written_and_libraries_warnings_are(stack: ExitStack) -> None:
+def test_lines_below_the_level_are_dropped_and_warnings_of_libraries_are_logged(stack: ExitStack) -> None:
     pipe = Reader(stack, terminal=False)
     log.configure(level=logging.WARNING, encoder="json", stream=pipe.stream)
     log.get("it").info("Not this")
@@ -101,7 +101,7 @@ def _logged(stack: ExitStack, error: Exception, *, library: bool) -> dict[str, o
 
 
 @pytest.mark.parametrize("library", [False, True], ids=["ours", "a library's"])
-def test_a_shortage_of_the_machine_is_told_by_its_name_and_a_remedy_not_by_a_trace(
+def test_a_shortage_is_logged_with_its_name_and_advice_and_without_a_traceback(
     stack: ExitStack, *, library: bool
 ) -> None:
     said = _logged(stack, OSError(24, "Too many open files", "/a/file"), library=library)
@@ -111,7 +111,7 @@ def test_a_shortage_of_the_machine_is_told_by_its_name_and_a_remedy_not_by_a_tra
 
 
 @pytest.mark.parametrize("library", [False, True], ids=["ours", "a library's"])
-def test_any_other_error_is_told_with_its_trace(stack: ExitStack, *, library: bool) -> None:
+def test_any_other_error_is_logged_with_its_traceback(stack: ExitStack, *, library: bool) -> None:
     said = _logged(stack, ValueError("odd"), library=library)
     assert said["exception"]
     assert "advice" not in said

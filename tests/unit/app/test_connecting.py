@@ -21,7 +21,7 @@ URL = "https://10.0.0.1:6443"
 
 
 class Server:
-    """Fails as it is told, then responds; notes the time of each request."""
+    """Raises the given errors, then responds; records the time of each request."""
 
     def __init__(self, failures: Iterator[Exception]) -> None:
         self.credentials = SimpleNamespace(base_url=URL, origin="/home/me/.kube/config")
@@ -51,7 +51,7 @@ def connect(virtually: Virtually, *failures: Exception) -> tuple[Object | None, 
     return found, server, notes, logs
 
 
-def test_an_unreachable_server_is_told_with_address_cause_and_next_step(virtually: Virtually) -> None:
+def test_an_unreachable_server_is_logged_with_address_cause_and_advice(virtually: Virtually) -> None:
     found, _, notes, (line,) = connect(virtually, refused())
     assert found == {"gitVersion": "v1.99.0"}
     assert notes == [f"Cannot reach the API server: GET /version: {URL}: connection refused"]
@@ -61,7 +61,7 @@ def test_an_unreachable_server_is_told_with_address_cause_and_next_step(virtuall
     assert line["advice"] == "check that the API server runs, and the server's address in the credentials"
 
 
-def test_rejected_credentials_are_told_apart_from_an_unreachable_server(virtually: Virtually) -> None:
+def test_rejected_credentials_and_an_unreachable_server_have_different_messages(virtually: Virtually) -> None:
     error = UnauthorizedError("GET /version: Unauthorized (HTTP 401)", status=401)
     _, _, notes, (line,) = connect(virtually, error)
     assert line["event"] == "The API server rejects the credentials; retrying"

@@ -26,7 +26,7 @@ def role(path: Path) -> Role:
 
 
 class TestWhoIsAffected:
-    def test_a_role_is_the_business_of_the_watches_that_run_it(self, make_watch: MakeWatch, tmp_path: Path) -> None:
+    def test_a_role_affects_the_kinds_whose_watches_run_it(self, make_watch: MakeWatch, tmp_path: Path) -> None:
         finalizer = Finalizer("example.com/end", role(tmp_path / "roles/end"), {}, None)
         one = make_watch(gvk=A, content=role(tmp_path / "roles/a"), finalizer=finalizer)
         other = make_watch(gvk=B, content=role(tmp_path / "roles/b"))
@@ -35,7 +35,7 @@ class TestWhoIsAffected:
         assert affected([one, other], [tmp_path / "roles/ab/tasks/main.yml"]) == {A, B}
         assert affected([one, other], []) == frozenset()
 
-    def test_what_belongs_to_no_watch_may_be_used_by_all(self, make_watch: MakeWatch, tmp_path: Path) -> None:
+    def test_a_file_outside_of_all_roles_affects_all_kinds(self, make_watch: MakeWatch, tmp_path: Path) -> None:
         one = make_watch(gvk=A, content=role(tmp_path / "roles/a"))
         other = make_watch(gvk=B, content=role(tmp_path / "roles/b"))
         assert affected([one, other], [tmp_path / "ansible.cfg"]) == {A, B}
@@ -94,13 +94,15 @@ async def test_an_edit_of_a_role_names_its_kind_and_file(bench: Bench) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_new_file_in_a_new_folder_is_seen(bench: Bench) -> None:
+async def test_a_new_file_in_a_new_folder_is_detected(bench: Bench) -> None:
     bench.write("roles/a/templates/deep/new.j2", "text")
     assert (await bench.sources.edited()).files == ("roles/a/templates/deep/new.j2",)
 
 
 @pytest.mark.asyncio
-async def test_other_watches_are_handed_over_and_a_comment_is_no_edit(bench: Bench, make_watch: MakeWatch) -> None:
+async def test_changed_watches_are_returned_and_a_changed_comment_is_ignored(
+    bench: Bench, make_watch: MakeWatch
+) -> None:
     waiting = asyncio.create_task(bench.sources.edited())
     bench.watches = (make_watch(gvk=A, content=role(bench.folder / "roles/a"), line=7),)
     bench.write("watches.yaml", "# a comment\n[]")
@@ -114,8 +116,8 @@ async def test_other_watches_are_handed_over_and_a_comment_is_no_edit(bench: Ben
 
 
 @pytest.mark.asyncio
-async def test_a_broken_edit_is_told_once_and_what_changed_with_it_when_it_is_mended(bench: Bench) -> None:
-    with capture_logs() as told:
+async def test_an_invalid_edit_is_logged_once_and_its_files_are_part_of_the_next_valid_edit(bench: Bench) -> None:
+    with capture_logs() as logged:
         waiting = asyncio.create_task(bench.sources.edited())
         bench.problem = "watches.yaml:1: is wrong\nwatches.yaml:2: is wrong too"
         bench.write("roles/a/tasks/main.yml", "[{}]")
@@ -127,12 +129,12 @@ async def test_a_broken_edit_is_told_once_and_what_changed_with_it_when_it_is_me
         bench.write("watches.yaml", "[ ]")
         edit = await waiting
     assert edit.files == ("roles/a/tasks/main.yml", "roles/a/tasks/other.yml")
-    problems = [line["problem"] for line in told if line["log_level"] == "error"]
+    problems = [line["problem"] for line in logged if line["log_level"] == "error"]
     assert problems == ["watches.yaml:1: is wrong; watches.yaml:2: is wrong too"]
 
 
 @pytest.mark.asyncio
-async def test_a_log_beside_the_watches_file_is_no_edit(bench: Bench) -> None:
+async def test_a_log_file_beside_the_watches_file_is_ignored(bench: Bench) -> None:
     bench.watches = (bench.watches[0],)
     waiting = asyncio.create_task(bench.sources.edited())
     bench.write("operator.log", "line")

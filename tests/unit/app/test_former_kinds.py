@@ -1,4 +1,4 @@
-"""What earlier versions of a watches file left, told from what others still watch."""
+"""Run folders of kinds that a former version of the watches file named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_folder(root: Path, kind: str) -> Path:
     return folder
 
 
-def test_the_folder_of_a_kind_that_is_watched_no_more_is_named_until_nothing_is_left_in_it(root: Path) -> None:
+def test_the_folder_of_a_removed_kind_is_returned_until_it_is_empty(root: Path) -> None:
     file = root.parent / "watches.yaml"
     assert former_kinds.update(root, file, [OLD, CORE]) == []
     left = run_folder(root, "test.example.com/v1alpha1/Thing")
@@ -39,7 +39,7 @@ def test_the_folder_of_a_kind_that_is_watched_no_more_is_named_until_nothing_is_
     assert former_kinds.update(root, file, [NEW, CORE]) == []
 
 
-def test_what_another_watches_file_has_is_not_ours_to_remove(root: Path) -> None:
+def test_folders_recorded_for_another_watches_file_are_not_removed(root: Path) -> None:
     ours, theirs = root.parent / "ours/watches.yaml", root.parent / "theirs/watches.yaml"
     run_folder(root, "test.example.com/v1alpha1/Thing")
     assert former_kinds.update(root, theirs, [OLD]) == []
@@ -48,7 +48,7 @@ def test_what_another_watches_file_has_is_not_ours_to_remove(root: Path) -> None
     assert former_kinds.update(root, ours, [NEW]) == []
 
 
-def test_a_folder_that_nobody_has_recorded_stays(root: Path) -> None:
+def test_a_folder_without_a_record_is_not_removed(root: Path) -> None:
     run_folder(root, "other.example.com/v1/Thing")
     former_kinds.update(root, root.parent / "watches.yaml", [OLD])
     assert former_kinds.update(root, root.parent / "watches.yaml", [NEW]) == []
@@ -57,7 +57,7 @@ def test_a_folder_that_nobody_has_recorded_stays(root: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"kinds": ["../../etc", "/etc", ""]}', '{"kinds": 3}', '{"kinds": [3]}']
 )
-def test_a_record_that_is_none_removes_nothing(root: Path, text: str) -> None:
+def test_an_invalid_record_removes_nothing(root: Path, text: str) -> None:
     file = root.parent / "watches.yaml"
     former_kinds.update(root, file, [OLD])
     run_folder(root.parent.parent / "etc", "x")
@@ -65,7 +65,7 @@ def test_a_record_that_is_none_removes_nothing(root: Path, text: str) -> None:
     assert former_kinds.update(root, file, [NEW]) == []
 
 
-def test_a_record_that_cannot_be_written_is_said_and_nothing_is_removed(root: Path) -> None:
+def test_without_a_writable_record_nothing_is_removed(root: Path) -> None:
     root.mkdir(parents=True)
     (root / "watched-kinds").write_text("in the way")
     assert former_kinds.update(root, root.parent / "watches.yaml", [OLD]) == []

@@ -20,7 +20,7 @@ from runner.errors import ConfigError
 from tests.shortage import no_descriptor_left
 
 
-async def test_a_server_without_descriptors_says_so_once_and_serves_again_when_there_are_some() -> None:
+async def test_a_server_without_descriptors_logs_it_once_and_serves_when_descriptors_are_free() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(LoopErrorHandler())
     served = asyncio.Event()
@@ -43,7 +43,7 @@ async def test_a_server_without_descriptors_says_so_once_and_serves_again_when_t
     assert "ulimit -n" in logs[0]["event"]
 
 
-async def test_a_shortage_that_goes_on_is_logged_again_after_a_while() -> None:
+async def test_a_shortage_that_continues_is_logged_again_after_a_while() -> None:
     loop, report = asyncio.get_running_loop(), LoopErrorHandler()
     context = {"message": "out of resources", "socket": None, "exception": OSError(24, "Too many open files")}
     with capture_logs() as logs:

@@ -109,13 +109,13 @@ def test_the_run_before_is_shown_on_request(folders: Folders, logs: Logs) -> Non
 
 
 @pytest.mark.parametrize("wanted", ["thing", "thing/", "/one", "thing/one/two"])
-def test_what_names_no_object_is_bad_input(folders: Folders, logs: Logs, wanted: str) -> None:
+def test_an_argument_that_is_not_an_object_name_has_exit_code_2(folders: Folders, logs: Logs, wanted: str) -> None:
     code, _, err = logs(wanted)
     assert code == 2
     assert "write KIND/NAME" in err
 
 
-def test_what_is_not_there_is_told_with_what_is(folders: Folders, logs: Logs) -> None:
+def test_an_error_for_an_unknown_object_lists_the_stored_ones(folders: Folders, logs: Logs) -> None:
     assert "no run is kept below" in logs("thing/one")[2]
     folders.add(THING, "one", "said")
     folders.add(CONFIG_MAP, "settings", "said")
@@ -131,7 +131,7 @@ def test_what_is_not_there_is_told_with_what_is(folders: Folders, logs: Logs) ->
         assert said in err
 
 
-def test_several_of_a_name_have_to_be_told_apart(folders: Folders, logs: Logs) -> None:
+def test_an_ambiguous_name_is_an_error_that_lists_all_objects_of_that_name(folders: Folders, logs: Logs) -> None:
     folders.add(THING, "one", "in shop")
     folders.add(THING, "one", "in mall", namespace="mall")
     folders.add(OTHER, "one", "of another group", namespace="mall")
@@ -142,7 +142,7 @@ def test_several_of_a_name_have_to_be_told_apart(folders: Folders, logs: Logs) -
     assert logs("thing.other.example.com/one")[1] == "of another group"
 
 
-def test_a_run_without_output_is_told(folders: Folders, logs: Logs) -> None:
+def test_a_run_without_output_is_reported(folders: Folders, logs: Logs) -> None:
     folder = folders.add(THING, "one", "said")
     (folder / "artifacts/2026-0/stdout").unlink()
     code, out, err = logs("thing/one")
@@ -193,7 +193,7 @@ def test_a_run_whose_operator_is_dead_is_not_followed(folders: Folders, logs: Lo
     assert logs("thing/one", "-f") == (0, "cut short", "run 2026-0 of Thing shop/one ended: unknown\n")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_standard_output_is_not_an_error(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     folders.add(THING, "one", "x" * 1_000_000)
     reading, writing = os.pipe()
     reader = threading.Thread(target=os.close, args=(reading,))
@@ -225,7 +225,7 @@ def test_a_failure_names_the_command_that_finds_its_output(
     assert not output.pointer(make_job(max_artifacts=-1))
 
 
-def test_names_of_kinds_are_those_that_the_command_takes() -> None:
+def test_the_names_of_kinds_in_errors_are_valid_arguments() -> None:
     assert [output.named(gvk) for gvk in (THING, CONFIG_MAP)] == ["Thing.test.example.com", "ConfigMap"]
     assert run_folders._names(THING) >= {output.named(THING).lower()}
 

@@ -48,7 +48,7 @@ def test_the_help_of_run_names_every_flag_its_default_and_its_variable(
         (["--zzz"], "unknown flag --zzz"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_exit_code_2(
+def test_invalid_arguments_print_one_line_and_have_exit_code_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.main(arguments) == 2

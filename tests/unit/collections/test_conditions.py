@@ -19,7 +19,7 @@ def test_options_that_were_not_given_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("written", "kept"), [(True, "True"), (False, "False"), ("Unknown", "Unknown")])
-def test_a_boolean_status_is_understood(written: Any, kept: str) -> None:
+def test_a_boolean_status_is_accepted(written: Any, kept: str) -> None:
     assert conditions.validated([ready(written)])[0]["status"] == kept
 
 
@@ -47,7 +47,7 @@ def test_a_type_given_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("reason", ["PingFailed", "HTTP2Error", "vendor:Reason_1", "A"])
-def test_reasons_of_the_api_conventions_are_taken(reason: str) -> None:
+def test_reasons_of_the_api_conventions_are_accepted(reason: str) -> None:
     assert conditions.validated([ready("True", reason=reason)])[0]["reason"] == reason
 
 
@@ -60,7 +60,7 @@ def test_reasons_of_the_api_conventions_are_taken(reason: str) -> None:
         ("2026-01-31T12:00Z", "2026-01-31T12:00:00Z"),
     ],
 )
-def test_times_are_written_as_the_api_server_wants_them(written: str, kept: str) -> None:
+def test_times_are_written_in_the_format_of_the_api_server(written: str, kept: str) -> None:
     assert conditions.validated([ready("True", lastTransitionTime=written)])[0]["lastTransitionTime"] == kept
 
 
@@ -76,7 +76,7 @@ def test_the_transition_time_moves_with_the_status() -> None:
     assert conditions.merged(current, [ready("False")], NOW) == [ready("False", lastTransitionTime=NOW)]
 
 
-def test_a_given_transition_time_counts_only_when_the_status_changes() -> None:
+def test_a_given_transition_time_is_used_only_if_the_status_changes() -> None:
     given = "2026-01-30T00:00:00Z"
     current = [ready("True", lastTransitionTime=EARLIER)]
     stays = conditions.merged(current, [ready("True", lastTransitionTime=given)], NOW)

@@ -50,7 +50,7 @@ def said(option: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_documentation_says_what_the_module_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documentation_lists_the_options_of_the_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     specification = specified(name, monkeypatch)
     assert {key: said(option) for key, option in documented(name).items()} == {
         key: said(option) for key, option in specification.items()
@@ -66,7 +66,7 @@ def test_the_examples_name_the_module_and_known_options_only(name: str) -> None:
         assert task[f"operator_sdk.util.{name}"].keys() <= documented(name).keys()
 
 
-def test_the_collection_lies_where_the_package_says() -> None:
+def test_the_collection_is_in_the_path_of_the_package() -> None:
     galaxy = yaml.safe_load((collections.PATH / "ansible_collections/operator_sdk/util/galaxy.yml").read_text())
     assert (galaxy["namespace"], galaxy["name"]) == ("operator_sdk", "util")
 

@@ -26,17 +26,17 @@ def test_durations_mean_what_they_mean_in_go(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1d", "1 h", "1h 2m", "5sec", "1h-2m", ".s", "1,5s", "\u0665s"])
-def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no duration: .*30s"):
         durations.seconds(text)
 
 
-def test_a_duration_before_zero_is_refused() -> None:
+def test_a_negative_duration_is_refused() -> None:
     with pytest.raises(ValueError, match="'-5s' lies in the past"):
         durations.seconds("-5s")
 
 
-def test_a_duration_that_go_cannot_hold_is_refused() -> None:
+def test_a_duration_outside_of_the_range_of_go_is_refused() -> None:
     with pytest.raises(ValueError, match="is too long"):
         durations.seconds("2600000h")
 

@@ -28,7 +28,7 @@ def test_the_first_event_counts_one() -> None:
     )
 
 
-def test_the_same_reason_is_counted_up_and_keeps_its_first_time() -> None:
+def test_the_same_reason_increments_the_count_and_keeps_its_first_time() -> None:
     previous = {"reason": "Broken", "count": 4, "firstTimestamp": "2026-01-01T00:00:00Z"}
     event = events.core_event(HAPPENED, previous)
     assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
@@ -38,7 +38,7 @@ def test_the_same_reason_is_counted_up_and_keeps_its_first_time() -> None:
     )
 
 
-def test_another_reason_begins_to_count_anew() -> None:
+def test_another_reason_resets_the_count() -> None:
     event = events.core_event(HAPPENED, {"reason": "Fine", "count": 4, "firstTimestamp": "2026-01-01T00:00:00Z"})
     assert (event["count"], event["firstTimestamp"]) == (1, "2026-01-31T12:00:00Z")
 
@@ -54,7 +54,7 @@ def test_an_event_of_the_other_group_is_counted_in_its_series() -> None:
     assert third["series"]["count"] == 3
 
 
-def test_only_an_event_with_the_same_text_can_be_counted_up_in_the_other_group() -> None:
+def test_in_the_other_group_only_an_event_with_the_same_text_is_counted_up() -> None:
     stored: dict[str, Any] = events.grouped_event(HAPPENED, "operator-1")
     assert events.same_grouped(HAPPENED, stored)
     assert not events.same_grouped(replace(HAPPENED, message="It is still broken"), stored)
@@ -67,7 +67,7 @@ def test_the_derived_name_is_the_same_each_time_and_another_for_each_type_and_re
     assert names[0] == events.derived_name(involved, "Normal", "A")
 
 
-def test_names_are_cut_to_what_the_api_server_takes() -> None:
+def test_names_are_cut_to_the_limit_of_the_api_server() -> None:
     long = "a" * 251 + ".b"
     assert len(events.timestamped_name(long, HAPPENED.time)) <= 253
     assert len(events.derived_name({"name": long}, "Normal", "A")) <= 253

@@ -53,7 +53,7 @@ def test_a_map_takes_the_place_of_a_scalar() -> None:
     assert applied({"a": "text"}, {"a": {"b": 1}}) == {"a": {"b": 1}}
 
 
-def test_a_list_that_holds_the_wanted_items_stays_unless_lists_are_replaced() -> None:
+def test_a_list_that_contains_the_given_items_stays_unless_lists_are_replaced() -> None:
     assert applied({"a": ["x", "y"]}, {"a": ["y"]}) == {"a": ["x", "y"]}
     assert applied({"a": ["x", "y"]}, {"a": ["y"]}, replace_lists=True) == {"a": ["y"]}
 
@@ -121,7 +121,7 @@ def test_conditions_are_written_only_over_those_that_were_read() -> None:
 
 
 @pytest.mark.parametrize("absent", [None, "no map"])
-def test_a_first_status_is_written_only_where_there_is_none_yet(absent: Any) -> None:
+def test_a_patch_that_adds_the_first_status_tests_that_there_is_none(absent: Any) -> None:
     assert statuses.operations(absent, {"a": 1}) == [
         {"op": "test", "path": "/status", "value": absent},
         {"op": "add", "path": "/status", "value": {"a": 1}},

@@ -62,7 +62,7 @@ def test_a_duration_means_what_it_means_in_go(text: str, seconds: float) -> None
         ("2562048h", "maximum is about 292 years"),
     ],
 )
-def test_what_is_no_duration_is_refused_with_the_reason(text: str, problem: str) -> None:
+def test_an_invalid_duration_is_refused_with_the_reason(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
         duration.parse(text)
 
@@ -95,7 +95,7 @@ def test_a_duration_is_written_short(seconds: float, text: str) -> None:
 
 
 @given(st.integers(-EXACT_NANOSECONDS, EXACT_NANOSECONDS))
-def test_what_is_written_is_read_back_to_the_nanosecond(nanoseconds: int) -> None:
+def test_a_formatted_duration_parses_to_the_same_nanoseconds(nanoseconds: int) -> None:
     seconds = nanoseconds / 1e9
     assert duration.parse(duration.format(seconds)) == seconds
 

@@ -83,7 +83,7 @@ def test_patience_waits_for_a_lock_that_is_about_to_be_free(path: Path) -> None:
         lock.release()
 
 
-def test_who_waits_for_a_lock_can_say_so(path: Path) -> None:
+def test_a_callback_is_called_before_waiting_for_a_lock(path: Path) -> None:
     first = FileLock(path)
     assert first.acquire()
     said = []

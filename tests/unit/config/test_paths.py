@@ -40,7 +40,7 @@ def test_the_roles_path_is_tried_first_and_with_a_roles_folder_below(cwd: Path) 
     assert paths.find_role("memcached", places(cwd, "first:second")).path == plain
 
 
-def test_a_role_that_is_nowhere_names_every_place_in_order(cwd: Path) -> None:
+def test_a_missing_role_lists_the_searched_folders_in_order(cwd: Path) -> None:
     found = paths.find_role("memcached", places(cwd, f"{cwd}/a::~/b"))
     assert found.path is None
     assert found.searched == (
@@ -52,7 +52,7 @@ def test_a_role_that_is_nowhere_names_every_place_in_order(cwd: Path) -> None:
     )
 
 
-def test_an_absolute_role_is_looked_for_there_alone(cwd: Path) -> None:
+def test_an_absolute_role_is_searched_only_at_its_path(cwd: Path) -> None:
     make(cwd / "roles/memcached")
     wrong = paths.find_role("/nowhere/memcached", places(cwd))
     assert wrong == paths.SearchResult(None, (Path("/nowhere/memcached"),))
@@ -60,7 +60,7 @@ def test_an_absolute_role_is_looked_for_there_alone(cwd: Path) -> None:
     assert paths.find_role(str(role), places(cwd)).path == role
 
 
-def test_a_file_is_no_role(cwd: Path) -> None:
+def test_a_file_is_not_found_as_a_role(cwd: Path) -> None:
     make(cwd / "roles")
     (cwd / "roles/memcached").touch()
     assert paths.find_role("memcached", places(cwd)).path is None
@@ -83,7 +83,7 @@ def test_a_collections_path_may_name_the_folder_ansible_collections_itself(cwd: 
     assert found.path == role
 
 
-def test_a_role_of_a_collection_that_is_nowhere_names_the_usual_places(cwd: Path) -> None:
+def test_a_missing_role_of_a_collection_lists_the_default_folders(cwd: Path) -> None:
     tried = paths.find_role("cache.tools.memcached", places(cwd, collections="given")).searched
     below = "ansible_collections/cache/tools/roles/memcached"
     assert tried[:3] == (
@@ -94,7 +94,7 @@ def test_a_role_of_a_collection_that_is_nowhere_names_the_usual_places(cwd: Path
     assert tried[-1] == cwd / "roles/cache.tools.memcached"
 
 
-def test_collections_of_python_packages_and_our_own_are_found(
+def test_collections_of_python_packages_and_of_the_operator_are_found(
     cwd: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     collection = make(tmp_path / "site-packages/ansible_collections/cache/tools")
@@ -123,7 +123,7 @@ def without_system_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "ansible_configs", lambda environ, cwd: own(environ, cwd)[:-1])
 
 
-def test_ansible_is_told_where_we_look_in_absolute_terms(cwd: Path) -> None:
+def test_ansibles_environment_contains_the_search_paths_as_absolute_paths(cwd: Path) -> None:
     home = cwd.parent / "home"
     assert environment(cwd, "my-roles", "given") == {
         "ANSIBLE_ROLES_PATH": f"{cwd}/my-roles:{cwd}/my-roles/roles",
@@ -152,7 +152,7 @@ def test_plays_find_roles_of_the_project_as_in_the_image(
     }
 
 
-def test_paths_that_nobody_gave_do_not_hide_those_of_ansible_cfg(cwd: Path) -> None:
+def test_default_paths_do_not_override_those_of_ansible_cfg(cwd: Path) -> None:
     config(cwd.parent / "home/.ansible.cfg", "[defaults]\nroles_path = ~/shared-roles ; of all projects\n")
     assert environment(cwd) == {}
 

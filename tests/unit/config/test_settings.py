@@ -18,19 +18,19 @@ from runner.objects import GVK
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
-def told(environ: dict[str, str] | None = None, /, **flags: str | list[str]) -> LoadedSettings:
+def loaded(environ: dict[str, str] | None = None, /, **flags: str | list[str]) -> LoadedSettings:
     given = {name: value if isinstance(value, list) else [value] for name, value in flags.items()}
     return sources.load(Namespace(**given), environ or {})
 
 
 def refused(environ: dict[str, str] | None = None, /, **flags: str | list[str]) -> list[str]:
     with pytest.raises(ConfigError) as raised:
-        told(environ, **flags)
+        loaded(environ, **flags)
     return str(raised.value).splitlines()
 
 
-def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
-    found, warnings = told()
+def test_without_flags_and_variables_the_defaults_of_the_contract_apply() -> None:
+    found, warnings = loaded()
     assert warnings == ()
     assert found.watches_file == Path("watches.yaml")
     assert found.namespaces == ()
@@ -55,15 +55,15 @@ def test_without_anything_told_the_defaults_of_the_contract_hold() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.9.1:8000", "[::1]:8000", "localhost:8000", "0"])
 def test_the_page_is_shown_on_loopback(address: str) -> None:
-    assert told().settings.ui_bind_address is None
-    assert told(ui_bind_address=address).settings.ui_bind_address == address
+    assert loaded().settings.ui_bind_address is None
+    assert loaded(ui_bind_address=address).settings.ui_bind_address == address
 
 
 @pytest.mark.parametrize("address", [":8000", "0.0.0.0:8000", "[::]:8000", "10.0.0.1:80", "example.com:80", "127.1:80"])
 def test_the_page_is_shown_nowhere_else(address: str) -> None:
     (problem,) = refused(ui_bind_address=address)
     assert problem.startswith(f"--ui-bind-address: invalid loopback address {address!r}: use 127.0.0.1:PORT")
-    found, warnings = told({"ANSIBLE_OPERATOR_UI_BIND_ADDRESS": address})
+    found, warnings = loaded({"ANSIBLE_OPERATOR_UI_BIND_ADDRESS": address})
     assert found.ui_bind_address is None
     assert len(warnings) == 1
 
@@ -72,14 +72,14 @@ def test_the_page_is_shown_nowhere_else(address: str) -> None:
 def test_the_quota_of_half_a_cpu_gives_two_workers_so_that_one_is_reserved_for_changes(
     cpus: int, workers: int, runs: int
 ) -> None:
-    found = replace(told().settings, cpus=cpus)
+    found = replace(loaded().settings, cpus=cpus)
     assert found.workers_for(MEMCACHED) == workers
     assert found.most_runs([MEMCACHED]) == runs
-    assert told(max_concurrent_reconciles="1").settings.workers_for(MEMCACHED) == 1
+    assert loaded(max_concurrent_reconciles="1").settings.workers_for(MEMCACHED) == 1
 
 
 def test_settings_cannot_be_changed() -> None:
-    found = told().settings
+    found = loaded().settings
     with pytest.raises(FrozenInstanceError):
         found.leader_elect = True  # type: ignore[misc]
     with pytest.raises(TypeError):
@@ -89,26 +89,26 @@ def test_settings_cannot_be_changed() -> None:
 class TestPrecedence:
     def test_a_flag_wins_over_the_environment_and_that_over_the_default(self) -> None:
         environ = {"ANSIBLE_OPERATOR_RECONCILE_PERIOD": "1h"}
-        assert told(environ, reconcile_period="1m").settings.reconcile_period == 60
-        assert told(environ).settings.reconcile_period == 3600
+        assert loaded(environ, reconcile_period="1m").settings.reconcile_period == 60
+        assert loaded(environ).settings.reconcile_period == 3600
 
     @pytest.mark.parametrize(
         "option", [each for each in OPTIONS if each.other_variable], ids=lambda option: option.flag
     )
     def test_a_variable_of_another_name_comes_after_the_flags_own(self, option: Option) -> None:
         def value(**environ: str) -> Any:
-            found = getattr(told(environ).settings, option.field)
+            found = getattr(loaded(environ).settings, option.field)
             return ",".join(found) if isinstance(found, tuple) else found
 
         assert value(**{option.other_variable: "a", option.variable: "b"}) == "b"
         assert value(**{option.other_variable: "a"}) == "a"
         assert value(**{option.other_variable: "a", option.variable: ""}) == "a"
 
-    def test_of_a_flag_given_twice_the_last_counts(self) -> None:
-        assert told(ansible_verbosity=["1", "4"]).settings.ansible_verbosity == 4
+    def test_a_repeated_flag_has_its_last_value(self) -> None:
+        assert loaded(ansible_verbosity=["1", "4"]).settings.ansible_verbosity == 4
 
     def test_ansible_verbosity_in_the_environment_keeps_ansibles_own_meaning(self) -> None:
-        assert told({"ANSIBLE_VERBOSITY": "5"}).settings.ansible_verbosity == 2
+        assert loaded({"ANSIBLE_VERBOSITY": "5"}).settings.ansible_verbosity == 2
 
     @pytest.mark.parametrize(
         ("environ", "raised"),
@@ -123,17 +123,17 @@ class TestPrecedence:
         ],
     )
     def test_contract_the_environment_raises_the_verbosity(self, environ: dict[str, str], *, raised: bool) -> None:
-        assert told(environ).settings.is_raised(MEMCACHED) is raised
+        assert loaded(environ).settings.is_raised(MEMCACHED) is raised
 
-    def test_a_value_of_the_environment_that_does_not_parse_is_a_warning_and_the_default_holds(self) -> None:
-        found, warnings = told({"ANSIBLE_OPERATOR_RECONCILE_PERIOD": "soon", "ANSIBLE_DEBUG_LOGS": "perhaps"})
+    def test_an_invalid_environment_variable_is_a_warning_and_the_default_applies(self) -> None:
+        found, warnings = loaded({"ANSIBLE_OPERATOR_RECONCILE_PERIOD": "soon", "ANSIBLE_DEBUG_LOGS": "perhaps"})
         assert (found.reconcile_period, found.ansible_debug_logs) == (36_000, False)
         assert [line.split(" is ignored: ")[0] for line in warnings] == [
             "environment variable ANSIBLE_OPERATOR_RECONCILE_PERIOD",
             "environment variable ANSIBLE_DEBUG_LOGS",
         ]
 
-    def test_flags_that_do_not_parse_are_all_told_at_once(self) -> None:
+    def test_all_invalid_flags_are_reported_at_once(self) -> None:
         lines = refused(reconcile_period="soon", ansible_verbosity="8", max_concurrent_reconciles="0", proxy_port="x")
         assert [line.partition(": ")[0] for line in lines] == [
             "--reconcile-period",
@@ -158,32 +158,32 @@ class TestValues:
         self, flags: list[str], environ: str, namespaces: tuple[str, ...]
     ) -> None:
         given: dict[str, list[str]] = {"namespace": flags} if flags else {}
-        assert told({"WATCH_NAMESPACE": environ}, **given).settings.namespaces == namespaces
+        assert loaded({"WATCH_NAMESPACE": environ}, **given).settings.namespaces == namespaces
 
     @pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("0s", 0), ("off", 0), ("-1s", 0), ("1h30m", 5400)])
     def test_a_period_of_zero_or_off_means_no_periodic_runs(self, text: str, seconds: float) -> None:
-        assert told(reconcile_period=text).settings.reconcile_period == seconds
+        assert loaded(reconcile_period=text).settings.reconcile_period == seconds
 
     @pytest.mark.parametrize("text", [":8080", "127.0.0.1:0", "[::1]:8080", "localhost:80", "0"])
     def test_an_address_is_host_and_port_or_nothing(self, text: str) -> None:
-        assert told(metrics_bind_address=text).settings.metrics_bind_address == text
+        assert loaded(metrics_bind_address=text).settings.metrics_bind_address == text
 
     @pytest.mark.parametrize("text", ["", "8080", "localhost", "a b:1", ":99999", "::1:80"])
-    def test_what_is_no_address_is_refused(self, text: str) -> None:
+    def test_an_invalid_address_is_refused(self, text: str) -> None:
         assert refused(health_probe_bind_address=text)[0].startswith("--health-probe-bind-address: ")
 
     @pytest.mark.parametrize("text", ["Tasks", "NOTHING", "everything"])
-    def test_log_events_are_known_in_any_case(self, text: str) -> None:
-        assert told(ansible_log_events=text).settings.ansible_log_events == text.lower()
+    def test_log_events_are_case_insensitive(self, text: str) -> None:
+        assert loaded(ansible_log_events=text).settings.ansible_log_events == text.lower()
 
-    def test_log_events_that_are_not_known_are_refused_with_those_that_are(self) -> None:
+    def test_unknown_log_events_are_refused_with_the_list_of_known_ones(self) -> None:
         assert refused(ansible_log_events="some") == [
             "--ansible-log-events: invalid value 'some': use tasks, everything or nothing"
         ]
 
     @pytest.mark.parametrize(("text", "value"), [("T", True), ("1", True), ("False", False), ("0", False)])
     def test_booleans_are_those_of_go(self, text: str, value: bool) -> None:  # noqa: FBT001 - a case, not a flag
-        assert told({"ANSIBLE_DEBUG_LOGS": text}).settings.ansible_debug_logs is value
+        assert loaded({"ANSIBLE_DEBUG_LOGS": text}).settings.ansible_debug_logs is value
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -200,8 +200,8 @@ class TestValues:
     def test_contract_ansible_args_lose_the_single_quotes_around_the_whole_value(
         self, text: str, words: list[str]
     ) -> None:
-        assert shlex.split(told(ansible_args=text).settings.ansible_args) == words
-        assert shlex.split(told({"ANSIBLE_OPERATOR_ANSIBLE_ARGS": text}).settings.ansible_args) == words
+        assert shlex.split(loaded(ansible_args=text).settings.ansible_args) == words
+        assert shlex.split(loaded({"ANSIBLE_OPERATOR_ANSIBLE_ARGS": text}).settings.ansible_args) == words
 
     def test_a_negative_grace_period_is_refused(self) -> None:
         assert "use 0s or more" in refused(graceful_shutdown_timeout="-1s")[0]
@@ -211,19 +211,19 @@ class TestValues:
         [("0", 0), ("1000", 1000), ("300k", 300_000), ("512Mi", 512 << 20), ("2Gi", 2 << 30), ("1T", 10**12)],
     )
     def test_amounts_of_memory_are_written_as_kubernetes_does(self, text: str, size: int) -> None:
-        assert told(run_memory_limit=text).settings.run_memory_limit == size
+        assert loaded(run_memory_limit=text).settings.run_memory_limit == size
 
     @pytest.mark.parametrize("text", ["", "-1", "1.5Gi", "2GB", "lots", "512mi"])
-    def test_what_is_no_amount_of_memory_is_refused(self, text: str) -> None:
+    def test_an_invalid_amount_of_memory_is_refused(self, text: str) -> None:
         (problem,) = refused(run_memory_limit=text)
         assert problem.startswith(f"--run-memory-limit: invalid size {text!r}: use a number ")
 
-    def test_shortcuts_that_are_not_taken_are_a_list(self) -> None:
-        assert told(warm_without="modules, tasks,").settings.warm_without == {"modules", "tasks"}
-        assert told().settings.warm_without == frozenset()
+    def test_disabled_shortcuts_are_a_list(self) -> None:
+        assert loaded(warm_without="modules, tasks,").settings.warm_without == {"modules", "tasks"}
+        assert loaded().settings.warm_without == frozenset()
 
     def test_the_run_folders_root_is_absolute(self) -> None:
-        assert told(runner_dir="runs").settings.runner_dir == Path.cwd() / "runs"
+        assert loaded(runner_dir="runs").settings.runner_dir == Path.cwd() / "runs"
 
 
 class TestZap:
@@ -239,12 +239,12 @@ class TestZap:
             ({"log_level": "warn", "zap_stacktrace_level": "error", "zap_time_encoding": "iso8601"}, "warning", "auto"),
         ],
     )
-    def test_flags_of_zap_are_other_names_of_ours(self, flags: dict[str, str], level: str, form: str) -> None:
-        found, warnings = told(**flags)
+    def test_flags_of_zap_are_aliases_of_the_flags_for_logs(self, flags: dict[str, str], level: str, form: str) -> None:
+        found, warnings = loaded(**flags)
         assert (found.log_level, found.log_format, warnings) == (level, form, ())
 
-    def test_of_two_names_our_own_wins_with_a_warning(self) -> None:
-        found, warnings = told(log_level="error", zap_log_level="debug")
+    def test_an_own_flag_wins_over_its_zap_alias_with_a_warning(self) -> None:
+        found, warnings = loaded(log_level="error", zap_log_level="debug")
         assert found.log_level == "error"
         assert warnings == ("--zap-log-level is ignored: --log-level takes precedence",)
 
@@ -253,38 +253,38 @@ class TestZap:
 
 
 class TestDeprecated:
-    def test_a_deprecated_flag_works_and_says_what_to_use(self) -> None:
-        found, warnings = told(metrics_addr=":9999")
+    def test_a_deprecated_flag_works_and_its_warning_names_the_successor(self) -> None:
+        found, warnings = loaded(metrics_addr=":9999")
         assert found.metrics_bind_address == ":9999"
         assert warnings == ("--metrics-addr is deprecated: use --metrics-bind-address",)
 
     @pytest.mark.parametrize("flag", ["leader_elect_resource_lock", "enable_http2"])
     def test_a_deprecated_flag_without_successor_is_a_warning_alone(self, flag: str) -> None:
-        assert told(**{flag: "true"}).settings == told().settings
-        (warning,) = told(**{flag: "true"}).warnings
+        assert loaded(**{flag: "true"}).settings == loaded().settings
+        (warning,) = loaded(**{flag: "true"}).warnings
         assert warning.startswith(f"--{flag.replace('_', '-')} is deprecated: remove this flag")
 
     def test_the_operators_name_is_a_deprecated_name_of_the_lease(self) -> None:
-        found, warnings = told({"OPERATOR_NAME": "memcached"})
+        found, warnings = loaded({"OPERATOR_NAME": "memcached"})
         assert found.leader_election_id == "memcached"
         assert warnings == ("environment variable OPERATOR_NAME is deprecated: use --leader-election-id",)
-        assert told({"OPERATOR_NAME": "memcached"}, leader_election_id="x").warnings == ()
+        assert loaded({"OPERATOR_NAME": "memcached"}, leader_election_id="x").warnings == ()
 
 
 class TestReplicas:
-    def test_they_need_a_name_for_their_leases(self) -> None:
+    def test_leader_election_requires_a_lease_name(self) -> None:
         for flags in ({"leader_elect": "true"}, {"enable_leader_election": "true"}, {"shards": "3"}):
             (line,) = refused(**flags)
             assert "requires --leader-election-id" in line
-        assert told(leader_elect="true", leader_election_id="memcached").settings.leader_elect
-        assert told(shards="3", leader_election_id="memcached").settings.shards == 3
+        assert loaded(leader_elect="true", leader_election_id="memcached").settings.leader_elect
+        assert loaded(shards="3", leader_election_id="memcached").settings.shards == 3
 
-    def test_the_name_must_be_one_of_a_lease(self) -> None:
+    def test_the_lease_name_must_be_valid(self) -> None:
         (line,) = refused(leader_election_id="Memcached operator")
         assert line.startswith("--leader-election-id: invalid Lease name 'Memcached operator'")
 
     @pytest.mark.parametrize(("lease", "renew"), [("10s", "10s"), ("5s", "10s"), ("15s", "0s")])
-    def test_a_leader_gives_up_before_others_take_over(self, lease: str, renew: str) -> None:
+    def test_the_renew_deadline_must_be_shorter_than_the_lease_duration(self, lease: str, renew: str) -> None:
         (line,) = refused(
             leader_elect="true",
             leader_election_id="a",
@@ -293,17 +293,17 @@ class TestReplicas:
         )
         assert line.startswith("--leader-elect-renew-deadline must be ")
 
-    def test_what_only_tunes_them_is_accepted_without_them(self) -> None:
-        found = told(leader_election_id="a", leader_election_namespace="b", leader_elect_lease_duration="5s").settings
+    def test_flags_that_tune_leader_election_are_accepted_without_it(self) -> None:
+        found = loaded(leader_election_id="a", leader_election_namespace="b", leader_elect_lease_duration="5s").settings
         assert (found.leader_election_id, found.leader_elect_lease_duration, found.leader_elect) == ("a", 5, False)
 
 
 class TestMetrics:
     def test_a_certificate_may_be_given_by_its_folder(self) -> None:
-        found = told(metrics_secure="true", metrics_cert_path="/certs").settings
+        found = loaded(metrics_secure="true", metrics_cert_path="/certs").settings
         assert found.metrics_cert_path == Path("/certs")
         assert (found.metrics_cert_name, found.metrics_cert_key) == ("tls.crt", "tls.key")
-        assert told().settings.metrics_cert_path is None
+        assert loaded().settings.metrics_cert_path is None
 
     def test_a_certificate_needs_secure_metrics(self) -> None:
         assert any(
@@ -322,19 +322,19 @@ class TestOneKind:
             "ANSIBLE_VERBOSITY_MEMCACHED_CACHE_EXAMPLE_COM": "4",
             "MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "7",
         }
-        found = told(environ, ansible_verbosity="1", max_concurrent_reconciles="2").settings
+        found = loaded(environ, ansible_verbosity="1", max_concurrent_reconciles="2").settings
         assert (found.verbosity_for(MEMCACHED), found.workers_for(MEMCACHED)) == (4, 7)
         other = GVK("cache.example.com", "v1", "Redis")
         assert (found.verbosity_for(other), found.workers_for(other)) == (1, 2)
         assert found.warnings_for([MEMCACHED, other]) == ()
 
-    def test_the_old_name_for_workers_still_counts_and_says_what_to_use(self) -> None:
+    def test_the_deprecated_variable_for_workers_works_and_its_warning_names_the_successor(self) -> None:
         environ = {"WORKER_MEMCACHED_CACHE_EXAMPLE_COM": "3"}
-        found = told(environ).settings
+        found = loaded(environ).settings
         assert found.workers_for(MEMCACHED) == 3
         (warning,) = found.warnings_for([MEMCACHED])
         assert warning.startswith("environment variable WORKER_MEMCACHED_CACHE_EXAMPLE_COM is deprecated: use MAX_CONC")
-        both = told(environ | {"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5"}).settings
+        both = loaded(environ | {"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5"}).settings
         assert (both.workers_for(MEMCACHED), both.warnings_for([MEMCACHED])) == (5, ())
 
     @pytest.mark.parametrize(
@@ -347,27 +347,27 @@ class TestOneKind:
             ("WORKER", "1.5"),
         ],
     )
-    def test_a_value_that_does_not_parse_is_a_warning_and_the_flag_holds(self, name: str, value: str) -> None:
+    def test_an_invalid_value_is_a_warning_and_the_flag_applies(self, name: str, value: str) -> None:
         environ = {f"{name}_MEMCACHED_CACHE_EXAMPLE_COM": value}
-        found = told(environ, ansible_verbosity="1", max_concurrent_reconciles="2").settings
+        found = loaded(environ, ansible_verbosity="1", max_concurrent_reconciles="2").settings
         assert (found.verbosity_for(MEMCACHED), found.workers_for(MEMCACHED)) == (1, 2)
         assert repr(value) in found.warnings_for([MEMCACHED])[-1]
 
-    def test_all_kinds_together_get_the_workers_that_were_asked_for_by_number(self) -> None:
+    def test_explicit_numbers_of_workers_raise_the_limit_of_all_kinds(self) -> None:
         other = GVK("cache.example.com", "v1", "Redis")
         kinds = [MEMCACHED, other]
-        one = told({"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5000"}).settings
+        one = loaded({"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "5000"}).settings
         assert one.most_runs(kinds) == 5000
-        assert told(max_concurrent_reconciles="5000").settings.most_runs(kinds) == 10_000
-        assert told(max_concurrent_reconciles="5000", max_concurrent_runs="3").settings.most_runs(kinds) == 3
+        assert loaded(max_concurrent_reconciles="5000").settings.most_runs(kinds) == 10_000
+        assert loaded(max_concurrent_reconciles="5000", max_concurrent_runs="3").settings.most_runs(kinds) == 3
 
     @pytest.mark.parametrize("name", ["ANSIBLE_VERBOSITY_CONFIGMAP_", "ANSIBLE_VERBOSITY_CONFIGMAP"])
     def test_a_kind_of_the_core_group_has_no_group_in_the_name(self, name: str) -> None:
-        assert told({name: "3"}).settings.verbosity_for(GVK("", "v1", "ConfigMap")) == 3
+        assert loaded({name: "3"}).settings.verbosity_for(GVK("", "v1", "ConfigMap")) == 3
 
     @pytest.mark.parametrize("name", ["ANSIBLE_VERBOSITY_K_MY-GROUP_COM", "ANSIBLE_VERBOSITY_K_MY_GROUP_COM"])
     def test_dashes_of_a_group_may_be_underscores(self, name: str) -> None:
-        assert told({name: "3"}).settings.verbosity_for(GVK("my-group.com", "v1", "K")) == 3
+        assert loaded({name: "3"}).settings.verbosity_for(GVK("my-group.com", "v1", "K")) == 3
 
 
 class TestTable:

@@ -41,7 +41,7 @@ def _raised_beside(cause: Exception) -> Exception:
     [_FULL, _made_from(_FULL), _raised_beside(_FULL), ExceptionGroup("two", [_FULL, _made_from(_FULL)])],
     ids=["itself", "a cause", "a context", "all of a group"],
 )
-def test_a_shortage_is_found_in_what_was_made_of_it(error: Exception) -> None:
+def test_a_shortage_is_found_as_the_cause_of_another_error(error: Exception) -> None:
     found = shortages.of(error)
     assert found is not None
     assert found.errno == errno.EMFILE
@@ -57,7 +57,7 @@ def test_a_shortage_is_found_in_what_was_made_of_it(error: Exception) -> None:
     ],
     ids=["another error of the system", "another error", "one of a group", "none"],
 )
-def test_what_is_also_something_else_is_no_shortage(error: Exception | None) -> None:
+def test_an_error_with_another_cause_is_not_a_shortage(error: Exception | None) -> None:
     assert shortages.of(error) is None
 
 
@@ -73,14 +73,14 @@ def _failing(times: int, number: int) -> tuple[Callable[[], str], list[int]]:
     return work, calls
 
 
-async def test_work_is_done_as_soon_as_the_shortage_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_continues_as_soon_as_the_shortage_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)
     work, calls = _failing(3, errno.EMFILE)
     assert await shortages.outlast(work) == "done"
     assert len(calls) == 4
 
 
-async def test_a_shortage_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shortage_that_does_not_end_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortages, "_RETRY_TIME", 0)
     monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)
     work, _ = _failing(1 << 30, errno.ENFILE)
@@ -88,7 +88,7 @@ async def test_a_shortage_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPa
         await shortages.outlast(work)
 
 
-async def test_nobody_waits_for_a_disk_to_become_less_full() -> None:
+async def test_a_full_disk_is_not_retried() -> None:
     work, calls = _failing(1, errno.ENOSPC)
     with pytest.raises(OSError, match="No space left"):
         await shortages.outlast(work)
@@ -105,7 +105,7 @@ async def test_canceling_ends_the_waiting() -> None:
         await waiting
 
 
-def test_too_few_descriptors_are_told_before_anything_is_begun_and_none_is_kept() -> None:
+def test_the_check_for_descriptors_raises_if_too_few_are_free_and_keeps_none_open() -> None:
     before = set(Path("/proc/self/fd").iterdir())
     with no_descriptor_left(spare=3), pytest.raises(OSError, match="Too many open files"):
         shortages.check_descriptors(4)

@@ -1,4 +1,4 @@
-"""News that arrives while its owner runs."""
+"""Notifications that arrive while their owner runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def state(version: int, generation: int = 1, **meta: Any) -> ObjectState:
     return ObjectState.of(obj, (OWNER,), whole=False)
 
 
-def news(now: ObjectState | None) -> Notification:
+def notification(now: ObjectState | None) -> Notification:
     return Notification(OWNER, KEY, "u1", "changed", now)
 
 
@@ -27,59 +27,59 @@ def write(version: int, generation: int = 1) -> RunWrite:
     return RunWrite(OWNER, "u1", str(version), state(version, generation))
 
 
-def test_news_of_an_owner_without_run_is_not_deferred() -> None:
-    assert not DeferredNotifications().defer(OWNER, (KIND, news(state(1))))
+def test_a_notification_of_an_owner_without_a_run_is_not_deferred() -> None:
+    assert not DeferredNotifications().defer(OWNER, (KIND, notification(state(1))))
 
 
-def test_news_waits_for_the_end_of_the_run() -> None:
+def test_a_notification_is_deferred_until_the_run_ends() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    assert deferred.defer(OWNER, (KIND, news(state(1))))
-    assert deferred.ended(OWNER) == [(KIND, news(state(1)))]
-    assert not deferred.defer(OWNER, (KIND, news(state(2))))
+    assert deferred.defer(OWNER, (KIND, notification(state(1))))
+    assert deferred.ended(OWNER) == [(KIND, notification(state(1)))]
+    assert not deferred.defer(OWNER, (KIND, notification(state(2))))
 
 
-def test_news_waits_for_the_last_of_several_runs() -> None:
+def test_a_notification_is_deferred_until_the_last_of_several_runs_ends() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, news(state(1))))
+    deferred.defer(OWNER, (KIND, notification(state(1))))
     assert deferred.ended(OWNER) == []
     assert len(deferred.ended(OWNER)) == 1
 
 
-def test_a_write_takes_back_the_news_that_it_caused() -> None:
+def test_a_write_of_the_run_removes_the_notification_that_it_caused() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     for now in (state(1), state(2, generation=2), state(3, generation=2)):
-        deferred.defer(OWNER, (KIND, news(now)))
+        deferred.defer(OWNER, (KIND, notification(now)))
     deferred.wrote(KIND, KEY, write(2, generation=2), with_status=False)
-    assert deferred.ended(OWNER) == [(KIND, news(state(1)))]
+    assert deferred.ended(OWNER) == [(KIND, notification(state(1)))]
 
 
 def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, news(state(1))))
+    deferred.defer(OWNER, (KIND, notification(state(1))))
     deferred.wrote(KIND, ObjectKey("ns", "another"), write(1), with_status=False)
     deferred.wrote(GVK("", "v1", "Service"), KEY, write(1), with_status=False)
     assert len(deferred.ended(OWNER)) == 1
 
 
-def test_a_deletion_takes_back_the_news_of_its_beginning_and_end() -> None:
+def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, news(state(2, deletionTimestamp="t"))))
+    deferred.defer(OWNER, (KIND, notification(state(2, deletionTimestamp="t"))))
     assert not deferred.deleted(KIND, OWNER, "u1")
-    deferred.defer(OWNER, (KIND, news(None)))
+    deferred.defer(OWNER, (KIND, notification(None)))
     assert deferred.deleted(KIND, OWNER, "u1")
     assert deferred.ended(OWNER) == []
 
 
-def test_a_deletion_by_somebody_else_stays_news() -> None:
+def test_a_notification_of_a_deletion_by_another_client_remains() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, news(None)))
+    deferred.defer(OWNER, (KIND, notification(None)))
     deferred.wrote(KIND, KEY, write(1), with_status=False)
     assert not deferred.deleted(KIND, OWNER, "u2")
     assert len(deferred.ended(OWNER)) == 1

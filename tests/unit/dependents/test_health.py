@@ -1,4 +1,4 @@
-"""A kind of dependents that is not watched is told of once."""
+"""A kind of dependents whose watch does not work is logged once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_watch_may_take_its_time(moments: list[float]) -> None:
     assert logs == []
 
 
-def test_one_that_does_not_live_is_told_once_and_again_when_it_does() -> None:
+def test_a_broken_watch_is_logged_once_and_again_when_it_works() -> None:
     kind = Kind(trouble=["failing: forbidden"])
     health = DependentWatchHealth([kind])
     with capture_logs() as logs:
@@ -46,7 +46,7 @@ def test_one_that_does_not_live_is_told_once_and_again_when_it_does() -> None:
     assert logs[0]["why"] == "failing: forbidden"
 
 
-def test_trouble_that_passes_in_between_counts_anew() -> None:
+def test_a_recovery_restarts_the_grace_time_of_a_broken_watch() -> None:
     kind = Kind(trouble=["connecting"])
     health = DependentWatchHealth([kind])
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""Owners and dependents that wake each other, told apart by field; the guard that puts wakes off, in virtual time."""
+"""Contentions of owners and dependents, separately for each field; the guard that delays triggers, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 
 
-def news(*fields: str, name: str = "web", owner: str = "mc") -> Notification:
+def notification(*fields: str, name: str = "web", owner: str = "mc") -> Notification:
     target = ObjectRef(OWNER.gvk, ObjectKey("ns", owner))
     return Notification(target, ObjectKey("ns", name), "u", "changed", None, fields)
 
@@ -28,53 +28,53 @@ def seconds(loops: Loops, item: Notification, now: float, kind: GVK = KIND) -> f
     return loops.slowdown(TriggerPair(item.target, kind, item.key), item, now).seconds
 
 
-def circle(loops: Loops, rounds: int, *fields: str) -> list[float]:
-    """What a circle has to wait in each round; each run takes three seconds."""
+def contention_delays(loops: Loops, rounds: int, *fields: str) -> list[float]:
+    """Return the delay before each run of a contention; each run takes three seconds."""
     now, waits = 0.0, []
     for _ in range(rounds):
-        waits.append(seconds(loops, news(*fields), now))
+        waits.append(seconds(loops, notification(*fields), now))
         now += waits[-1] + 3
     return waits
 
 
-def test_the_first_few_changes_of_a_field_wake_at_once_and_then_each_waits_longer() -> None:
-    waits = circle(Loops(), 30, "spec.replicas")
+def test_the_first_changes_of_a_field_trigger_at_once_and_each_later_one_waits_longer() -> None:
+    waits = contention_delays(Loops(), 30, "spec.replicas")
     assert waits[:9] == [0, 0, 0, 0, 0, 2, 4, 8, 16]
     assert waits[-10:] == [300.0] * 10
 
 
 def test_a_field_of_status_never_waits_long() -> None:
-    assert max(circle(Loops(), 30, "status.readyReplicas")) == 30
+    assert max(contention_delays(Loops(), 30, "status.readyReplicas")) == 30
 
 
-def test_another_field_is_seen_to_at_once() -> None:
+def test_a_change_of_another_field_triggers_at_once() -> None:
     loops = Loops()
-    circle(loops, 20, "spec.replicas")
-    assert seconds(loops, news("spec.paused"), 5000.0) == 0
-    assert seconds(loops, news("spec.paused", "spec.replicas"), 5000.0) == 0
-    assert seconds(loops, news("spec.replicas"), 5000.0) == 0
+    contention_delays(loops, 20, "spec.replicas")
+    assert seconds(loops, notification("spec.paused"), 5000.0) == 0
+    assert seconds(loops, notification("spec.paused", "spec.replicas"), 5000.0) == 0
+    assert seconds(loops, notification("spec.replicas"), 5000.0) == 0
 
 
-def test_a_wake_that_waits_already_is_not_counted_again() -> None:
+def test_changes_during_a_wait_do_not_make_it_longer() -> None:
     loops = Loops()
-    assert [seconds(loops, news("spec.replicas"), float(second)) for second in range(6)] == [0, 0, 0, 0, 0, 2]
-    assert seconds(loops, news("spec.replicas"), 6.0) == pytest.approx(1.0)
-    assert seconds(loops, news("spec.replicas"), 6.5) == pytest.approx(0.5)
-    assert seconds(loops, news("spec.replicas"), 8.0) == 4
+    assert [seconds(loops, notification("spec.replicas"), float(second)) for second in range(6)] == [0, 0, 0, 0, 0, 2]
+    assert seconds(loops, notification("spec.replicas"), 6.0) == pytest.approx(1.0)
+    assert seconds(loops, notification("spec.replicas"), 6.5) == pytest.approx(0.5)
+    assert seconds(loops, notification("spec.replicas"), 8.0) == 4
 
 
-def test_quiet_lets_it_begin_anew_little_by_little() -> None:
+def test_the_wait_decreases_step_by_step_without_changes() -> None:
     quiet = {240.0: 300.0, 300.0 + 3 * 60: 128.0, 300.0 + 15 * 60: 0.0}
     for after, expected in quiet.items():
         loops = Loops()
-        end = sum(wait + 3 for wait in circle(loops, 20, "spec.replicas")) - 3
-        assert seconds(loops, news("spec.replicas"), end + after) == expected
+        end = sum(wait + 3 for wait in contention_delays(loops, 20, "spec.replicas")) - 3
+        assert seconds(loops, notification("spec.replicas"), end + after) == expected
 
 
-def test_a_circle_with_runs_of_minutes_is_one_too() -> None:
+def test_a_contention_with_runs_of_minutes_is_detected() -> None:
     loops, now, waits = Loops(), 0.0, []
     for _ in range(7):
-        waits.append(seconds(loops, news("spec.replicas"), now))
+        waits.append(seconds(loops, notification("spec.replicas"), now))
         now += waits[-1] + 280
     assert waits == [0, 0, 0, 0, 0, 2, 4]
 
@@ -82,123 +82,125 @@ def test_a_circle_with_runs_of_minutes_is_one_too() -> None:
 def test_each_dependent_and_each_owner_is_counted_by_itself() -> None:
     loops = Loops()
     for second in range(15):
-        seconds(loops, news("spec"), float(second))
-    assert seconds(loops, news("spec", name="another"), 15.0) == 0.0
-    assert seconds(loops, news("spec", owner="another"), 15.0) == 0.0
-    assert seconds(loops, news("spec"), 15.0, GVK("", "v1", "Service")) == 0.0
+        seconds(loops, notification("spec"), float(second))
+    assert seconds(loops, notification("spec", name="another"), 15.0) == 0.0
+    assert seconds(loops, notification("spec", owner="another"), 15.0) == 0.0
+    assert seconds(loops, notification("spec"), 15.0, GVK("", "v1", "Service")) == 0.0
 
 
 def test_many_pairs_and_many_fields_are_not_kept_for_ever() -> None:
     loops = Loops()
     for number in range(5000):
-        seconds(loops, news("spec", name=str(number)), 0.0)
+        seconds(loops, notification("spec", name=str(number)), 0.0)
     assert len(loops._pairs) == 4096
     for number in range(5000):
-        seconds(loops, news(f"data.{number}"), float(number))
+        seconds(loops, notification(f"data.{number}"), float(number))
     assert max(map(len, loops._pairs.values())) < 100
 
 
-class Told:
-    """A guard, and whom it woke and what it told."""
+class Reports:
+    """A loop guard with the times of its triggers and the contentions that it reported."""
 
     def __init__(self) -> None:
-        self.woken: list[float] = []
-        self.woken_for_references: list[float] = []
-        self.told: list[tuple[float, Contention | None]] = []
-        self.guard = LoopGuard(self._wake, self._wake_for_reference, self._contended)
+        self.triggered: list[float] = []
+        self.triggered_for_references: list[float] = []
+        self.contentions: list[tuple[float, Contention | None]] = []
+        self.guard = LoopGuard(self._trigger, self._trigger_for_reference, self._contended)
 
-    def _wake(self, *_: object) -> None:
-        self.woken.append(asyncio.get_running_loop().time())
+    def _trigger(self, *_: object) -> None:
+        self.triggered.append(asyncio.get_running_loop().time())
 
-    def _wake_for_reference(self, *_: object) -> None:
-        self.woken_for_references.append(asyncio.get_running_loop().time())
+    def _trigger_for_reference(self, *_: object) -> None:
+        self.triggered_for_references.append(asyncio.get_running_loop().time())
 
     def _contended(self, _: GVK, __: ObjectKey, contention: Contention | None) -> None:
-        self.told.append((asyncio.get_running_loop().time(), contention))
+        self.contentions.append((asyncio.get_running_loop().time(), contention))
 
 
-def test_a_circle_is_told_when_it_begins_and_when_it_has_been_quiet(virtually: Virtually) -> None:
+def test_a_contention_is_reported_at_its_start_and_at_its_end(virtually: Virtually) -> None:
     async def scenario() -> None:
-        told = Told()
+        reports = Reports()
         for _ in range(10):
-            before = len(told.woken)
-            told.guard.tell(KIND, news("spec.replicas"))
-            while len(told.woken) == before:
+            before = len(reports.triggered)
+            reports.guard.tell(KIND, notification("spec.replicas"))
+            while len(reports.triggered) == before:
                 await asyncio.sleep(0.5)
-        assert [contention.fields if contention else None for _, contention in told.told] == [("spec.replicas",)]
-        contention = told.told[0][1]
+        assert [contention.fields if contention else None for _, contention in reports.contentions] == [
+            ("spec.replicas",)
+        ]
+        contention = reports.contentions[0][1]
         assert contention is not None
         assert "Deployment ns/web: spec.replicas changes repeatedly" in contention.sentence()
-        last = told.woken[-1]
+        last = reports.triggered[-1]
         await asyncio.sleep(3600)
-        ((over, nothing),) = told.told[1:]
+        ((over, nothing),) = reports.contentions[1:]
         assert nothing is None
         assert over == pytest.approx(last + 300 + 6 * 60, abs=60)
-        told.guard.tell(KIND, news("spec.replicas"))
-        assert told.woken[-1] == asyncio.get_running_loop().time()
+        reports.guard.tell(KIND, notification("spec.replicas"))
+        assert reports.triggered[-1] == asyncio.get_running_loop().time()
 
     virtually(scenario())
 
 
-def test_any_number_of_changes_while_a_wake_waits_cause_one(virtually: Virtually) -> None:
+def test_any_number_of_changes_during_a_wait_cause_one_trigger(virtually: Virtually) -> None:
     async def scenario() -> None:
-        told = Told()
+        reports = Reports()
         for _ in range(50):
-            told.guard.tell(KIND, news("spec.replicas"))
+            reports.guard.tell(KIND, notification("spec.replicas"))
             await asyncio.sleep(0.01)
-        assert len(told.woken) == 5
+        assert len(reports.triggered) == 5
         await asyncio.sleep(2)
-        assert len(told.woken) == 6
+        assert len(reports.triggered) == 6
 
     virtually(scenario())
 
 
-def test_a_reference_that_goes_in_circles_is_slowed_down_and_told_as_one(virtually: Virtually) -> None:
+def test_a_loop_over_a_reference_is_slowed_down_and_reported_once(virtually: Virtually) -> None:
     async def scenario() -> None:
-        told = Told()
+        reports = Reports()
         secret = GVK("", "v1", "Secret")
         for _ in range(50):
-            told.guard.tell_of_reference(secret, news())
+            reports.guard.tell_of_reference(secret, notification())
             await asyncio.sleep(0.01)
-        assert len(told.woken_for_references) == 5
+        assert len(reports.triggered_for_references) == 5
         await asyncio.sleep(2)
-        assert len(told.woken_for_references) == 6
-        assert not told.woken
-        ((_, contention),) = told.told
+        assert len(reports.triggered_for_references) == 6
+        assert not reports.triggered
+        ((_, contention),) = reports.contentions
         assert contention is not None
         assert contention.reason == "ReferenceChangedAgain"
         assert "Secret ns/web changed repeatedly after this object's runs" in contention.sentence()
         await asyncio.sleep(3600)
-        assert told.told[1][1] is None
+        assert reports.contentions[1][1] is None
 
     virtually(scenario())
 
 
-def test_what_an_object_owns_and_names_is_quiet_only_when_both_are(virtually: Virtually) -> None:
+def test_a_contention_ends_when_neither_dependents_nor_references_change(virtually: Virtually) -> None:
     async def scenario() -> None:
-        told = Told()
+        reports = Reports()
         for _ in range(6):
-            told.guard.tell(KIND, news("spec.replicas"))
+            reports.guard.tell(KIND, notification("spec.replicas"))
         for _ in range(30):
-            told.guard.tell_of_reference(KIND, news())
+            reports.guard.tell_of_reference(KIND, notification())
             await asyncio.sleep(60)
-        assert [contention.reason if contention else "" for _, contention in told.told] == [
+        assert [contention.reason if contention else "" for _, contention in reports.contentions] == [
             "DependentChangedAgain",
             "ReferenceChangedAgain",
         ]
         await asyncio.sleep(7200)
-        assert told.told[-1][1] is None
+        assert reports.contentions[-1][1] is None
 
     virtually(scenario())
 
 
-def test_of_an_owner_that_is_gone_nothing_more_is_told(virtually: Virtually) -> None:
+def test_no_end_of_a_contention_is_reported_for_a_deleted_owner(virtually: Virtually) -> None:
     async def scenario() -> None:
-        told = Told()
+        reports = Reports()
         for _ in range(8):
-            told.guard.tell(KIND, news("spec.replicas"))
-        told.guard.forget(OWNER)
+            reports.guard.tell(KIND, notification("spec.replicas"))
+        reports.guard.forget(OWNER)
         await asyncio.sleep(3600)
-        assert [contention is None for _, contention in told.told] == [False]
+        assert [contention is None for _, contention in reports.contentions] == [False]
 
     virtually(scenario())

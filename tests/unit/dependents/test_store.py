@@ -16,7 +16,7 @@ DEPLOYMENT = GVK("apps", "v1", "Deployment")
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
 
 
-async def test_what_was_saved_is_loaded_again(tmp_path: Path) -> None:
+async def test_saved_kinds_are_loaded_again(tmp_path: Path) -> None:
     kinds = {WATCH: frozenset({DEPLOYMENT, CONFIG_MAP}), CORE: frozenset[GVK]()}
     assert await FileStore(tmp_path / "below").load() == {}
     await FileStore(tmp_path / "below").save(kinds)

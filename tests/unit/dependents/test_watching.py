@@ -1,4 +1,4 @@
-"""Which kinds are watched as dependents, whom their objects name, and how often an owner is woken."""
+"""Kinds that are watched as dependents, the owners of their objects, and how often an owner is triggered."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Harness:
     """`Dependents` whose watches a test speaks for."""
 
     def __init__(self, client: Client, folder: Path, namespaces: tuple[str, ...], watches: tuple[Watch, ...]) -> None:
-        self.woken: list[tuple[float, GVK, ObjectKey, str]] = []
+        self.triggered: list[tuple[float, GVK, ObjectKey, str]] = []
         self.is_ours = True
         self.over_budget = 0
         guard = LoopGuard(self._wake, self._wake, lambda *_: None, self._count)
@@ -71,7 +71,7 @@ class Harness:
         )
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
-        self.woken.append((asyncio.get_running_loop().time(), gvk, key, why))
+        self.triggered.append((asyncio.get_running_loop().time(), gvk, key, why))
 
     def _count(self, _: GVK) -> None:
         self.over_budget += 1
@@ -79,8 +79,8 @@ class Harness:
     def tell(self, event: Restarted | Synced | Applied | Deleted, scope: str = "") -> None:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
-        for news in kind._take(scope, event):
-            self.dependents._on_change(kind, news)
+        for notification in kind._take(scope, event):
+            self.dependents._on_change(kind, notification)
 
 
 @pytest.fixture
@@ -118,9 +118,7 @@ def test_an_owned_objects_kind_is_watched_once(make: Make) -> None:
         CLUSTER_ROLE,
     ],
 )
-def test_kinds_that_expire_cannot_be_watched_or_were_not_asked_for_are_not_watched(
-    make: Make, kind: ApiResource
-) -> None:
+def test_kinds_that_expire_or_cannot_be_watched_or_are_disabled_are_not_watched(make: Make, kind: ApiResource) -> None:
     dependents = make().dependents
     assert not dependents.wants(OWNER, kind, "ns")
     dependents.wrote(OWNER, kind, child(1, kind=kind.gvk.kind))
@@ -128,7 +126,7 @@ def test_kinds_that_expire_cannot_be_watched_or_were_not_asked_for_are_not_watch
     assert dependents.watched() == frozenset()
 
 
-def test_cluster_scoped_kinds_are_watched_for_who_asked_and_for_cluster_scoped_owners(make: Make) -> None:
+def test_cluster_scoped_kinds_are_watched_if_enabled_or_for_cluster_scoped_owners(make: Make) -> None:
     assert make(watch_cluster_scoped_resources=True).dependents.wants(OWNER, CLUSTER_ROLE, "")
     assert make().dependents.wants(FLEET, CLUSTER_ROLE, "")
 
@@ -143,14 +141,14 @@ def test_watches_may_leave_dependents_out(make: Make, watch: dict[str, Any]) -> 
     assert dependents.watched() == frozenset()
 
 
-def test_what_nobody_owns_starts_no_watch(make: Make) -> None:
+def test_an_object_without_owner_starts_no_watch(make: Make) -> None:
     dependents = make().dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1, ownerReferences=[]))
     dependents.read(OWNER, DEPLOYMENT, child(1, ownerReferences=[]))
     assert dependents.watched() == frozenset()
 
 
-def test_what_lies_outside_the_operators_namespaces_starts_no_watch(make: Make) -> None:
+def test_a_dependent_outside_of_the_operators_namespaces_starts_no_watch(make: Make) -> None:
     dependents = make(namespaces=("here",)).dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
     dependents.read(OWNER, DEPLOYMENT, child(1))
@@ -165,49 +163,49 @@ def test_each_namespace_has_its_watch(make: Make) -> None:
     assert {kind.scope_of(ObjectKey(space, "web")) for space in ("ns", "other")} == {"ns", "other"}
 
 
-def test_what_is_not_watched_yet_is_said(make: Make) -> None:
+def test_a_kind_whose_watch_is_not_connected_is_a_problem(make: Make) -> None:
     dependents = make().dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
     assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no response yet"]
 
 
 def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         harness.tell(Applied(child(2, generation=2)))
-        assert harness.woken == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
+        assert harness.triggered == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_owners_of_other_kinds_are_nobodys_business(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         foreign = {"apiVersion": "other.example.com/v1", "kind": "Memcached", "name": "mc", "uid": "u"}
         harness.tell(Applied(child(5, name="x", ownerReferences=[foreign])))
         harness.tell(Deleted(child(6, name="x", ownerReferences=[foreign])))
-        assert harness.woken == []
+        assert harness.triggered == []
 
-    virtually(story())
+    virtually(scenario())
 
 
-def test_what_another_replica_runs_is_not_woken_nor_counted_as_woken_too_often(
+def test_owners_of_another_replica_are_not_triggered_and_not_counted_as_contention(
     make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         harness.is_ours = False
         for version in range(2, 40):
             harness.tell(Applied(child(version, generation=version)))
-        assert harness.woken == []
+        assert harness.triggered == []
         harness.is_ours = True
         harness.tell(Applied(child(41, generation=41)))
-        assert len(harness.woken) == 1
+        assert len(harness.triggered) == 1
 
-    virtually(story())
+    virtually(scenario())
     assert "triggered repeatedly" not in capsys.readouterr().out
 
 
@@ -223,24 +221,24 @@ TENANT = Owner(ObjectRef(WATCHED, ObjectKey("far", "mine"), "uid-mine"), namespa
 def test_annotations_name_an_owner_in_another_namespace_if_its_run_wrote_the_object(
     make: Make, virtually: Virtually
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
         harness.tell(Applied(far(2, generation=2)))
         harness.tell(Deleted(far(3, generation=2)))
-        assert [(key, why) for _, _, key, why in harness.woken] == [
+        assert [(key, why) for _, _, key, why in harness.triggered] == [
             (OWNER.ref.key, "Deployment far/x changed: spec"),
             (OWNER.ref.key, "Deployment far/x was deleted"),
         ]
 
-    virtually(story())
+    virtually(scenario())
 
 
 @pytest.mark.parametrize("namespace", ["far", ""])
 def test_annotations_that_another_user_wrote_do_not_trigger_an_owner_in_another_namespace(
     make: Make, virtually: Virtually, namespace: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make(watch_cluster_scoped_resources=True)
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         # Also if the user's own resource wrote the object, or a run of the owner reads it.
@@ -252,58 +250,58 @@ def test_annotations_that_another_user_wrote_do_not_trigger_an_owner_in_another_
             harness.tell(Applied(far(version, generation=version, namespace=namespace)))
         harness.tell(Deleted(far(9, namespace=namespace)))
         harness.tell(Applied(far(10, namespace=namespace, uid="uid-y")))
-        assert harness.woken == []
+        assert harness.triggered == []
         assert harness.dependents.owned_now(WATCHED, OWNER.ref.key) is None or not any(
             key.namespace == namespace
             for key, _ in harness.dependents._kinds["apps", "Deployment"].ledger.owned_by(OWNER.ref)
         )
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_an_object_with_an_old_name_that_no_run_wrote_does_not_inherit_the_owner(
     make: Make, virtually: Virtually
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
         harness.tell(Deleted(far(2)))
         harness.tell(Applied(far(3, uid="uid-forged")))
         for version in range(4, 20):
             harness.tell(Applied(far(version, generation=version, uid="uid-forged")))
-        assert [why for *_, why in harness.woken] == [
+        assert [why for *_, why in harness.triggered] == [
             "Deployment far/x was deleted",
             "Deployment far/x was recreated",
         ]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_reads_it(
     make: Make, virtually: Virtually
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         old = {"creationTimestamp": "2020-01-01T00:00:00Z"}
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         harness.tell(Applied(far(2, **old)))
         harness.tell(Applied(far(3, generation=3, **old)))
-        assert harness.woken == []
+        assert harness.triggered == []
         assert harness.dependents.wants(OWNER, DEPLOYMENT, "far")
         harness.dependents.read(TENANT, DEPLOYMENT, far(3, generation=3, **old))
         harness.tell(Applied(far(4, generation=4, **old)))
-        assert harness.woken == []
+        assert harness.triggered == []
         harness.dependents.read(OWNER, DEPLOYMENT, far(4, generation=4, **old))
         harness.tell(Applied(far(5, generation=5, **old)))
-        assert [why for *_, why in harness.woken] == ["Deployment far/x changed: spec"]
+        assert [why for *_, why in harness.triggered] == ["Deployment far/x changed: spec"]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_reaches_other_replicas(
     make: Make, tmp_path: Path
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first, replica = make().dependents, make().dependents
         later = {"creationTimestamp": "2999-01-01T00:00:00Z"}
         async with first._client, asyncio.timeout(30), asyncio.TaskGroup() as group:
@@ -322,35 +320,35 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
             for task in tasks:
                 task.cancel()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_dependents_in_other_namespaces_trigger_an_owner_within_a_budget(
     make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         for number in range(200):
             harness.dependents.wrote(OWNER, DEPLOYMENT, far(1, name=f"x{number}", uid=f"uid-{number}"))
         for number in range(200):
             harness.tell(Applied(far(2, generation=2, name=f"x{number}", uid=f"uid-{number}")))
-        assert len(harness.woken) == 30
+        assert len(harness.triggered) == 30
         assert harness.over_budget == 170
         for number in range(100):
             harness.dependents.wrote(OWNER, DEPLOYMENT, child(1, name=f"near{number}", uid=f"near-{number}"))
             harness.tell(Applied(child(2, generation=2, name=f"near{number}", uid=f"near-{number}")))
-        assert len(harness.woken) == 130, "dependents in the owner's namespace have no budget"
+        assert len(harness.triggered) == 130, "dependents in the owner's namespace have no budget"
         await asyncio.sleep(60.0)
-        assert len(harness.woken) == 131, "what was delayed triggers the owner once"
+        assert len(harness.triggered) == 131, "what was delayed triggers the owner once"
         harness.tell(Deleted(far(3, name="x1", uid="uid-1")))
-        assert len(harness.woken) == 132
+        assert len(harness.triggered) == 132
 
-    virtually(story())
+    virtually(scenario())
     assert capsys.readouterr().out.count("trigger an object too often") == 1
 
 
 def test_a_reference_to_a_cluster_scoped_owner_counts_only_with_its_uid(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         ours: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
         forged: dict[str, Any] = {
@@ -364,17 +362,17 @@ def test_a_reference_to_a_cluster_scoped_owner_counts_only_with_its_uid(make: Ma
         for version in range(2, 5):
             harness.tell(Applied(child(version, generation=version, **forged)))
         harness.tell(Deleted(child(5, **forged)))
-        assert harness.woken == []
+        assert harness.triggered == []
         harness.tell(Applied(child(6, generation=6, **ours)))
-        assert [why for *_, why in harness.woken] == ["Deployment ns/web changed: spec"]
+        assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_a_recreated_cluster_scoped_owner_runs_when_dependents_of_the_earlier_one_are_deleted(
     make: Make, virtually: Virtually
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         earlier: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
         again = Owner(replace(FLEET.ref, uid="uid-again"), namespaced=False)
@@ -385,53 +383,53 @@ def test_a_recreated_cluster_scoped_owner_runs_when_dependents_of_the_earlier_on
         harness.dependents.began(again)
         harness.dependents.ended(again)
         harness.tell(Deleted(child(2, **earlier)))
-        assert [why for *_, why in harness.woken] == ["Deployment ns/web was deleted"]
+        assert [why for *_, why in harness.triggered] == ["Deployment ns/web was deleted"]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_an_object_that_a_run_wrote_counts_whatever_uid_its_reference_has(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         other: dict[str, Any] = {"ownerReferences": [{**FLEET.reference(), "uid": "uid-before-a-restart"}]}
         harness.dependents.began(FLEET)
         harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **other))
         harness.dependents.ended(FLEET)
         harness.tell(Applied(child(2, generation=2, **other)))
-        assert [why for *_, why in harness.woken] == ["Deployment ns/web changed: spec"]
+        assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_a_cluster_scoped_owner_has_no_namespace(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make(namespaces=("ns",))
         harness.dependents.began(FLEET)
         harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, ownerReferences=[FLEET.reference()]))
         harness.dependents.ended(FLEET)
         harness.tell(Deleted(child(2, ownerReferences=[FLEET.reference()])), "ns")
-        assert [(gvk, key) for _, gvk, key, _ in harness.woken] == [(FLEET.ref.gvk, FLEET.ref.key)]
+        assert [(gvk, key) for _, gvk, key, _ in harness.triggered] == [(FLEET.ref.gvk, FLEET.ref.key)]
 
-    virtually(story())
+    virtually(scenario())
 
 
-def test_news_of_an_owner_that_runs_waits_for_the_runs_end(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+def test_notifications_of_a_running_owner_are_deferred_until_its_run_ends(make: Make, virtually: Virtually) -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.began(OWNER)
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         harness.tell(Applied(child(2, generation=2)))
         harness.tell(Applied(child(3, generation=3)))
-        assert harness.woken == []
+        assert harness.triggered == []
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(3, generation=3))
         harness.dependents.ended(OWNER)
-        assert [why for *_, why in harness.woken] == ["Deployment ns/web changed: spec"]
+        assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
 
-    virtually(story())
+    virtually(scenario())
 
 
-def test_a_runs_own_deletion_wakes_nobody(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+def test_a_deletion_by_a_run_triggers_no_owner(make: Make, virtually: Virtually) -> None:
+    async def scenario() -> None:
         harness = make()
         for answer in ({"kind": "Status", "details": {"uid": "uid-web"}}, child(2)):
             harness.dependents.began(OWNER)
@@ -439,24 +437,24 @@ def test_a_runs_own_deletion_wakes_nobody(make: Make, virtually: Virtually) -> N
             harness.dependents.deleted(OWNER, DEPLOYMENT, answer)
             harness.dependents.ended(OWNER)
             harness.tell(Deleted(child(2)))
-        assert harness.woken == []
+        assert harness.triggered == []
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_a_circle_is_slowed_down(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         kind = harness.dependents._kinds["apps", "Deployment"]
         for number in range(2, 14):
             harness.tell(Applied(child(number, generation=number)))
-            for news in kind.ledger.unreadable(ObjectKey("ns", "web")):
-                harness.dependents._on_change(kind, news)
+            for notification in kind.ledger.unreadable(ObjectKey("ns", "web")):
+                harness.dependents._on_change(kind, notification)
         await asyncio.sleep(10.0)
-        assert [at for at, *_ in harness.woken] == [0.0] * 5 + [2.0]
+        assert [at for at, *_ in harness.triggered] == [0.0] * 5 + [2.0]
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make: Make) -> None:
@@ -467,15 +465,17 @@ def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make
     assert not dependents.caches(FLEET, DEPLOYMENT)
 
 
-def test_what_a_watch_leaves_out_is_not_answered_from_memory_in_any_version(make: Make) -> None:
+def test_a_blacklisted_kind_is_not_cached_in_any_version(make: Make) -> None:
     old = GVK("apps", "v1beta1", "Deployment")
     dependents = make(blacklist=frozenset({old})).dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
     assert not dependents.caches(OWNER, DEPLOYMENT)
 
 
-def test_which_version_of_an_owned_object_came_last_is_told_at_once(make: Make, virtually: Virtually) -> None:
-    async def story() -> None:
+def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(
+    make: Make, virtually: Virtually
+) -> None:
+    async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
         entries = harness.dependents.bodies.entries("apps", "deployments")
@@ -496,7 +496,7 @@ def test_which_version_of_an_owned_object_came_last_is_told_at_once(make: Make, 
         harness.tell(Deleted(child(7)))
         assert entries.seen == {}
 
-    virtually(story())
+    virtually(scenario())
 
 
 def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:

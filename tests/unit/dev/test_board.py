@@ -28,7 +28,7 @@ def take(board: LiveView, **fields: Any) -> str | None:
     return board.take(json.dumps({**RUN, **fields}) + "\n")
 
 
-def test_a_run_is_told_by_its_reason_its_tasks_and_its_end(board: LiveView) -> None:
+def test_a_run_has_lines_for_its_reason_its_tasks_and_its_end(board: LiveView) -> None:
     assert take(board, msg="Run started", reason="created") == "Memcached default/mc: run started, created"
     assert take(board, msg="Task output", task="Say it") == "Memcached default/mc: task 1: Say it"
     assert take(board, msg="Task output", task="Say it") is None
@@ -36,16 +36,16 @@ def test_a_run_is_told_by_its_reason_its_tasks_and_its_end(board: LiveView) -> N
     assert take(board, **ENDED) == "Memcached default/mc: succeeded in 1.2 s, ok 3, changed 1"
 
 
-def test_a_failure_is_told_with_its_place_and_stays_in_the_picture(board: LiveView) -> None:
-    told = take(board, msg="Task failed", level="error", task="Say it", error="no such thing", path="main.yml:3")
-    assert told == "error: Memcached default/mc: Task failed: no such thing (main.yml:3)"
+def test_a_failure_is_shown_with_its_place_and_stays_on_the_screen(board: LiveView) -> None:
+    shown = take(board, msg="Task failed", level="error", task="Say it", error="no such thing", path="main.yml:3")
+    assert shown == "error: Memcached default/mc: Task failed: no such thing (main.yml:3)"
     picture = board.picture(120)
-    assert picture[picture.index("LAST ERROR") + 1] == told
+    assert picture[picture.index("LAST ERROR") + 1] == shown
 
 
 def test_the_beginning_of_a_message_of_ansible_is_not_repeated(board: LiveView) -> None:
-    told = take(board, msg="Task failed", level="error", error="Task failed: Action failed: no such thing")
-    assert told == "error: Memcached default/mc: Task failed: Action failed: no such thing"
+    shown = take(board, msg="Task failed", level="error", error="Task failed: Action failed: no such thing")
+    assert shown == "error: Memcached default/mc: Task failed: Action failed: no such thing"
 
 
 def test_a_warning_about_a_whole_kind_names_it(board: LiveView) -> None:
@@ -53,7 +53,7 @@ def test_a_warning_about_a_whole_kind_names_it(board: LiveView) -> None:
     assert take(board, **about) == "warning: Memcached: Not served: install its CRD"
 
 
-def test_the_picture_shows_kinds_queues_and_the_runs_that_go_on(board: LiveView) -> None:
+def test_the_screen_shows_kinds_queues_and_active_runs(board: LiveView) -> None:
     take(board, msg="Watching")
     take(board, msg="Run started", reason="created")
     take(board, msg="Task output", task="Say it")
@@ -89,15 +89,15 @@ def test_a_warning_does_not_replace_the_last_error(board: LiveView) -> None:
         ("ok: [localhost] =>\n    msg: Hello", "ok: [localhost] => msg: Hello"),
     ],
 )
-def test_messages_of_debug_tasks_are_told(board: LiveView, output: str, message: str) -> None:
+def test_messages_of_debug_tasks_are_shown(board: LiveView, output: str, message: str) -> None:
     take(board, msg="Run started", reason="created")
     of_task = {"msg": "Task output", "task": "Say it", "action": "ansible.builtin.debug"}
-    told = take(board, **of_task, ansible_event="runner_on_ok", output=output)
-    assert told == f"Memcached default/mc: {message}"
+    shown = take(board, **of_task, ansible_event="runner_on_ok", output=output)
+    assert shown == f"Memcached default/mc: {message}"
     assert "  Memcached default/mc  task 1: Say it" in board.picture(120)
 
 
-def test_where_the_page_is_is_told_once(board: LiveView) -> None:
+def test_the_address_of_the_status_page_is_shown_once(board: LiveView) -> None:
     line = json.dumps({"msg": "Serving the status page", "level": "info", "url": "http://127.0.0.1:4321/"})
     assert board.take(line) == "status page http://127.0.0.1:4321/"
     assert board.take(line) is None
@@ -125,7 +125,7 @@ def test_the_picture_is_as_wide_as_the_terminal(board: LiveView) -> None:
 @pytest.mark.parametrize(
     "line", ["", "----- Ansible Task StdOut -----", "{broken", '"text"', '{"msg": "Serving the proxy"}']
 )
-def test_what_is_no_line_of_interest_is_left_out(board: LiveView, line: str) -> None:
+def test_other_lines_are_not_shown(board: LiveView, line: str) -> None:
     assert board.take(line) is None
 
 
@@ -135,7 +135,7 @@ def test_an_edit_that_is_not_applied_is_an_error(board: LiveView) -> None:
     assert board.take(json.dumps(line)) == f"error: {message}: watches.yaml:1: is wrong"
 
 
-def test_where_metrics_are_is_learned_from_the_log(board: LiveView) -> None:
+def test_the_port_of_metrics_is_read_from_the_log(board: LiveView) -> None:
     board.take(json.dumps({"msg": "Serving", "paths": ["/healthz"], "port": 1}))
     assert board.metrics_port is None
     board.take(json.dumps({"msg": "Serving", "paths": ["/metrics"], "port": 2}))

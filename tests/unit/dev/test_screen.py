@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_elsewhere_than_on_a_terminal_each_line_is_told_once() -> None:
+def test_without_a_terminal_each_line_is_printed_once() -> None:
     shown = io.StringIO()
     screen = Screen(LiveView(), shown)
     screen.take(LINE)
@@ -76,13 +76,13 @@ def test_a_small_terminal_shows_the_page_and_the_newest_event(monkeypatch: pytes
     assert len(picture) == 15
 
 
-def test_what_the_operator_complains_of_before_its_log_begins_is_kept() -> None:
+def test_an_error_of_the_operator_before_its_log_is_the_last_line() -> None:
     screen = Screen(LiveView(), io.StringIO())
     screen.take("error: watches.yaml: there is no such file\n")
     assert screen.last == "error: watches.yaml: there is no such file"
 
 
-def test_outside_of_a_project_it_says_where_to_go(
+def test_outside_of_a_project_the_error_names_the_missing_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,13 +104,13 @@ def test_a_cluster_without_kubectl_is_refused(
     assert "kubectl is not in PATH" in capsys.readouterr().err
 
 
-def test_a_kubeconfig_that_went_with_its_control_plane_is_told_of(
+def test_a_kubeconfig_of_a_removed_control_plane_is_reported_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "watches.yaml").write_text("[]")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", "gone:gone too")
     assert main(["dev"]) == BAD_INPUT
-    told = capsys.readouterr().err
-    assert "KUBECONFIG=gone:gone too: no such file" in told
-    assert "unset KUBECONFIG" in told
+    printed = capsys.readouterr().err
+    assert "KUBECONFIG=gone:gone too: no such file" in printed
+    assert "unset KUBECONFIG" in printed

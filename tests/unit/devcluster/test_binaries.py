@@ -99,7 +99,7 @@ def test_the_users_own_folder_comes_first(environ: dict[str, str], tmp_path: Pat
     assert found == {name: tmp_path / "assets" / name for name in ("etcd", "kwok")}
 
 
-def test_what_the_users_folder_lacks_comes_from_the_cache(
+def test_programs_missing_in_the_users_folder_come_from_the_cache(
     environ: dict[str, str], tmp_path: Path, quiet: Progress
 ) -> None:
     environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "assets")
@@ -125,14 +125,14 @@ def test_the_first_open_way_is_taken(environ: dict[str, str], quiet: Progress) -
     assert found["etcd"].stat().st_mode & 0o111
 
 
-def test_what_is_there_is_not_made_again(environ: dict[str, str], quiet: Progress) -> None:
+def test_existing_programs_are_not_built_again(environ: dict[str, str], quiet: Progress) -> None:
     builds = Builds()
     for _ in range(2):
         binaries.provide(environ, (builds,), quiet, _TWO)
     assert builds.built == ["etcd", "kwok"]
 
 
-def test_an_interrupted_build_goes_on_where_it_stopped(environ: dict[str, str], quiet: Progress) -> None:
+def test_an_interrupted_build_continues_with_the_missing_programs(environ: dict[str, str], quiet: Progress) -> None:
     with pytest.raises(ClusterError, match="the build failed"):
         binaries.provide(environ, (Breaks(at="kwok"),), quiet, _TWO)
     builds = Builds()
@@ -147,9 +147,7 @@ def test_half_a_program_is_never_found(environ: dict[str, str], quiet: Progress)
     assert [path.name for path in _cache(environ).iterdir()] == ["lock"]
 
 
-def test_where_every_way_is_closed_the_error_names_each_and_says_what_to_do(
-    environ: dict[str, str], quiet: Progress
-) -> None:
+def test_if_every_source_fails_the_error_names_each_with_advice(environ: dict[str, str], quiet: Progress) -> None:
     with pytest.raises(ClusterError) as caught:
         binaries.provide(environ, (Closed(),), quiet, _TWO)
     message = str(caught.value)
@@ -188,7 +186,7 @@ def test_two_that_need_the_same_programs_at_once_get_them_once(tmp_path: Path) -
     assert any("Waiting for another process" in err for _, err in said)
 
 
-def test_a_builder_that_was_killed_blocks_nobody(tmp_path: Path, environ: dict[str, str], quiet: Progress) -> None:
+def test_a_killed_builder_does_not_block_the_next_one(tmp_path: Path, environ: dict[str, str], quiet: Progress) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -215,7 +213,7 @@ def test_the_control_plane_has_its_six_programs() -> None:
     ]
 
 
-def test_a_helm_in_path_comes_before_one_of_ours(tmp_path: Path) -> None:
+def test_helm_in_path_is_used_before_the_cached_one(tmp_path: Path) -> None:
     ours = binaries.cache_folder({"XDG_CACHE_HOME": str(tmp_path)}, binaries.this_machine(), binaries.HELM_KIT)
     for folder in (tmp_path / "bin", ours):
         _install(folder, "helm")

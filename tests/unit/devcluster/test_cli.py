@@ -25,19 +25,19 @@ def _run(*arguments: str) -> int:
     return code
 
 
-def test_without_a_cluster_status_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_cluster_status_prints_the_command_that_starts_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("status") == 0
     assert "cluster up" in capsys.readouterr().out
 
 
-def test_the_kubeconfig_of_a_cluster_that_does_not_run_is_an_error_that_says_what_to_do(
+def test_the_kubeconfig_of_a_stopped_cluster_is_an_error_with_the_command_that_starts_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert _run("kubeconfig", "--name", "team") == 1
     assert "ansible-operator cluster up --name team" in capsys.readouterr().err
 
 
-def test_ending_what_does_not_run_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ending_a_cluster_that_does_not_run_is_not_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("down") == 0
     assert "does not run" in capsys.readouterr().out
 
@@ -50,7 +50,9 @@ def test_down_removes_what_a_killed_supervisor_left(state: Path) -> None:
     assert (state / "default" / "logs").exists()
 
 
-def test_status_says_where_the_logs_of_a_stopped_cluster_are(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_the_folder_with_the_logs_of_a_stopped_cluster(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (state / "team" / "logs").mkdir(parents=True)
     assert _run("status") == 0
     out = capsys.readouterr().out

@@ -34,7 +34,7 @@ def test_added_flags_of_the_api_server_come_last_so_that_they_win() -> None:
     assert not any("--min-request-timeout=5" in flags[name] for name in COMPONENTS if name != APISERVER)
 
 
-def test_the_api_server_and_the_node_are_told_their_ports() -> None:
+def test_the_api_server_and_the_node_get_their_ports_as_flags() -> None:
     flags = arguments(_PORTS, ())
     assert "--secure-port=20001" in flags["kube-apiserver"]
     assert {"--server-address=127.0.0.1:20002", "--node-port=20002"} <= set(flags["kwok"])

@@ -41,12 +41,12 @@ class Site:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         site = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                site.asked.append(self.path)
+                site.requested.append(self.path)
                 body = site.files.get(self.path)
                 self.send_response(404 if body is None else 200)
                 self.send_header("Content-Length", str(len(body or b"") + site.promise_more))
@@ -137,7 +137,7 @@ def test_a_program_comes_with_the_digest_of_githubs_record(site: Site, tmp_path:
     assert (tmp_path / "kwok").read_bytes() == b"program"
 
 
-def test_what_is_not_what_was_published_is_refused(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_with_another_checksum_is_refused(site: Site, tmp_path: Path, quiet: Progress) -> None:
     site.files = {_APISERVER: b"other", f"{_APISERVER}.sha256": _digest(b"program").encode()}
     with pytest.raises(ClusterError, match="SHA-256"):
         Downloads(site.open).fetch(_NAMED["kube-apiserver"], _LINUX, tmp_path / "file", quiet)
@@ -151,7 +151,7 @@ def test_without_a_published_digest_nothing_is_loaded(
     site.files = {f"/repos/kubernetes-sigs/kwok/releases/tags/{KWOK}": json.dumps(record).encode()}
     with pytest.raises(UnavailableError, match="no digest"):
         Downloads(site.open).fetch(_NAMED["kwok"], _LINUX, tmp_path / "kwok", quiet)
-    assert len(site.asked) == 1
+    assert len(site.requested) == 1
 
 
 def test_a_file_that_is_not_there_closes_this_way(site: Site, tmp_path: Path, quiet: Progress) -> None:
@@ -173,22 +173,22 @@ def test_an_answer_that_breaks_off_closes_this_way(site: Site, tmp_path: Path, q
         downloading.fetch(_NAMED["kube-apiserver"], _LINUX, tmp_path / "file", quiet)
 
 
-def test_a_host_that_is_not_reached_is_asked_once(tmp_path: Path, quiet: Progress) -> None:
-    asked = []
+def test_an_unreachable_host_is_requested_once(tmp_path: Path, quiet: Progress) -> None:
+    requested = []
 
     def unreachable(url: str, *, timeout: float) -> http.client.HTTPResponse:
-        asked.append(url)
+        requested.append(url)
         raise urllib.error.URLError("no route to host")
 
     downloading = Downloads(unreachable)
     for name in ("kube-apiserver", "kubectl", "etcd"):
         with pytest.raises(UnavailableError, match="no route to host"):
             downloading.fetch(_NAMED[name], _LINUX, tmp_path / name, quiet)
-    assert [urlsplit(url).netloc for url in asked] == ["dl.k8s.io", "github.com"]
+    assert [urlsplit(url).netloc for url in requested] == ["dl.k8s.io", "github.com"]
 
 
 @pytest.mark.parametrize("name", ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"])
-def test_where_a_project_releases_nothing_this_way_is_closed(name: str) -> None:
+def test_a_platform_without_released_files_is_unavailable(name: str) -> None:
     with pytest.raises(UnavailableError, match="darwin"):
         downloads.release(_NAMED[name], _MAC)
 

@@ -70,7 +70,7 @@ def test_the_version_is_set_at_link_time() -> None:
     assert command[-1] == "k8s.io/kubernetes/cmd/kube-apiserver"
 
 
-def test_a_failed_build_says_what_go_said_and_keeps_it(go: Path, tmp_path: Path, quiet: Progress) -> None:
+def test_a_failed_build_contains_the_output_of_go_and_stores_it(go: Path, tmp_path: Path, quiet: Progress) -> None:
     go.write_text(_FAKE_GO.replace("while", "echo 'dial tcp: no route to host' >&2; exit 1\nwhile"))
     with pytest.raises(ClusterError, match="no route to host") as caught:
         _builder(go).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
@@ -106,7 +106,7 @@ def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
 
 
 @pytest.mark.parametrize("program", [*PROGRAMS, *HELM_KIT.programs], ids=lambda program: program.name)
-def test_each_program_stands_in_its_module(program: Program) -> None:
+def test_each_program_is_imported_by_its_module(program: Program) -> None:
     module = resources.files("runner.devcluster") / "modules" / program.module
     assert f'_ "{program.package}"' in (module / "tools.go").read_text()
     assert (module / "go.sum").is_file()

@@ -13,7 +13,7 @@ from runner.errors import ClusterError
 _TEXT = kubeconfig.text("mine", "https://127.0.0.1:20001", b"authority", KeyPair(b"certificate", b"key"))
 
 
-def test_a_kubeconfig_stands_on_its_own() -> None:
+def test_a_kubeconfig_contains_its_certificates() -> None:
     document = yaml.safe_load(_TEXT)
     (cluster,), (user,), (context,) = document["clusters"], document["users"], document["contexts"]
     assert document["current-context"] == context["name"] == "ansible-operator-mine"
@@ -31,14 +31,14 @@ def test_the_current_server_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "current-context: x", "{current-context: x, contexts: []}"])
-def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_kubeconfig_is_an_error_with_its_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(ClusterError, match=str(path)):
         kubeconfig.current_server(path)
 
 
-def test_our_own_files_are_told_from_others(tmp_path: Path) -> None:
+def test_kubeconfigs_of_development_clusters_are_recognized(tmp_path: Path) -> None:
     ours, other, missing = tmp_path / "ours", tmp_path / "other", tmp_path / "missing"
     ours.write_text(_TEXT)
     other.write_text(_TEXT.replace("ansible-operator-", "production-"))

@@ -32,7 +32,7 @@ def test_lines_come_whole_however_they_were_cut(pipe: tuple[int, int]) -> None:
     assert owner.lines(1) == ['{"do": "stop"}']
 
 
-def test_nothing_to_read_is_no_line(pipe: tuple[int, int]) -> None:
+def test_an_empty_pipe_has_no_lines(pipe: tuple[int, int]) -> None:
     owner = ParentProcess(pipe[0], os.getppid())
     assert owner.lines(0.01) == []
     owner.check()
@@ -65,7 +65,7 @@ def test_a_detached_cluster_still_ends_by_signal(pipe: tuple[int, int]) -> None:
         owner.check()
 
 
-def test_who_waits_for_the_first_line_notices_an_owner_that_goes(pipe: tuple[int, int]) -> None:
+def test_waiting_for_the_first_line_ends_when_the_parent_process_ends(pipe: tuple[int, int]) -> None:
     owner = ParentProcess(pipe[0], os.getppid())
     os.close(pipe[1])
     with pytest.raises(ParentGoneError):

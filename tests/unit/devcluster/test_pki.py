@@ -67,7 +67,7 @@ def test_two_clusters_share_no_authority() -> None:
         certificate.verify_directly_issued_by(second.certificate)
 
 
-def test_an_authority_says_whose_it_is(authority: Authority) -> None:
+def test_an_authority_contains_the_name_of_its_cluster(authority: Authority) -> None:
     (name,) = authority.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     assert name.value == "test"
 

@@ -35,7 +35,7 @@ def test_a_server_that_shares_can_listen_on_a_reserved_port() -> None:
     reserved.close()
 
 
-def test_nobody_else_gets_a_reserved_port() -> None:
+def test_a_reserved_port_cannot_be_bound_again() -> None:
     reserved = ports.reserve()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind((ports.LOOPBACK, reserved.number))
@@ -61,13 +61,13 @@ def test_a_probed_port_can_be_bound() -> None:
         server.bind((ports.LOOPBACK, ports.probe()))
 
 
-def test_ports_are_none_that_outgoing_connections_get() -> None:
+def test_reserved_ports_are_outside_of_the_range_of_outgoing_connections() -> None:
     reserved = ports.reserve()
     assert ports.FIRST <= reserved.number <= ports.LAST < 32_768
     reserved.close()
 
 
-def test_where_all_ports_are_taken_the_error_says_what_to_do(
+def test_if_all_ports_are_taken_the_error_names_the_command_to_run(
     monkeypatch: pytest.MonkeyPatch,
     taken: socket.socket,
 ) -> None:

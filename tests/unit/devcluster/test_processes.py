@@ -126,7 +126,7 @@ def test_the_guard_spares_what_has_ended_before(tmp_path: Path, sleeper: Compone
     sleeper.kill()
 
 
-def test_components_see_no_secrets_of_our_environment() -> None:
+def test_components_get_no_secrets_of_the_environment() -> None:
     ours = {"PATH": "/bin", "HOME": "/home/me", "API_TOKEN": "secret", "HTTPS_PROXY": "http://proxy"}
     assert environment(ours) == {"PATH": "/bin", "HOME": "/home/me"}
 

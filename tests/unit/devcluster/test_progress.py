@@ -32,7 +32,7 @@ def test_without_a_terminal_there_are_plain_lines(clock: Clock) -> None:
     assert stream.getvalue() == "etcd (1 of 6) ...\netcd (1 of 6): done in 15 s\n"
 
 
-def test_without_a_terminal_a_long_step_says_now_and_then_that_it_goes_on(clock: Clock) -> None:
+def test_without_a_terminal_a_long_step_prints_a_line_every_30_seconds(clock: Clock) -> None:
     stream = io.StringIO()
     progress = Progress(stream, clock)
     with progress.step("kube-apiserver"):

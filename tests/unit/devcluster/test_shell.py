@@ -17,11 +17,11 @@ def test_a_shell_gets_kubeconfig_and_kubectl_whatever_the_folders_are_called_and
     env = folder / "env"
     env.write_text(leading_to(folder / "kubeconfig", kubectl))
     script = '. "$1"; once=$PATH; . "$1"; [ "$once" = "$PATH" ] && kubectl'
-    told = subprocess.run(
+    printed = subprocess.run(
         ["/bin/sh", "-euc", script, "sh", env],
         env={"PATH": "/usr/bin:/bin"},
         check=True,
         capture_output=True,
         text=True,
     )
-    assert told.stdout == f"{folder}/kubeconfig\n"
+    assert printed.stdout == f"{folder}/kubeconfig\n"

@@ -60,7 +60,7 @@ Ctrl-C
 """
 
 
-def test_each_block_is_what_its_info_string_says() -> None:
+def test_each_block_has_the_type_of_its_info_string() -> None:
     assert steps(GUIDE) == [
         Commands(1, ("one thing", "another"), stays=False),
         Shown(1, ("…", "done"), of_commands=True),
@@ -83,12 +83,12 @@ def test_each_block_is_what_its_info_string_says() -> None:
         "No file is named:\n\n```yaml\na: 1\n```\n",
     ],
 )
-def test_what_no_test_would_run_is_refused(text: str) -> None:
+def test_a_block_that_no_test_runs_is_refused(text: str) -> None:
     with pytest.raises(GuideError):
         steps(text)
 
 
-def test_what_is_printed_is_compared_in_order_and_without_regard_to_spaces() -> None:
+def test_output_is_compared_in_order_and_regardless_of_spaces() -> None:
     said = "NAME    READY\nbasket  True   5s\n"
     assert matches(("NAME READY", "basket True …"), said)
     assert matches(("basket … 5s",), said)

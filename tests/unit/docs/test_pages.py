@@ -178,7 +178,7 @@ def test_modules_and_metrics_that_are_named_exist() -> None:
     assert [name for name in named if name.removesuffix("_total").removesuffix("_info") not in code] == []
 
 
-def test_what_is_said_to_be_taken_from_a_file_stands_there() -> None:
+def test_blocks_with_a_source_are_parts_of_that_file() -> None:
     parts = [FENCE.match(found[0]) for page in PAGES for found in FENCE.finditer(page.read_text())]
     taken = [(part["source"], textwrap.dedent(part["text"])) for part in parts if part and part["source"]]
     assert taken
@@ -205,7 +205,7 @@ def loaded(project: Path, text: str) -> LoadedWatches:
 
 
 @pytest.mark.parametrize("block", [each for each in blocks("yaml") if not each.source and each.page != DONE], ids=str)
-def test_yaml_that_is_no_part_of_a_file_is_read_by_our_own_readers(block: Block, project: Path) -> None:
+def test_yaml_without_a_source_is_valid_for_the_operators_parsers(block: Block, project: Path) -> None:
     first = next(line for line in block.text.splitlines() if not line.startswith("#"))
     fragment = next(yaml.safe_load_all(block.text))
     if in_watches(fragment):
@@ -246,9 +246,9 @@ def test_the_index_of_decisions_lists_each_decision_by_its_title() -> None:
 def test_each_page_that_names_the_oldest_python_names_that_of_the_package() -> None:
     (oldest,) = re.findall(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     stated = re.compile(r"[Pp]ython3?`? \(?(3\.\d+) or (?:newer|later)")
-    told = {name: found for name, page in zip(NAMES, PAGES, strict=True) for found in stated.findall(page.read_text())}
-    assert {"README.md", "CONTRIBUTING.md", "docs/guide.md"} <= told.keys()
-    assert {name: found for name, found in told.items() if found != oldest} == {}
+    stated_versions = {name: found for name, page in zip(NAMES, PAGES, strict=True) for found in stated.findall(page.read_text())}
+    assert {"README.md", "CONTRIBUTING.md", "docs/guide.md"} <= stated_versions.keys()
+    assert {name: found for name, found in stated_versions.items() if found != oldest} == {}
 
 
 def test_each_wait_of_a_command_has_a_timeout() -> None:

@@ -69,7 +69,7 @@ def with_value(field: Field, value: object) -> dict[str, object]:
     return entry
 
 
-def test_each_field_that_is_read_is_told_of_and_no_other(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_contains_exactly_the_fields_that_are_read(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
     initialize = yamlfields.Fields.__init__
 
@@ -81,7 +81,7 @@ def test_each_field_that_is_read_is_told_of_and_no_other(read: Read, monkeypatch
     monkeypatch.setattr(yamlfields.Fields, "__init__", note)
     for field in FIELDS:
         read(entry_of(field))
-    # A reference selects by labels as a watch does; that is told once.
+    # A reference selects by labels as a watch does; the page lists these fields once.
     assert {path for path in seen if not path.startswith("references[].selector.")} == {field.path for field in FIELDS}
 
 
@@ -97,7 +97,7 @@ def test_example_default_and_type_of_a_field_are_those_of_the_reader(read: Read,
         assert read(with_value(field, yaml.safe_load(field.default))) == read(left_out)
 
 
-def test_each_annotation_in_the_code_is_told_of_and_no_other() -> None:
+def test_the_reference_contains_exactly_the_annotations_of_the_code() -> None:
     found: set[str] = set()
     for path in (ROOT / "runner").rglob("*.py"):
         text = path.read_text()
@@ -109,5 +109,5 @@ def test_each_annotation_in_the_code_is_told_of_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), reference.pages().items(), ids=list(reference.pages()))
-def test_a_page_says_what_the_code_says(name: str, text: str) -> None:
+def test_a_generated_page_is_up_to_date(name: str, text: str) -> None:
     assert (reference.DOCS / name).read_text() == text, "run `make reference`"

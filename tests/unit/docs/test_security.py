@@ -70,7 +70,7 @@ def test_each_threat_and_each_section_about_masking_names_tests() -> None:
     assert [title for title, text in {**threats, **masking}.items() if not files(text)] == []
 
 
-def test_what_a_tenant_cannot_do_has_a_protection_and_a_test() -> None:
+def test_each_protection_against_tenants_has_a_test() -> None:
     (rows,) = (rows for head, rows in tables(PAGE.read_text()) if head[0] == "a tenant cannot")
     assert len(rows) >= 7
     for claim, protection, tests in rows:
