@@ -26,7 +26,7 @@ def failed(*messages: str, message: str = "") -> RunResult:
         "One or more items failed: Conditional expressions must be strings.",
     ],
 )
-def test_a_broken_conditional_is_said_with_the_setting_that_helps(message: str, core: str) -> None:
+def test_the_error_of_a_broken_conditional_names_the_setting_that_helps(message: str, core: str) -> None:
     (found,) = advice.add(failed(message), core).failures
 
     assert found.message == f"{message} ({advice.ADVICE})"
@@ -34,7 +34,7 @@ def test_a_broken_conditional_is_said_with_the_setting_that_helps(message: str, 
 
 
 @pytest.mark.parametrize("core", ["2.18.6", "2.23.0", "3.0", "unknown"])
-def test_where_there_is_no_such_setting_nothing_is_said_of_it(core: str) -> None:
+def test_a_core_without_the_setting_gets_no_advice(core: str) -> None:
     assert advice.add(failed(BROKEN), core) == failed(BROKEN)
 
 
@@ -45,8 +45,8 @@ def test_other_failures_are_left_as_they_are(message: str) -> None:
     assert advice.add(failed(message, message=message), "2.21.5") == failed(message, message=message)
 
 
-def test_only_the_failures_that_it_is_about_get_the_advice_and_so_does_what_the_run_says() -> None:
-    told = advice.add(failed("other", BROKEN, message=BROKEN), "2.21.5")
+def test_only_failures_of_conditionals_and_the_message_of_the_run_get_the_advice() -> None:
+    advised = advice.add(failed("other", BROKEN, message=BROKEN), "2.21.5")
 
-    assert [advice.ADVICE in failure.message for failure in told.failures] == [False, True]
-    assert told.message.endswith(f"({advice.ADVICE})")
+    assert [advice.ADVICE in failure.message for failure in advised.failures] == [False, True]
+    assert advised.message.endswith(f"({advice.ADVICE})")

@@ -39,7 +39,7 @@ def test_the_newest_are_kept(tmp_path: Path, keep: int, left: set[str]) -> None:
     assert names(tmp_path) == left
 
 
-def test_rotating_what_is_not_there_is_no_harm(tmp_path: Path) -> None:
+def test_rotating_a_missing_folder_is_not_an_error(tmp_path: Path) -> None:
     artifacts.rotate(tmp_path / "none", 3)
 
 

@@ -174,7 +174,7 @@ def test_blocks_come_out_whole_and_in_order() -> None:
     assert stream.getvalue() == "".join(f"{number}\n" for number in range(100))
 
 
-def test_a_stuck_reader_holds_up_nobody_and_hears_how_much_it_missed() -> None:
+def test_a_stuck_reader_does_not_block_the_writer_and_gets_the_number_of_dropped_blocks() -> None:
     stream = Stuck()
     writer = blocks.BlockWriter(stream, room=20)
     writer.write("x" * 15)

@@ -88,7 +88,7 @@ class TestFailures:
         assert ended.message == ""
 
     @pytest.mark.parametrize(
-        ("action", "told", "terminal"),
+        ("action", "extra", "terminal"),
         [
             ("operator_sdk.util.fail_terminal", {"terminal": True}, True),
             ("operator_sdk.util.fail_terminal", {"results": [{"skipped": True}, {"terminal": True}]}, True),
@@ -98,20 +98,20 @@ class TestFailures:
         ],
         ids=["ran", "ran for an item", "no item ran", "did not run", "another module"],
     )
-    def test_a_role_says_with_a_module_of_its_own_that_trying_again_is_of_no_use(
-        self, action: str, told: dict[str, object], *, terminal: bool
+    def test_a_role_reports_a_terminal_failure_with_a_module(
+        self, action: str, extra: dict[str, object], *, terminal: bool
     ) -> None:
-        event = failed("a", {"msg": "never", **told}, task_action=action)
+        event = failed("a", {"msg": "never", **extra}, task_action=action)
         assert result(task_start("a"), event, ONE_FAILED).is_terminal is terminal
         assert not result(task_start("a"), event, stats(), code=0).is_terminal
 
-    def test_a_very_long_message_is_cut_and_says_so(self) -> None:
+    def test_a_very_long_message_is_cut_and_contains_its_length(self) -> None:
         ended = result(failed("a", {"msg": "x" * 100_000}), ONE_FAILED)
 
         assert len(ended.failures[0].message) < 5000
         assert ended.failures[0].message.endswith("… (100000 characters in all)")
 
-    def test_failed_items_are_told_once_each_and_not_all_of_many(self) -> None:
+    def test_each_failed_item_is_reported_once_and_at_most_ten_are(self) -> None:
         many = [item_failed(f"item {number}") for number in range(12)]
 
         ended = result(
@@ -122,7 +122,7 @@ class TestFailures:
         assert message.startswith("One or more items failed: item 0; item 1; ")
         assert message.endswith("item 9; and 2 more")
 
-    def test_items_of_an_ignored_task_are_not_told_of_the_next(self) -> None:
+    def test_failed_items_of_an_ignored_task_are_not_reported_for_the_next_task(self) -> None:
         ended = result(
             item_failed("of the first"),
             failed("first", {"msg": "One or more items failed"}, ignore_errors=True),
@@ -132,7 +132,7 @@ class TestFailures:
 
         assert [failure.message for failure in ended.failures] == ["second"]
 
-    def test_rescued_failures_are_none(self) -> None:
+    def test_rescued_failures_are_not_reported(self) -> None:
         ended = result(
             failed("rescued", {"msg": "1"}),
             failed("in rescue", {"msg": "2"}),
@@ -171,7 +171,7 @@ class TestFailures:
 
 class TestWithoutTasks:
     @pytest.mark.parametrize("first", ["ERROR! conflicting action statements", "[ERROR]: conflicting", "ERROR: locale"])
-    def test_what_ansible_said_is_the_message(self, first: str) -> None:
+    def test_the_error_that_ansible_printed_is_the_message(self, first: str) -> None:
         ended = result(said("[WARNING]: before"), said(first), said(""), said("Origin: /r/main.yml:4:5"), code=4)
 
         assert ended.outcome is Outcome.FAILED
@@ -180,7 +180,7 @@ class TestWithoutTasks:
     def test_colours_are_dropped(self) -> None:
         assert result(said("\x1b[0;31mERROR! no\x1b[0m"), code=4).message == "ERROR! no"
 
-    def test_it_is_cut_to_a_dozen_lines(self) -> None:
+    def test_the_message_is_cut_to_a_dozen_lines(self) -> None:
         ended = result(said("ERROR! no"), *(said(f"line {number}") for number in range(100)), code=4)
 
         assert len(ended.message.splitlines()) == 12
@@ -212,7 +212,7 @@ class TestEnds:
     def test_a_run_that_succeeded_just_before_it_was_to_be_ended_has_succeeded(self) -> None:
         assert result(stats(), stopped=Outcome.TIMED_OUT, deadline=1.0, code=0).outcome is Outcome.SUCCEEDED
 
-    def test_a_canceled_run_says_where_it_was(self) -> None:
+    def test_the_message_of_a_canceled_run_names_its_task(self) -> None:
         ended = result(stopped=Outcome.CANCELED, code=None)
 
         assert (ended.outcome, ended.message) == (
@@ -247,14 +247,14 @@ class TestRequeue:
             ("debug", "1m", None),
         ],
     )
-    def test_the_module_asks_for_the_next_run(self, action: str, period: Any, seconds: float | None) -> None:
+    def test_the_module_requests_the_next_run(self, action: str, period: Any, seconds: float | None) -> None:
         event = {"event": "runner_on_ok", "event_data": {"task_action": action, "res": {"period": period}}}
 
         found = result(event, stats(), code=0)
         assert (found.requeue_after, found.unfinished) == (seconds, seconds is not None)
 
     @pytest.mark.parametrize(("done", "unfinished"), [(True, False), (False, True), (None, True), ("yes", True)])
-    def test_the_role_says_whether_the_object_is_done(self, done: Any, unfinished: bool) -> None:  # noqa: FBT001 - a table's column
+    def test_the_role_reports_whether_the_object_is_done(self, done: Any, unfinished: bool) -> None:  # noqa: FBT001 - a table's column
         res = {"period": "1h", "done": done}
         event = {"event": "runner_on_ok", "event_data": {"task_action": "requeue_after", "res": res}}
 
@@ -262,7 +262,7 @@ class TestRequeue:
 
 
 @pytest.mark.parametrize("event", [{}, {"event": "unknown"}, {"event": "runner_on_failed", "event_data": None}])
-def test_events_of_another_shape_are_no_harm(event: Event) -> None:
+def test_events_of_unknown_structure_are_ignored(event: Event) -> None:
     assert result(event, code=0).outcome is Outcome.SUCCEEDED
 
 

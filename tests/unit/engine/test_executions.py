@@ -50,5 +50,5 @@ def test_each_reason_and_each_defect_is_logged_once_with_the_first_module() -> N
     assert lines[1]["traceback"] == "Traceback"
 
 
-def test_a_run_whose_file_cannot_be_written_goes_on(tmp_path: Path) -> None:
+def test_a_run_whose_file_cannot_be_written_continues(tmp_path: Path) -> None:
     executions.note(str(tmp_path / "missing" / "executions"), {})

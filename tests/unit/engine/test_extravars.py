@@ -76,7 +76,7 @@ def trusted_strings(value: Any) -> list[str]:
 
 @pytest.mark.parametrize("loader", [Loader2_18, Loader2_19])
 @given(values=st.dictionaries(TEXT, JSON, max_size=4))
-def test_values_come_back_as_they_were_and_no_template_is_trusted(
+def test_values_are_read_back_unchanged_and_no_template_is_trusted(
     loader: type[yaml.SafeLoader],
     values: dict[str, Any],
 ) -> None:
@@ -89,7 +89,7 @@ def test_values_come_back_as_they_were_and_no_template_is_trusted(
 
 
 @given(values=st.dictionaries(TEXT, JSON, max_size=4))
-def test_trusted_values_come_back_without_any_tag(values: dict[str, Any]) -> None:
+def test_trusted_values_are_written_without_tags(values: dict[str, Any]) -> None:
     text = extravars.dump(values, frozenset())
 
     assert yaml.safe_load(text) == values
@@ -109,7 +109,7 @@ def test_the_same_value_trusted_and_unsafe_is_written_twice() -> None:
     assert trusted_strings(yaml.load(text, Loader2_19)) == ["of_watch", *shared]  # noqa: S506 - as above
 
 
-def test_what_stands_in_several_variables_is_written_once() -> None:
+def test_a_value_of_several_variables_is_written_once() -> None:
     spec = {"text": "x" * 100_000}
 
     text = extravars.dump({"obj": {"spec": spec}, "spec": spec, "text": spec["text"]}, frozenset({"obj", "spec"}))
@@ -140,7 +140,7 @@ def test_a_date_in_the_vars_of_a_watch_is_its_text() -> None:
     assert read == {"a": "2026-11-21"}
 
 
-def test_a_value_that_is_none_of_json_is_refused_by_its_type() -> None:
+def test_a_value_outside_of_json_is_refused_with_its_type() -> None:
     with pytest.raises(EngineError, match="a bytes cannot be an extra var"):
         extravars.dump({"a": b"x"}, frozenset())
 

@@ -64,7 +64,7 @@ def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder
     assert not (folder.path / "env" / "unmasked").exists()
 
 
-def test_a_run_that_met_no_secret_has_only_its_environment_looked_at(folder: run_dir.RunFolder) -> None:
+def test_without_secrets_only_the_environment_of_a_run_is_masked(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.know([SECRET])
     run_dir.clear(folder, 1, secrets)
@@ -84,7 +84,7 @@ def test_links_that_a_role_laid_are_not_followed(folder: run_dir.RunFolder, tmp_
     assert outside.read_text() == SECRET
 
 
-def test_what_cannot_be_vouched_for_is_removed(folder: run_dir.RunFolder) -> None:
+def test_files_are_removed_if_some_secrets_are_unknown(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.exhaust()
     run_dir.clear(folder, 1, secrets)
@@ -106,7 +106,7 @@ def test_files_that_cannot_be_searched_in_time_are_removed_or_contain_the_reason
     assert list((left / "job_events").iterdir()) == []
 
 
-def test_without_descriptors_nobody_takes_what_cannot_be_read_for_masked(folder: run_dir.RunFolder) -> None:
+def test_without_descriptors_files_that_cannot_be_read_count_as_unmasked(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.learn([SECRET])
     for spare in range(2):
@@ -119,7 +119,7 @@ def test_without_descriptors_nobody_takes_what_cannot_be_read_for_masked(folder:
     assert json.loads((folder.artifacts / folder.ident / "command").read_text()) == {"env": {"PASSWORD": MASK}}
 
 
-def test_what_is_in_the_way_keeps_nothing_from_being_masked(
+def test_an_error_while_removing_files_does_not_prevent_masking(
     folder: run_dir.RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_is_in_the_way_keeps_nothing_from_being_masked(
     assert "ter2" not in contents(folder)
 
 
-def test_what_a_dead_operator_could_not_mask_is_removed(folder: run_dir.RunFolder) -> None:
+def test_files_that_a_killed_operator_did_not_mask_are_removed(folder: run_dir.RunFolder) -> None:
     earlier = folder.artifacts / "earlier"
     earlier.mkdir()
     folder.kubeconfig.unlink()  # as the supervisor does when the operator has gone
@@ -144,7 +144,7 @@ def test_what_a_dead_operator_could_not_mask_is_removed(folder: run_dir.RunFolde
     assert run_dir.unfinished(folder.path.parent) == []
 
 
-def test_a_mark_that_names_something_else_removes_nothing(folder: run_dir.RunFolder) -> None:
+def test_a_mark_that_names_another_path_removes_nothing(folder: run_dir.RunFolder) -> None:
     for name in ("..", "../..", "latest", ""):
         (folder.path / "env" / "unmasked").write_text(name)
         run_dir.abandon(folder.path)

@@ -94,7 +94,7 @@ class TestBuild:
             assert made.extra_vars["ansible_operator_run"] == CAUSE
             assert "ansible_operator_run" in made.unsafe_keys
 
-    def test_keys_stay_as_written_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
+    def test_keys_are_not_converted_if_the_watch_disables_it(self, make_watch: MakeWatch) -> None:
         watch = make_watch(snake_case_parameters=False)
 
         made = params.build(memcached({"replicaCount": {"podIPs": 1}}), watch, cause=CAUSE, finalizing=False).extra_vars
@@ -122,7 +122,7 @@ class TestBuild:
 
         assert made["node_pools"] == [{"node_labels": {"podIPs": 1}, "max_size": 2}, {"max_size": 3}, "text"]
 
-    def test_keys_that_are_data_stay_below_any_key_where_a_path_says_so(self, make_watch: MakeWatch) -> None:
+    def test_keys_of_data_are_not_converted_below_a_path_with_a_wildcard(self, make_watch: MakeWatch) -> None:
         paths = ("spec.byTeam.*.envVars", 'spec.byTeam["a.B"]')
         spec = {"byTeam": {"teamA": {"envVars": {"aB": 1}, "aB": 1}, "a.B": {"cD": {"eF": 1}}}}
         watch = make_watch(snake_case_except=tuple(map(SpecPath.parse, paths)))
@@ -183,7 +183,7 @@ class TestBuild:
         assert (made.reserved, made.extra_vars["ansible_user"]) == (("ansible_host",), "a")
 
     @pytest.mark.parametrize("spec", [None, [], "text", 3, True])
-    def test_a_spec_that_is_no_map_counts_as_empty(self, make_watch: MakeWatch, spec: Any) -> None:
+    def test_a_spec_that_is_not_a_map_counts_as_empty(self, make_watch: MakeWatch, spec: Any) -> None:
         made = params.build(memcached(spec), make_watch(), cause=CAUSE, finalizing=False).extra_vars
 
         assert made.keys() == {
@@ -220,7 +220,7 @@ class TestBuild:
         assert (finalizing["size"], finalizing["state"]) == ("of watch", "absent")
         assert running["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
 
-    def test_what_came_from_the_object_is_unsafe_and_what_a_watch_says_is_not(self, make_watch: MakeWatch) -> None:
+    def test_values_of_the_object_are_unsafe_and_those_of_the_watch_are_not(self, make_watch: MakeWatch) -> None:
         watch = make_watch(vars={"size": "{{ other }}"}, finalizer=Finalizer("f", ROLE, {"state": "absent"}, None))
 
         made = params.build(memcached({"size": 1, "other": 2, "state": 3}), watch, cause=CAUSE, finalizing=True)
@@ -233,7 +233,7 @@ class TestBuild:
             "_cache_example_com_memcached_spec",
         }
 
-    def test_nothing_is_unsafe_when_the_watch_says_so(self, make_watch: MakeWatch) -> None:
+    def test_nothing_is_unsafe_if_the_watch_disables_it(self, make_watch: MakeWatch) -> None:
         made = params.build(memcached({"a": "{{ b }}"}), make_watch(mark_unsafe=False), cause=CAUSE, finalizing=False)
 
         assert made.unsafe_keys == frozenset()
@@ -249,7 +249,7 @@ class TestBuild:
             "spec.list[0]: 'aKey' and 'a-key' both become 'a_key'; 'a-key' is used",
         ]
 
-    def test_of_thousands_of_collisions_the_first_ones_are_named_without_their_long_keys(
+    def test_only_the_first_of_thousands_of_collisions_are_named_and_long_keys_are_cut(
         self, make_watch: MakeWatch
     ) -> None:
         spec = {"x" * 1000: {name: 1 for number in range(1000) for name in (f"fooBar{number}", f"foo_bar{number}")}}

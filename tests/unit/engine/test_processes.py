@@ -45,7 +45,7 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def test_a_process_is_read_with_its_parent_and_told_when_it_is_gone(start: Start) -> None:
+def test_a_process_is_read_with_its_parent_until_it_has_ended(start: Start) -> None:
     process = start("exec sleep 60")
 
     found = processes.read(process.pid)
@@ -57,7 +57,7 @@ def test_a_process_is_read_with_its_parent_and_told_when_it_is_gone(start: Start
     assert processes.read(process.pid) is None
 
 
-def test_a_name_with_spaces_and_brackets_confuses_nobody(start: Start, tmp_path: Path) -> None:
+def test_a_process_name_with_spaces_and_brackets_is_parsed(start: Start, tmp_path: Path) -> None:
     odd = tmp_path / "a ) (b c"
     odd.symlink_to("/bin/sleep")
 
@@ -145,10 +145,10 @@ def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, t
     found = {process.pid for process in processes.leftovers(tmp_path)}
 
     assert dead.pid in found
-    assert len(found) == 2  # a marker that nobody could have written belongs to no living operator either
+    assert len(found) == 2  # an invalid marker belongs to no living operator either
 
 
-def test_a_zombie_of_our_own_session_is_no_stray(start: Start) -> None:
+def test_a_zombie_of_the_own_session_is_not_a_stray(start: Start) -> None:
     ordinary = start("exit 0")
     deadline = time.monotonic() + 5
     while not (found := processes.read(ordinary.pid)) or not found.zombie:
@@ -157,7 +157,7 @@ def test_a_zombie_of_our_own_session_is_no_stray(start: Start) -> None:
     assert ordinary.pid not in processes.stray_zombies(set())
 
 
-def test_what_a_fork_server_was_forking_when_it_died_is_buried() -> None:
+def test_children_of_a_killed_fork_server_are_reaped() -> None:
     code = (
         "import asyncio, os, signal\n"
         "from runner.engine import processes, supervision\n"
@@ -186,7 +186,7 @@ def test_what_a_fork_server_was_forking_when_it_died_is_buried() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
-def test_a_stray_that_became_ours_is_reaped() -> None:
+def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
     code = (
         "import os, sys, time\n"
         "from runner.engine import processes\n"
@@ -206,7 +206,7 @@ def test_a_stray_that_became_ours_is_reaped() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
 
 
-def test_without_descriptors_nobody_takes_what_cannot_be_seen_for_gone(start: Start) -> None:
+def test_without_descriptors_reading_a_process_is_an_error_and_kills_nothing(start: Start) -> None:
     sleeper = start("exec sleep 60", **{MARKER: "id"})
     supervisor = processes.read(sleeper.pid)
     for look in (processes.table, partial(processes.read, sleeper.pid), partial(processes.marker, sleeper.pid)):

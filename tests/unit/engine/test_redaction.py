@@ -72,7 +72,7 @@ async def test_events_that_show_nothing_are_passed_on_as_they_are() -> None:
         assert not secrets.may_be_in_files
 
 
-async def test_a_value_is_masked_in_what_an_event_says_and_the_failure_stays_readable() -> None:
+async def test_a_value_is_masked_in_an_event_and_its_failure_stays_readable() -> None:
     event = failed(msg="login hunter2hunter2 refused", stdout='fatal: {"msg": "login hunter2hunter2 refused"}')
     before = copy.deepcopy(event)
     secrets = knowing("hunter2hunter2")
@@ -98,7 +98,7 @@ async def test_large_events_are_masked_too(size: int) -> None:
     assert passed["event_data"]["res"]["msg"].endswith(MASK)
 
 
-async def test_what_nests_too_deep_to_be_masked_is_withheld() -> None:
+async def test_a_result_that_nests_too_deeply_to_be_masked_is_withheld() -> None:
     deep: Any = "hunter2hunter2"
     for _ in range(2000):
         deep = [deep]
@@ -107,7 +107,7 @@ async def test_what_nests_too_deep_to_be_masked_is_withheld() -> None:
     assert passed["event_data"]["task"] == "Do it"
 
 
-async def test_a_failure_hidden_by_no_log_still_says_where_it_is() -> None:
+async def test_a_failure_hidden_by_no_log_keeps_its_task_and_place() -> None:
     passed = await shown(RunSecrets(), failed(censored=CENSORED, stdout="fatal: censored"), STATS)
     (failure,) = conclude(passed).failures
     assert "Do it" in failure.message
@@ -130,7 +130,7 @@ async def test_the_message_that_ansible_shows_beside_no_log_is_kept_when_the_arg
     assert "no_log" in failure.message
 
 
-async def test_it_is_masked_when_they_are_not() -> None:
+async def test_the_message_beside_no_log_is_masked_when_the_arguments_are_unknown() -> None:
     error = (
         "[WARNING]: beware\n[ERROR]: Task failed: no login with hunter2hunter2\nOrigin: /x.yml:1:1\n\n"
         "<<< caused by >>>\n\nno hunter2hunter2 here\nfatal: censored"
@@ -145,7 +145,7 @@ async def test_it_is_masked_when_they_are_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["runner_on_ok", "runner_item_on_ok"])
-async def test_a_result_that_shows_a_secret_argument_waits_until_it_is_told(name: str) -> None:
+async def test_a_result_with_a_secret_argument_is_held_until_the_argument_is_reported(name: str) -> None:
     secrets = RunSecrets()
     shows = failed(stdout="ok: (item={'password': 'hunter2hunter2'})", name=name)
     passed: list[Event] = []
@@ -163,7 +163,7 @@ async def test_a_result_that_shows_a_secret_argument_waits_until_it_is_told(name
     assert passed[1]["stdout"] == f"ok: (item={{'password': '{MASK}'}})"
 
 
-async def test_output_that_cannot_be_vouched_for_is_withheld_but_for_where_it_happened() -> None:
+async def test_without_all_secrets_output_is_withheld_except_task_and_place() -> None:
     secrets = knowing("something")
     assert not secrets.is_exhausted_first()
     secrets.exhaust()

@@ -129,7 +129,7 @@ def test_nothing_at_all_is_left_of_an_object_that_keeps_none(make: Make, root: P
     assert not folder.parent.exists()
 
 
-def test_what_an_earlier_operator_left_counts_and_goes_before_what_runs_now(make: Make, root: Path) -> None:
+def test_folders_of_an_earlier_operator_count_and_are_removed_first(make: Make, root: Path) -> None:
     old, older, fresh = make("old", 2, when=200), make("older", 2, when=100), make("fresh", 2)
     runs = KeptRuns(root, int(4.5 * BIG))
     runs.begin(fresh)
@@ -151,7 +151,7 @@ def test_an_object_that_is_gone_leaves_nothing(make: Make, root: Path) -> None:
     assert (runs.size, folder.exists()) == (0, False)
 
 
-def test_what_is_left_of_a_kind_goes_but_for_what_is_in_use(make: Make, root: Path) -> None:
+def test_folders_of_a_removed_kind_are_removed_except_those_in_use(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 10 * BIG)
     idle, busy, theirs = make("idle"), make("busy"), make("theirs")
     runs.survey()

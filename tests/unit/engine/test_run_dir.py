@@ -80,7 +80,7 @@ def test_nothing_of_an_earlier_run_is_left_beside_its_artifacts(make_job: MakeJo
     assert (job.run_dir / "artifacts" / "latest").readlink() == Path("run-2")
 
 
-def test_the_environment_is_the_operators_then_the_jobs_then_ours(make_job: MakeJob) -> None:
+def test_the_environment_is_of_the_operator_then_of_the_job_then_of_the_run_folder(make_job: MakeJob) -> None:
     job = make_job(environment={"HOME": "/other", "A": "b", "KUBECONFIG": "/not/this"})
 
     folder = run_dir.prepare(job, "id", {**ENVIRONMENT, "PYTHONPATH": "/own"})
@@ -97,7 +97,7 @@ def test_the_environment_is_the_operators_then_the_jobs_then_ours(make_job: Make
     assert envvars.items() <= folder.environment.items()
 
 
-def test_what_clients_keep_goes_with_the_run_unless_the_user_has_a_place_for_it(make_job: MakeJob) -> None:
+def test_temporary_files_of_clients_are_removed_with_the_run_unless_the_user_sets_a_folder(make_job: MakeJob) -> None:
     folder = run_dir.prepare(make_job(environment={"TMPDIR": ""}), "id", ENVIRONMENT)
     kept = Path(folder.environment["TMPDIR"]), Path(folder.environment["KUBECACHEDIR"])
     assert [path.stat().st_mode & 0o777 for path in (kept[0], kept[0].parent)] == [0o700, 0o700]
@@ -123,7 +123,7 @@ def test_a_socket_among_temporary_files_is_possible_however_long_the_objects_nam
 
 
 @pytest.mark.parametrize("name", ["ANSIBLE_FORCE_COLOR", "ANSIBLE_NOCOLOR", "NO_COLOR"])
-def test_a_wish_for_colours_is_respected(make_job: MakeJob, name: str) -> None:
+def test_variables_that_force_colours_are_respected(make_job: MakeJob, name: str) -> None:
     folder = run_dir.prepare(make_job(), "id", {name: "x"})
 
     assert folder.environment.get("ANSIBLE_NOCOLOR", "x") == "x"
@@ -208,7 +208,7 @@ def test_values_that_cannot_be_written_leave_no_kubeconfig(make_job: MakeJob) ->
     assert not (job.run_dir / "env" / "kubeconfig").exists()
 
 
-def test_a_disk_that_does_not_take_it_is_named(make_job: MakeJob) -> None:
+def test_an_error_of_the_disk_names_the_path(make_job: MakeJob) -> None:
     with pytest.raises(EngineError, match="the run folder /proc/run cannot be written"):
         run_dir.prepare(make_job(run_dir=Path("/proc/run")), "id", ENVIRONMENT)
 

@@ -48,7 +48,7 @@ class Server:
         return {}
 
     def run(self, scenario: Scenario) -> list[dict[str, Any]]:
-        """Let something be told; return what is kept in the end, in the order of names, as the API lists it."""
+        """Record occurrences; return the stored Events, in the order of names, as the API lists it."""
 
         async def whole() -> None:
             events = EventRecorder(self, "pod-1", asyncio.get_running_loop().time)
@@ -61,7 +61,7 @@ class Server:
         return [self.kept[name] for name in sorted(self.kept)]
 
 
-def _telling(*occurrences: ApiEvent, every: float = 0.0) -> Scenario:
+def _recording(*occurrences: ApiEvent, every: float = 0.0) -> Scenario:
     async def scenario(events: EventRecorder) -> None:
         for occurrence in occurrences:
             events.record(occurrence)
@@ -71,19 +71,19 @@ def _telling(*occurrences: ApiEvent, every: float = 0.0) -> Scenario:
     return scenario
 
 
-def test_an_event_stands_in_its_objects_namespace_and_says_what_happened(virtually: Virtually) -> None:
+def test_an_event_is_created_in_the_namespace_of_its_object_with_note_and_type(virtually: Virtually) -> None:
     server = Server(virtually)
-    (kept,) = server.run(_telling(OCCURRENCE))
+    (kept,) = server.run(_recording(OCCURRENCE))
     assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/ns/events"]
     assert (kept["note"], kept["type"], kept["regarding"]["uid"]) == ("no such image", "Warning", "uid-mc")
     assert "related" not in kept
     assert "series" not in kept
 
 
-def test_one_about_a_cluster_scoped_object_stands_in_default(virtually: Virtually) -> None:
+def test_an_event_of_a_cluster_scoped_object_is_created_in_default(virtually: Virtually) -> None:
     server = Server(virtually)
     about = replace(THING, key=ObjectKey("", "mc"))
-    (kept,) = server.run(_telling(replace(OCCURRENCE, regarding=about, related=THING)))
+    (kept,) = server.run(_recording(replace(OCCURRENCE, regarding=about, related=THING)))
     assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/default/events"]
     assert "namespace" not in kept["regarding"]
     assert kept["related"]["name"] == "mc"
@@ -91,14 +91,14 @@ def test_one_about_a_cluster_scoped_object_stands_in_default(virtually: Virtuall
 
 def test_they_are_listed_in_the_order_in_which_they_happened(virtually: Virtually) -> None:
     notes = [f"note {number}" for number in range(20)]
-    kept = Server(virtually).run(_telling(*[replace(OCCURRENCE, note=note) for note in notes]))
+    kept = Server(virtually).run(_recording(*[replace(OCCURRENCE, note=note) for note in notes]))
     assert [each["note"] for each in kept] == notes
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, ABSENT], ids=repr)
-def test_where_only_the_core_group_is_granted_events_are_of_it(virtually: Virtually, error: Exception) -> None:
+def test_events_use_the_core_group_if_only_that_is_permitted(virtually: Virtually, error: Exception) -> None:
     server = Server(virtually, {"POST /apis/events": error})
-    kept = server.run(_telling(OCCURRENCE, replace(OCCURRENCE, note="more"), OCCURRENCE))
+    kept = server.run(_recording(OCCURRENCE, replace(OCCURRENCE, note="more"), OCCURRENCE))
     path = "/api/v1/namespaces/ns/events"
     tries = [call for call in server.calls if call.startswith("POST /apis")]
     assert len(tries) == 1, "it is found out once"
@@ -106,12 +106,12 @@ def test_where_only_the_core_group_is_granted_events_are_of_it(virtually: Virtua
     assert [(each["message"], each["count"]) for each in kept] == [("no such image", 2), ("more", 1)]
 
 
-def test_a_missing_right_is_told_once_and_asked_for_seldom(
+def test_a_missing_permission_is_logged_once_and_retried_after_ten_minutes(
     virtually: Virtually, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Server(virtually, {"POST": FORBIDDEN})
     occurrences = [replace(OCCURRENCE, note=str(number)) for number in range(20)]
-    assert server.run(_telling(*occurrences, every=59)) == []
+    assert server.run(_recording(*occurrences, every=59)) == []
     assert len(server.calls) == 2 * 2, "one of each API, and once more after ten minutes"
     assert server.dropped == {"refused": 20}
     said = capsys.readouterr()
@@ -120,40 +120,40 @@ def test_a_missing_right_is_told_once_and_asked_for_seldom(
 
 def test_an_api_server_that_is_away_stops_nothing(virtually: Virtually) -> None:
     server = Server(virtually, {"POST": ApiUnavailableError("away")})
-    assert server.run(_telling(OCCURRENCE)) == []
+    assert server.run(_recording(OCCURRENCE)) == []
     assert server.dropped == {"failed": 1}
     server.errors.clear()
-    assert len(server.run(_telling(OCCURRENCE))) == 1
+    assert len(server.run(_recording(OCCURRENCE))) == 1
 
 
-def test_what_happens_again_is_one_event_with_a_count(virtually: Virtually) -> None:
+def test_a_repeated_event_is_one_event_with_a_count(virtually: Virtually) -> None:
     server = Server(virtually)
-    (kept,) = server.run(_telling(*[OCCURRENCE] * 100, every=1))
+    (kept,) = server.run(_recording(*[OCCURRENCE] * 100, every=1))
     assert kept["series"]["count"] >= 90
     assert len(server.calls) == 1 + 1 + 3, "created, the first repetition, and every half minute"
 
 
-def test_notes_that_differ_in_what_does_not_count_are_alike(virtually: Virtually) -> None:
+def test_events_with_the_same_identity_are_counted_although_their_notes_differ(virtually: Virtually) -> None:
     notes = [replace(OCCURRENCE, note=f"after {number} s", alike="1 ok") for number in range(3)]
-    (kept,) = Server(virtually).run(_telling(*notes, every=40))
+    (kept,) = Server(virtually).run(_recording(*notes, every=40))
     assert (kept["note"], kept["series"]["count"]) == ("after 0 s", 3)
 
 
-def test_after_ten_quiet_minutes_the_same_is_told_anew(virtually: Virtually) -> None:
-    assert len(Server(virtually).run(_telling(OCCURRENCE, OCCURRENCE, every=601))) == 2
+def test_after_ten_minutes_a_repetition_is_a_new_event(virtually: Virtually) -> None:
+    assert len(Server(virtually).run(_recording(OCCURRENCE, OCCURRENCE, every=601))) == 2
 
 
-def test_an_event_that_has_expired_is_told_anew(virtually: Virtually) -> None:
+def test_an_expired_event_is_created_again(virtually: Virtually) -> None:
     server = Server(virtually, {"PATCH": ABSENT})
-    server.run(_telling(OCCURRENCE, OCCURRENCE, OCCURRENCE, every=1))
+    server.run(_recording(OCCURRENCE, OCCURRENCE, OCCURRENCE, every=1))
     assert [call.split()[0] for call in server.calls] == ["POST", "PATCH", "POST"]
 
 
-def test_where_events_cannot_be_patched_each_is_told_once(
+def test_without_permission_to_patch_each_event_is_created_once(
     virtually: Virtually, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Server(virtually, {"PATCH": FORBIDDEN})
-    (kept,) = server.run(_telling(*[OCCURRENCE] * 100, every=1))
+    (kept,) = server.run(_recording(*[OCCURRENCE] * 100, every=1))
     assert "series" not in kept
     assert len(server.calls) == 2
     said = capsys.readouterr()
@@ -163,7 +163,7 @@ def test_where_events_cannot_be_patched_each_is_told_once(
 def test_an_object_has_a_budget(virtually: Virtually) -> None:
     server = Server(virtually)
     many = [replace(OCCURRENCE, note=str(number)) for number in range(100)]
-    assert len(server.run(_telling(*many))) == 30
+    assert len(server.run(_recording(*many))) == 30
     assert server.dropped == {"too many": 70}
 
 
@@ -174,32 +174,32 @@ def test_all_objects_together_have_a_budget_with_a_part_for_warnings(virtually: 
         abouts = [replace(THING, uid=f"{kind}{number}") for number in range(200)]
         return [replace(OCCURRENCE, regarding=about, type=kind) for about in abouts]  # type: ignore[arg-type]
 
-    kept = server.run(_telling(*of_many("Normal"), *of_many("Warning")))
+    kept = server.run(_recording(*of_many("Normal"), *of_many("Warning")))
     assert [each["type"] for each in kept] == ["Normal"] * 75 + ["Warning"] * 25
     assert server.dropped == {"too many": 300}
 
 
-def test_telling_never_waits_for_a_slow_api_server(virtually: Virtually) -> None:
+def test_recording_does_not_wait_for_a_slow_api_server(virtually: Virtually) -> None:
     class Slow(Server):
         async def request(self, method: str, path: str, *, body: object, content_type: str = "") -> Object:
             await asyncio.sleep(3600)
             return await super().request(method, path, body=body, content_type=content_type)
 
     server = Slow(virtually)
-    assert server.run(_telling(*[OCCURRENCE] * 5000)) == []
+    assert server.run(_recording(*[OCCURRENCE] * 5000)) == []
     assert server.dropped == {"too many": 4000}
 
 
 @pytest.mark.parametrize("error", [ApiError("broken", status=500), ABSENT], ids=repr)
-def test_what_could_not_be_created_is_no_series(virtually: Virtually, error: Exception) -> None:
+def test_an_event_that_could_not_be_created_is_not_patched(virtually: Virtually, error: Exception) -> None:
     server = Server(virtually, {"POST": error})
-    server.run(_telling(OCCURRENCE, OCCURRENCE, every=1))
+    server.run(_recording(OCCURRENCE, OCCURRENCE, every=1))
     assert not [call for call in server.calls if call.startswith("PATCH")]
 
 
 def test_long_names_and_notes_are_cut_to_what_the_api_takes(virtually: Virtually) -> None:
     about = replace(THING, key=ObjectKey("ns", "x" * 253))
-    (kept,) = Server(virtually).run(_telling(replace(OCCURRENCE, regarding=about, note="ü" * 5000)))
+    (kept,) = Server(virtually).run(_recording(replace(OCCURRENCE, regarding=about, note="ü" * 5000)))
     assert len(kept["metadata"]["name"]) <= 253
     assert len(kept["note"].encode()) <= 1024
     assert kept["note"].endswith("ü…")

@@ -30,7 +30,7 @@ def generated(example: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return generate(tmp_path_factory.mktemp(example.name) / name, commands)
 
 
-def test_each_folder_and_each_page_of_an_example_is_looked_at() -> None:
+def test_each_folder_and_each_page_of_an_example_is_checked() -> None:
     """Else nothing would be compared where a README has gone, or a folder is called otherwise than its page."""
     folders = [path.name for path in (ROOT / "examples").glob("*") if path.is_dir()]
     pages = [path.stem for path in (ROOT / "docs/examples").glob("*.md")]
@@ -60,7 +60,7 @@ def test_a_project_that_was_just_generated_differs_in_nothing(small: tuple[Path,
     assert missing_files(*small) + missing_lines(*small, ()) + foreign_files(*small, ()) == []
 
 
-def test_what_was_taken_away_moved_or_added_is_named(small: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_removed_moved_and_added_parts_are_named(small: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     texts = {"Makefile": "a\nb\n", "config/a.yaml": "a\n", "roles/.gitkeep": ""}
     for path, text in (("Makefile", "b\nown\na\n"), ("config/b.yaml", ""), ("molecule/c/d.yml", "")):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -98,6 +98,6 @@ ansible-operator create api --group shop \\
         "```sh\nmkdir other && cd other\nansible-operator init\n```\n",
     ],
 )
-def test_commands_that_are_not_told_in_one_block_alone_are_refused(readme: str) -> None:
+def test_a_readme_without_exactly_one_block_of_commands_is_refused(readme: str) -> None:
     with pytest.raises(ReadmeError, match=r"block"):
         commands_of(readme, "shop-operator")

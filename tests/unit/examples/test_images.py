@@ -33,7 +33,7 @@ def _modules(tasks: Any) -> Iterator[str]:
                 yield key
 
 
-def test_what_is_copied_is_there_and_reaches_the_builder(example: Path) -> None:
+def test_files_to_copy_exist_and_are_not_ignored_by_the_builder(example: Path) -> None:
     let_through = (example / ".dockerignore").read_text().splitlines()
     copied = [each.split()[1:-1] for each in _instructions(example / "Dockerfile") if each.startswith("COPY ")]
     sources = [source for each in copied if not each[0].startswith("--from=") for source in each]

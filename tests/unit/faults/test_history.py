@@ -20,21 +20,21 @@ def _line(job: str, what: str, uid: str = "old", *, finalizing: bool = False) ->
     return Line("1:1", job, "one", uid, 1, what, finalizing)
 
 
-def test_a_dependent_that_is_made_again_for_the_same_owner_is_seen() -> None:
+def test_a_dependent_created_twice_for_the_same_owner_is_detected() -> None:
     again = replace(OWNED, version=9, uid="c3")
     assert history.repeated([THING, OWNED, replace(again, owner="new")], {}) == []
     assert history.repeated([THING, OWNED, again], {}) == ["one was made 2 times for old"]
     assert history.repeated([THING, OWNED, again], {"one": 1}) == []
 
 
-def test_a_dependent_that_is_deleted_again_is_seen() -> None:
+def test_a_dependent_deleted_twice_is_detected() -> None:
     gone = replace(OWNED, version=8, what="DELETED")
     assert history.lost_twice([OWNED, gone], {}) == []
     assert history.lost_twice([OWNED, gone, replace(gone, version=12)], {}) == ["one was deleted 2 times for old"]
     assert history.lost_twice([OWNED, gone, replace(gone, version=12)], {"one": 1}) == []
 
 
-def test_a_delete_that_reaches_the_object_of_a_newer_uid_is_seen() -> None:
+def test_a_deletion_of_a_dependent_of_a_newer_uid_is_detected() -> None:
     gone = replace(OUTSIDE, version=9, what="DELETED")
     deleting = replace(THING, version=5, what="MODIFIED", deleting=True)
     newer = replace(THING, version=7, uid="new")
@@ -47,7 +47,7 @@ def test_a_delete_that_reaches_the_object_of_a_newer_uid_is_seen() -> None:
     assert len(history.robbed([gone, replace(ended, version=11), THING])) == 1
 
 
-def test_a_finalizer_that_runs_twice_or_beside_a_run_or_before_one_is_seen() -> None:
+def test_a_finalizer_that_runs_twice_or_beside_or_before_a_run_is_detected() -> None:
     run = [_line("a", "begin"), _line("a", "end")]
     first = [_line("f", "begin", finalizing=True), _line("f", "end", finalizing=True)]
     second = [_line("g", "begin", finalizing=True), _line("g", "end", finalizing=True)]
@@ -60,7 +60,7 @@ def test_a_finalizer_that_runs_twice_or_beside_a_run_or_before_one_is_seen() -> 
     assert len(history.finalized_wrongly([run[0], beside[0], run[1], beside[1]], 0)) == 1
 
 
-def test_conditions_of_a_generation_that_is_not_or_no_longer_the_objects_are_seen() -> None:
+def test_conditions_of_another_generation_are_detected() -> None:
     current = replace(THING, version=4, what="MODIFIED", generation=2, observed=2)
     assert history.not_current([THING, current]) == []
     assert len(history.not_current([THING, replace(current, observed=3)])) == 1
@@ -75,7 +75,7 @@ def _end() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     return thing, owned, {"metadata": {"name": "one-outside"}, "data": {"owner": "new"}}
 
 
-def test_an_end_state_that_is_not_the_wanted_one_is_seen() -> None:
+def test_a_wrong_end_state_is_detected() -> None:
     thing, owned, outside = _end()
     assert history.not_as_wanted([thing], [owned, outside], {"one": 3}) == []
     assert len(history.not_as_wanted([thing], [owned, outside], {"one": 4})) == 1
@@ -107,5 +107,7 @@ def test_merged_events_are_what_a_watch_that_missed_the_others_would_deliver() -
         _event("DELETED", "gone", "3"),
     ]
     found = [json.loads(line) for line in merged(missed)]
-    told = [(each["type"], each["object"]["metadata"]["name"], each["object"]["metadata"]["uid"]) for each in found]
-    assert told == [("MODIFIED", "again", "new"), ("ADDED", "fresh", "2"), ("DELETED", "gone", "3")]
+    delivered = [
+        (each["type"], each["object"]["metadata"]["name"], each["object"]["metadata"]["uid"]) for each in found
+    ]
+    assert delivered == [("MODIFIED", "again", "new"), ("ADDED", "fresh", "2"), ("DELETED", "gone", "3")]

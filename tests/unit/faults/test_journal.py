@@ -10,7 +10,7 @@ def _line(job: str, what: str, uid: str = "u", generation: int = 1, *, finalizin
     return Line("1:1", job, "obj", uid, generation, what, finalizing)
 
 
-def test_two_runs_of_an_object_at_once_are_seen() -> None:
+def test_two_concurrent_runs_of_an_object_are_detected() -> None:
     one_after_the_other = [_line("a", "begin"), _line("a", "end"), _line("b", "begin"), _line("b", "end")]
     assert journal.overlaps(one_after_the_other) == []
     at_once = [_line("a", "begin"), _line("b", "begin"), _line("a", "end")]
@@ -19,14 +19,14 @@ def test_two_runs_of_an_object_at_once_are_seen() -> None:
     assert journal.overlaps(of_two_objects) == []
 
 
-def test_a_run_that_never_was_or_never_ended_is_seen() -> None:
+def test_a_missing_run_and_a_run_without_an_end_are_detected() -> None:
     assert journal.lost([_line("a", "begin"), _line("a", "end")], {"u": 1}) == []
     assert len(journal.lost([_line("a", "begin"), _line("a", "end")], {"u": 2})) == 1
     assert len(journal.lost([_line("a", "begin")], {"u": 1})) == 1
     assert len(journal.lost([], {"u": 1})) == 1
 
 
-def test_a_run_without_a_cause_is_seen() -> None:
+def test_a_run_without_a_cause_is_detected() -> None:
     lines = [_line("a", "begin"), _line("b", "begin")]
     succeeded, retried = Logged("created", "succeeded"), Logged("retry", "succeeded")
     assert len(journal.doubled(lines, {"a": succeeded, "b": retried})) == 1
@@ -37,7 +37,7 @@ def test_a_run_without_a_cause_is_seen() -> None:
     assert len(journal.doubled(finalized, {"a": succeeded, "b": Logged("dependent changed", "succeeded")})) == 1
 
 
-def test_an_object_that_went_without_its_finalizer_is_seen() -> None:
+def test_an_object_deleted_without_its_finalizer_is_detected() -> None:
     ran = [_line("a", "begin"), _line("a", "end")]
     finalized = [*ran, _line("b", "begin", finalizing=True), _line("b", "end", finalizing=True)]
     assert journal.unfinalized(finalized, ["u"]) == []

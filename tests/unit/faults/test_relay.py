@@ -99,15 +99,15 @@ async def _next(answer: aiohttp.ClientResponse) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("release", "told"),
+    ("release", "expected"),
     [
         (Release.EACH, [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]),
         (Release.MERGED, [("ADDED", "b")]),
         (Release.EXPIRED, [("ERROR", 410)]),
     ],
 )
-async def test_a_frozen_watch_delivers_what_it_missed_as_it_is_told(
-    stage: Stage, release: Release, told: list[tuple[str, str]]
+async def test_a_frozen_watch_delivers_missed_events_in_the_requested_way(
+    stage: Stage, release: Release, expected: list[tuple[str, str]]
 ) -> None:
     await stage.call("lag", THINGS)
     async with stage.session.get(f"{stage.url}{THINGS}?watch=true&resourceVersion=1") as answer:
@@ -122,7 +122,7 @@ async def test_a_frozen_watch_delivers_what_it_missed_as_it_is_told(
                 await asyncio.sleep(0.01)
         assert not reading.done()
         await stage.call("thaw", THINGS, release)
-        assert [await reading, *[await _next(answer) for _ in told[1:]]] == told
+        assert [await reading, *[await _next(answer) for _ in expected[1:]]] == expected
 
 
 async def test_a_watch_of_a_server_that_lags_begins_with_an_earlier_list(stage: Stage) -> None:

@@ -152,7 +152,7 @@ def test_json_stays_json() -> None:
     assert masker.value(clean) is clean
 
 
-def test_a_line_break_before_a_word_is_no_part_of_it() -> None:
+def test_an_escaped_line_break_before_a_word_is_not_a_part_of_it() -> None:
     masker = known("nightly-secret", "tomorrow-secret")
     other = "x\nightly-secret, \tomorrow-secret"
     assert json.loads(masker.text(json.dumps(other))) == other
@@ -162,7 +162,7 @@ def test_a_line_break_before_a_word_is_no_part_of_it() -> None:
 @pytest.mark.parametrize(
     "value", ["", "true", "admin", "5432", "1234567", "default", "Enabled", "password", "-" * 40, ' "a" "b" \n']
 )
-def test_what_is_short_or_ordinary_is_not_masked(value: str) -> None:
+def test_short_and_common_values_are_not_masked(value: str) -> None:
     masker = known(value)
     assert not masker
     assert masker.text(f"a {value} b") == f"a {value} b"
@@ -190,7 +190,7 @@ def test_lines_of_a_private_key_are_masked_one_by_one_and_those_of_a_certificate
     assert masker.text(key + certificate).strip() == MASK
 
 
-def test_of_a_file_of_settings_the_secret_parts_are_masked_and_the_ordinary_stay() -> None:
+def test_only_the_secret_parts_of_a_settings_file_are_masked() -> None:
     masker = known(
         textwrap.dedent(
             """\
@@ -214,7 +214,7 @@ def test_of_a_file_of_settings_the_secret_parts_are_masked_and_the_ordinary_stay
     assert known(docker).text("p4ssw0rd! cm9ib3Q6eA== registry.example.com") == f"{MASK} {MASK} registry.example.com"
 
 
-def test_what_is_no_text_is_masked_as_base64() -> None:
+def test_binary_values_are_masked_as_base64() -> None:
     blob = bytes(range(256))
     masked = known(blob).text(f"keystore: {base64.b64encode(blob).decode()}!")
     assert masked == f"keystore: {MASK}!"
@@ -282,7 +282,7 @@ def test_a_masker_shows_none_of_its_values() -> None:
     assert not Masker()
 
 
-def test_more_than_can_be_remembered_is_told() -> None:
+def test_a_masker_that_is_full_is_exhausted() -> None:
     masker = Masker()
     blob = bytes(range(256)) * 3
     for number in range(20_000):

@@ -1,4 +1,4 @@
-"""What probes are told, and when something that is wrong counts."""
+"""Responses to probes, and when a failing check counts."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Thing:
         return self.found.run().ready["thing"]
 
 
-def test_what_has_never_been_right_counts_at_once() -> None:
+def test_a_check_that_has_never_passed_fails_at_once() -> None:
     thing = Thing(problem="connecting: no answer yet")
     assert thing.at(100) == "connecting: no answer yet"
 
 
-def test_what_was_right_may_be_wrong_for_its_grace_time() -> None:
+def test_a_check_that_has_passed_fails_after_its_grace_time() -> None:
     thing = Thing()
     assert thing.at(100) is None
     thing.problem = "gone"
@@ -52,7 +52,7 @@ def test_what_was_right_may_be_wrong_for_its_grace_time() -> None:
     assert thing.at(101 + GRACE) == "gone"
 
 
-def test_the_reason_is_the_newest_and_the_grace_time_begins_anew_when_all_was_right_in_between() -> None:
+def test_the_latest_reason_is_reported_and_a_success_restarts_the_grace_time() -> None:
     thing = Thing()
     thing.at(100)
     thing.problem = "refused"
@@ -65,7 +65,7 @@ def test_the_reason_is_the_newest_and_the_grace_time_begins_anew_when_all_was_ri
     assert thing.at(201) is None
 
 
-def test_only_what_a_restart_may_mend_is_for_the_liveness_probe() -> None:
+def test_the_liveness_probe_has_only_checks_that_a_restart_can_repair() -> None:
     thing = Thing(problem="away")
     thing.found.add("proxy", lambda: "dead", live=True)
     report = thing.found.run()
@@ -76,7 +76,7 @@ def test_only_what_a_restart_may_mend_is_for_the_liveness_probe() -> None:
 PROBLEMS = {"proxy": None, "watch/a": "failing: no\n answer"}
 
 
-def test_a_probe_is_told_as_the_api_servers_own_are() -> None:
+def test_responses_have_the_format_of_the_api_servers_probes() -> None:
     assert health.respond("readyz", {"proxy": None}, verbose=False) == health.ProbeResponse(200, "ok")
     assert (
         health.respond("readyz", {"proxy": None}, verbose=True).text == "[+]ping ok\n[+]proxy ok\nreadyz check passed\n"
@@ -85,7 +85,7 @@ def test_a_probe_is_told_as_the_api_servers_own_are() -> None:
     assert health.respond("readyz", PROBLEMS, verbose=False) == health.ProbeResponse(500, expected)
 
 
-def test_one_check_can_be_asked_for_and_one_can_be_left_out() -> None:
+def test_a_single_check_can_be_requested_or_excluded() -> None:
     assert health.respond("readyz", PROBLEMS, only="proxy", verbose=False) == health.ProbeResponse(200, "ok")
     assert health.respond("readyz", PROBLEMS, only="watch/a", verbose=False).status == 500
     unknown = health.respond("readyz", PROBLEMS, only="other", verbose=False)
@@ -110,7 +110,7 @@ async def serving(stack: AsyncExitStack, found: HealthChecks, timeouts: ProbeTim
     return await server.start(ANYWHERE)
 
 
-async def test_a_probe_sees_what_is_so_now_not_what_was_at_the_last_look() -> None:
+async def test_a_probe_runs_the_checks_and_returns_no_old_results() -> None:
     thing = Thing()
     async with AsyncExitStack() as stack:
         port = await serving(stack, thing.found, ProbeTimeouts(response=30))
@@ -122,38 +122,38 @@ async def test_a_probe_sees_what_is_so_now_not_what_was_at_the_last_look() -> No
     assert (status, text.splitlines()[2]) == (500, "[-]thing failed: gone")
 
 
-async def test_an_event_loop_that_is_stuck_is_told_of_while_it_is() -> None:
+async def test_a_blocked_event_loop_fails_the_liveness_probe_while_it_is_blocked() -> None:
     found = HealthChecks(time.monotonic)
-    told: list[tuple[int, str]] = []
+    responses: list[tuple[int, str]] = []
     async with AsyncExitStack() as stack:
         port = await serving(stack, found, IMPATIENT)
 
         def probe() -> None:
-            told.append(ask(port, "/healthz"))
+            responses.append(ask(port, "/healthz"))
 
         thread = threading.Thread(target=probe)
         thread.start()
         thread.join()  # what stands in the event loop's way is this wait
-        (blocked,) = told
+        (blocked,) = responses
         assert blocked[0] == 500
         assert blocked[1].splitlines()[1].startswith("[-]event-loop failed: blocked for ")
         patient = await serving(stack, found, ProbeTimeouts(response=30))
         assert await asyncio.to_thread(ask, patient, "/healthz") == (200, "ok")
 
 
-async def test_a_busy_event_loop_is_not_stuck_and_what_was_found_last_is_told() -> None:
+async def test_a_busy_event_loop_is_not_stuck_and_the_last_results_are_returned() -> None:
     thing = Thing(problem="away")
     thing.found.run()
     async with AsyncExitStack() as stack:
         port = await serving(stack, thing.found, ProbeTimeouts(response=0.05, stuck=3600))
-        told: list[tuple[int, str]] = []
-        thread = threading.Thread(target=lambda: told.append(ask(port, "/readyz?verbose")))
+        responses: list[tuple[int, str]] = []
+        thread = threading.Thread(target=lambda: responses.append(ask(port, "/readyz?verbose")))
         thread.start()
         thread.join()
-    assert told[0][1].splitlines()[1:3] == ["[+]event-loop ok", "[-]thing failed: away"]
+    assert responses[0][1].splitlines()[1:3] == ["[+]event-loop ok", "[-]thing failed: away"]
 
 
-def test_notes_are_shown_to_those_who_want_details_and_fail_no_probe() -> None:
+def test_notes_are_part_of_verbose_responses_and_fail_no_probe() -> None:
     found = HealthChecks(time.monotonic)
     found.add_notes(lambda: {"warm-engine/tasks": "disabled: a symbol\nis gone"})
     notes = found.run().notes

@@ -159,7 +159,7 @@ async def test_objects_are_shown_with_their_creation_and_counted_by_namespace() 
     ]
 
 
-async def test_a_watch_that_has_heard_nothing_yet_has_no_age() -> None:
+async def test_a_watch_that_has_received_nothing_yet_has_no_age() -> None:
     metrics = Metrics()
     metrics.add_objects(THING, list, lambda: None)
     assert await lines(metrics, "ansible_operator_watch_age_seconds") == []

@@ -45,7 +45,7 @@ def shown(metrics: UserMetrics) -> dict[str, float]:
         ("gauge", [{"set_to_current_time": True}], NOW),
     ],
 )
-def test_a_value_follows_what_is_posted(
+def test_a_value_is_the_result_of_all_posts(
     metrics: UserMetrics, kind: str, posts: list[dict[str, Any]], value: float
 ) -> None:
     for given in posts:
@@ -94,7 +94,7 @@ def test_a_metric_is_shown_as_the_role_wrote_it(metrics: UserMetrics) -> None:
         (b'{"name": "taken_count", "description": "d", "gauge": {}}', "as samples of taken"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_why_and_changes_nothing(
+def test_an_invalid_document_is_refused_with_the_reason_and_changes_nothing(
     metrics: UserMetrics, document: bytes, why: str
 ) -> None:
     post(metrics, "histogram", "taken")
@@ -160,14 +160,14 @@ async def test_a_web_page_cannot_post_a_metric(metrics: UserMetrics, headers: di
     assert shown(metrics) == {}
 
 
-async def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_says_what_to_do(metrics: UserMetrics) -> None:
+async def test_a_configured_port_that_is_in_use_is_an_error_with_advice(metrics: UserMetrics) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"--user-metrics-port: cannot listen on 127.0.0.1:{port}: .*; use"):
             await role_metrics.serve(metrics, "127.0.0.1", port)
 
 
-async def test_the_usual_port_gives_way_when_another_operator_has_it(
+async def test_if_the_default_port_is_in_use_another_one_is_used(
     metrics: UserMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
