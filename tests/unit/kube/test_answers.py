@@ -27,5 +27,5 @@ def test_a_refusal_names_the_rule_to_add() -> None:
     ("code", "message"),
     [(403, 'pods "a" is forbidden: exceeded quota: few'), (409, "the object has been modified"), (403, "")],
 )
-def test_an_error_that_no_rule_would_mend_advises_none(code: int, message: str) -> None:
+def test_an_error_that_no_rule_prevents_has_no_advice(code: int, message: str) -> None:
     assert "add to" not in str(error(code, message))

@@ -39,7 +39,7 @@ def test_an_object_is_held_without_managed_fields_and_handed_out_as_a_copy() -> 
     assert list(cache.keys()) == [KEY]
 
 
-def test_objects_of_the_first_list_are_told_apart_from_later_ones() -> None:
+def test_objects_of_the_first_list_are_marked_as_initial() -> None:
     cache = Cache()
     assert [change.initial for change in listed(cache, "", obj("a"), obj("b"))] == [True, True]
     assert cache.apply("", Applied(obj("c")))[0].initial is False
@@ -86,7 +86,7 @@ def test_a_lower_resource_version_is_a_change_like_any_other() -> None:
     assert change.new.resource_version == "4"
 
 
-def test_an_object_made_again_meanwhile_is_seen_by_its_uid() -> None:
+def test_a_recreated_object_in_a_list_is_a_change_of_its_uid() -> None:
     cache = Cache()
     listed(cache, "", obj("a", uid="first"))
     (change,) = listed(cache, "", obj("a", 7, uid="second"))
@@ -115,7 +115,7 @@ def test_a_scope_drops_its_own_objects_only() -> None:
     assert not cache.is_synced("three")
 
 
-def test_the_summary_says_what_decisions_need() -> None:
+def test_the_summary_has_generation_deletion_and_finalizers() -> None:
     cache = Cache()
     deleting = obj(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b", "c/d"], generation=7)
     cache.apply("", Applied(deleting))
@@ -137,7 +137,7 @@ def test_the_summary_says_what_decisions_need() -> None:
         ({"metadata": {"managedFields": [{"manager": "x"}]}}, False),
     ],
 )
-def test_kinds_without_a_generation_are_told_apart_by_content(change: dict[str, Any], differs: bool) -> None:  # noqa: FBT001 - a column of the table
+def test_changes_of_a_kind_without_generation_are_detected_by_content(change: dict[str, Any], differs: bool) -> None:  # noqa: FBT001 - a column of the table
     def secret(more: dict[str, Any]) -> Object:
         meta = {"namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "1", **more.get("metadata", {})}
         return {"apiVersion": "v1", "kind": "Secret", "data": more.get("data", {"k": "v"}), "metadata": meta}
@@ -151,7 +151,7 @@ def test_kinds_without_a_generation_are_told_apart_by_content(change: dict[str, 
     assert (one.content_digest != two.content_digest) is differs
 
 
-def test_annotations_are_told_apart_whatever_their_order() -> None:
+def test_the_digest_of_annotations_does_not_depend_on_their_order() -> None:
     def digest(annotations: dict[str, str]) -> bytes:
         cache = Cache()
         cache.apply("", Applied(obj(annotations=annotations)))
@@ -168,14 +168,14 @@ def test_annotations_are_told_apart_whatever_their_order() -> None:
 def test_after_any_history_the_cache_holds_what_the_server_holds(seed: int) -> None:
     """Changes reach the cache by events, or are missed until the next list; the changes add up to the same."""
     rng = random.Random(seed)
-    cache, server, told = Cache(), dict[str, Object](), dict[str, str]()
+    cache, server, reported = Cache(), dict[str, Object](), dict[str, str]()
 
     def tell(changes: list[Change]) -> None:
         for change in changes:
             if change.new is None:
-                del told[change.key.name]
+                del reported[change.key.name]
             else:
-                told[change.key.name] = change.new.uid
+                reported[change.key.name] = change.new.uid
 
     connected = False
     for version in range(300):
@@ -195,7 +195,7 @@ def test_after_any_history_the_cache_holds_what_the_server_holds(seed: int) -> N
                 tell(cache.apply("", Applied(server[name])))
     tell(listed(cache, "", *server.values()))
     assert {key.name: cache.get(key) for key in cache.keys()} == server  # noqa: SIM118 - a cache is no mapping
-    assert told == {name: held["metadata"]["uid"] for name, held in server.items()}
+    assert reported == {name: held["metadata"]["uid"] for name, held in server.items()}
 
 
 def test_an_object_of_one_kibibyte_takes_about_two() -> None:
@@ -219,7 +219,7 @@ def test_an_object_of_one_kibibyte_takes_about_two() -> None:
 
 
 @pytest.mark.parametrize("generation", [1, None])
-def test_our_record_of_the_last_run_is_no_change_of_an_object(generation: int | None) -> None:
+def test_the_operators_record_of_the_last_run_is_not_a_change_of_an_object(generation: int | None) -> None:
     cache = Cache()
     listed(cache, "", obj(generation=generation, annotations={"theirs": "1"}))
     annotations = {"theirs": "1", "ansible.sdk.operatorframework.io/last-run": "{}"}

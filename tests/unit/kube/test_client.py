@@ -28,7 +28,7 @@ PATH = "/apis/example.com/v1/namespaces/ns/widgets/a"
 KEY = ObjectKey("ns", "a")
 
 
-async def test_a_request_says_who_asks_and_with_what(api: Api, client: Client) -> None:
+async def test_a_request_has_credentials_user_agent_and_media_type(api: Api, client: Client) -> None:
     api.on(PATH, api.reply({"kind": "Widget"}))
     assert await client.get(WIDGETS, KEY) == {"kind": "Widget"}
     headers = api.of(PATH)[0].headers
@@ -89,27 +89,29 @@ async def test_each_status_has_its_error(api: Api, client: Client, code: int, ex
     assert f"GET {PATH}" in str(caught.value)
 
 
-async def test_an_error_that_is_no_status_is_quoted(api: Api, client: Client) -> None:
+async def test_an_error_without_a_status_object_is_quoted(api: Api, client: Client) -> None:
     api.on(PATH, api.reply(b"<h1>Bad Gateway</h1>", 502))
     with pytest.raises(errors.ServerError, match="Bad Gateway"):
         await client.get(WIDGETS, KEY)
 
 
-async def test_an_answer_that_is_no_object_is_no_usable_answer(api: Api, client: Client) -> None:
+async def test_an_answer_that_is_not_a_json_object_is_an_error(api: Api, client: Client) -> None:
     for body in (b"<h1>Welcome</h1>", b"[]", b""):
         api.on(PATH, api.reply(body))
         with pytest.raises(errors.ApiUnavailableError, match=r"is not (a )?JSON"):
             await client.get(WIDGETS, KEY)
 
 
-async def test_a_redirect_is_not_followed_with_our_credentials(api: Api, client: Client) -> None:
+async def test_redirects_are_not_followed(api: Api, client: Client) -> None:
     api.on(PATH, api.reply(b"", 302, Location="http://127.0.0.1:1/"))
     with pytest.raises(errors.ApiError):
         await client.get(WIDGETS, KEY)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
-async def test_what_the_server_puts_off_is_tried_again(api: Api, client: Client, method: str) -> None:
+async def test_a_throttled_request_is_retried_after_the_delay_of_the_server(
+    api: Api, client: Client, method: str
+) -> None:
     throttled, away = api.refuse(429, "TooManyRequests", Retry_After="7"), api.refuse(503, "x", Retry_After="1")
     api.on(PATH, throttled, away, api.reply({"kind": "Widget"}))
     assert await client.request(method, PATH) == {"kind": "Widget"}
@@ -147,7 +149,9 @@ async def test_a_write_that_may_have_arrived_is_not_sent_again(api: Api, client:
     assert len(api.of(PATH)) == 2
 
 
-async def test_nobody_listening_is_said_with_the_address(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_an_error_with_its_address(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
     path = write_kubeconfig("http://127.0.0.1:9")
     async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         with pytest.raises(errors.ApiUnavailableError, match=r"GET /version: http://127.0.0.1:9"):
@@ -189,7 +193,7 @@ async def test_a_certificate_of_an_unknown_authority_is_named_as_the_cause(
     assert "certificate-authority" in causes.advice(caught.value.__cause__)
 
 
-async def test_a_connection_that_the_server_closes_is_told_so(api: Api, client: Client) -> None:
+async def test_a_connection_closed_by_the_server_is_an_error_that_contains_the_cause(api: Api, client: Client) -> None:
     api.on("/version", api.abort)
     with pytest.raises(errors.ApiUnavailableError, match=r": the server closed the connection$"):
         await client.request("POST", "/version")

@@ -24,14 +24,14 @@ async def test_a_kind_is_found_with_its_verbs_and_subresources(client: Client) -
     assert found.qualified == "widgets.example.com"
 
 
-async def test_a_group_is_asked_for_once_however_many_want_it(api: Api, client: Client) -> None:
+async def test_concurrent_lookups_request_a_group_once(api: Api, client: Client) -> None:
     discovery = Discovery(client)
     await asyncio.gather(*(discovery.find(WIDGET) for _ in range(10)))
     await discovery.find(WIDGET)
     assert len(api.of(DISCOVERY)) == 1
 
 
-async def test_what_was_forgotten_is_asked_for_again(api: Api, client: Client) -> None:
+async def test_a_forgotten_kind_is_requested_again(api: Api, client: Client) -> None:
     discovery = Discovery(client)
     await discovery.find(WIDGET)
     discovery.forget(WIDGET)
@@ -49,7 +49,7 @@ async def test_a_kind_that_is_not_served_is_named_and_never_remembered(api: Api,
     assert len(api.seen) == 2
 
 
-async def test_trouble_is_not_taken_for_absence(api: Api, client: Client) -> None:
+async def test_a_server_error_does_not_count_as_a_missing_kind(api: Api, client: Client) -> None:
     api.on(DISCOVERY, api.refuse(500, "InternalError"))
     with pytest.raises(ServerError):
         await Discovery(client).find(WIDGET)
@@ -65,7 +65,7 @@ def test_paths_of_objects() -> None:
     assert core.qualified == "nodes"
 
 
-def test_a_kind_that_only_a_subresource_has_is_none() -> None:
+def test_kinds_of_subresources_are_not_discovered() -> None:
     scale = {"name": "widgets/scale", "kind": "Scale", "group": "autoscaling", "version": "v1"}
     assert parse("example.com", "v1", {"resources": [scale]}) == {}
     assert parse("example.com", "v1", {"resources": None}) == {}

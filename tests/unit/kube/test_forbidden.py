@@ -43,7 +43,7 @@ CREATE = (
         ),
     ],
 )
-def test_a_missing_right_is_read_from_the_servers_words(message: str, right: MissingRight) -> None:
+def test_a_missing_right_is_parsed_from_the_message_of_the_server(message: str, right: MissingRight) -> None:
     assert forbidden.read(message) == right
 
 
@@ -62,11 +62,11 @@ def test_a_missing_right_is_read_from_the_servers_words(message: str, right: Mis
         "",
     ],
 )
-def test_a_refusal_that_no_rule_would_mend_is_none(message: str) -> None:
+def test_a_refusal_that_no_rule_prevents_is_not_a_missing_right(message: str) -> None:
     assert forbidden.read(message) is None
 
 
-def test_each_resource_is_said_once_with_the_rule_that_gives_all_that_was_missing() -> None:
+def test_each_resource_has_one_sentence_with_the_rule_for_all_missing_verbs() -> None:
     found = forbidden.sentences(
         [
             MissingRight(ACCOUNT, "patch", "apps", "deployments", "x", "", ""),
@@ -97,7 +97,7 @@ def test_each_resource_is_said_once_with_the_rule_that_gives_all_that_was_missin
     )
 
 
-def test_a_rule_is_yaml_whatever_stands_in_it() -> None:
+def test_a_rule_is_valid_yaml_with_any_names() -> None:
     right = MissingRight("op", "get", "", "", "", "", "/a, b]: '\"#")
     assert yaml.safe_load(forbidden.rule(right, [right.verb])) == {"nonResourceURLs": [right.path], "verbs": ["get"]}
     right = MissingRight("op", "impersonate", "authentication.k8s.io", "userextras/a.b/c", "", "null", "")

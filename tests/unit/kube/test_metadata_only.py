@@ -36,9 +36,9 @@ async def accepted(api: Api, client: Client, *, metadata_only: bool) -> list[str
     return [request.headers["Accept"] for request in api.of(ALL)]
 
 
-async def test_streams_and_pages_ask_for_metadata_alone(api: Api, client: Client) -> None:
+async def test_streams_and_pages_request_only_metadata(api: Api, client: Client) -> None:
     assert await accepted(api, client, metadata_only=True) == [WATCH, LIST, WATCH]
 
 
-async def test_whole_objects_are_asked_for_otherwise(api: Api, client: Client) -> None:
+async def test_whole_objects_are_requested_by_default(api: Api, client: Client) -> None:
     assert set(await accepted(api, client, metadata_only=False)) == {"application/json"}

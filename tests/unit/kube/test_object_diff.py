@@ -34,7 +34,7 @@ def test_a_spec_that_appears_is_one_field() -> None:
     assert changed_fields({}, {"spec": {"a": 1}}) == ("spec",)
 
 
-def test_of_many_fields_some_are_named_and_that_there_are_more_is_said() -> None:
+def test_only_the_first_of_many_changed_fields_are_named() -> None:
     many = {f"f{number:03}": number for number in range(100)}
     fields = changed_fields({"spec": {}}, {"spec": many})
     assert len(fields) == MOST + 1

@@ -1,4 +1,4 @@
-"""What is asked of the API server about tokens, and how long an answer holds."""
+"""Reviews of tokens and access by the API server, and how long their answers are cached."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Server:
     allowed: bool = True
     away: bool = False
     now: float = 0.0
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     async def request(self, method: str, path: str, *, body: Any) -> dict[str, Any]:
         assert method == "POST"
         await asyncio.sleep(0)
         if self.away:
             raise ApiUnavailableError("away")
-        self.asked.append((path.rpartition("/")[2], body["spec"]))
+        self.requests.append((path.rpartition("/")[2], body["spec"]))
         if path.endswith("tokenreviews"):
             known = body["spec"]["token"] == "good"
             return {"status": {"authenticated": known, "user": USER if known else {}}}
@@ -42,10 +42,10 @@ async def judged(reviews: AccessReviews, shown: str = "good") -> AccessReview:
     return await reviews.judge(shown, "get", "/metrics")
 
 
-async def test_who_shows_a_token_is_asked_for_first_and_then_what_he_may() -> None:
+async def test_a_token_is_reviewed_first_and_then_the_access_of_its_user() -> None:
     server = Server()
     assert await judged(server.reviews()) == AccessReview(AccessVerdict.ALLOWED, "system:serviceaccount:a:b")
-    assert server.asked == [
+    assert server.requests == [
         ("tokenreviews", {"token": "good"}),
         (
             "subjectaccessreviews",
@@ -60,20 +60,20 @@ async def test_who_shows_a_token_is_asked_for_first_and_then_what_he_may() -> No
     ]
 
 
-async def test_strangers_are_not_asked_about_any_further() -> None:
+async def test_for_an_invalid_token_no_access_is_reviewed() -> None:
     server = Server()
     assert (await judged(server.reviews(), "bad")).verdict is AccessVerdict.STRANGER
-    assert [kind for kind, _ in server.asked] == ["tokenreviews"]
+    assert [kind for kind, _ in server.requests] == ["tokenreviews"]
 
 
 @pytest.mark.parametrize(("allowed", "lasting"), [(True, 60.0), (False, 10.0)])
-async def test_an_answer_holds_for_a_while(allowed: bool, lasting: float) -> None:  # noqa: FBT001 - a case
+async def test_an_answer_is_cached_for_a_while(allowed: bool, lasting: float) -> None:  # noqa: FBT001 - a case
     server = Server(allowed=allowed)
     reviews = server.reviews()
     first = await judged(reviews)
     server.now = lasting - 0.1
     assert await judged(reviews) == first
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     server.now, server.allowed = lasting, not allowed
     assert (await judged(reviews)).verdict is (AccessVerdict.REFUSED if allowed else AccessVerdict.ALLOWED)
 
@@ -83,10 +83,10 @@ async def test_many_who_come_at_once_with_the_same_token_cost_one_answer() -> No
     reviews = server.reviews()
     found = await asyncio.gather(*(judged(reviews) for _ in range(20)))
     assert len(set(found)) == 1
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
-async def test_that_the_server_could_not_be_asked_is_not_remembered() -> None:
+async def test_an_error_of_the_server_is_not_cached() -> None:
     server = Server(away=True)
     reviews = server.reviews()
     with pytest.raises(ApiUnavailableError):
@@ -110,6 +110,6 @@ async def test_many_invalid_tokens_do_not_remove_a_permission_from_the_cache() -
     await judged(reviews)
     for number in range(1100):
         await judged(reviews, f"bad-{number}")
-    asked = len(server.asked)
+    requests = len(server.requests)
     assert (await judged(reviews)).verdict is AccessVerdict.ALLOWED
-    assert len(server.asked) == asked
+    assert len(server.requests) == requests

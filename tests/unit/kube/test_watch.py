@@ -28,11 +28,11 @@ async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, followin
     async with following() as follower:
         await follower.reaches("[ +a +b ] +a -b")
         assert follower.watcher.state is WatchState.LIVE
-    asked = api.of(ALL)[0].query
-    assert asked["sendInitialEvents"] == "true"
-    assert asked["resourceVersionMatch"] == "NotOlderThan"
-    assert asked["allowWatchBookmarks"] == "true"
-    assert 240 <= int(asked["timeoutSeconds"]) <= 480
+    query = api.of(ALL)[0].query
+    assert query["sendInitialEvents"] == "true"
+    assert query["resourceVersionMatch"] == "NotOlderThan"
+    assert query["allowWatchBookmarks"] == "true"
+    assert 240 <= int(query["timeoutSeconds"]) <= 480
 
 
 async def test_the_selector_is_sent_with_lists_and_watches(api: Api, following: Following) -> None:
@@ -58,7 +58,7 @@ async def test_a_server_that_refuses_streamed_lists_is_read_by_pages(
     assert "sendInitialEvents" not in watch.query
 
 
-async def test_a_server_that_ignores_the_wish_for_a_streamed_list_is_read_by_pages(
+async def test_a_server_that_ignores_the_request_for_a_streamed_list_is_read_by_pages(
     api: Api, following: Following
 ) -> None:
     silent = api.stream(api.event("ADDED", api.widget("a", 1)), "stay")
@@ -94,7 +94,7 @@ async def test_an_expired_continue_token_starts_the_list_over_and_repeats_no_obj
     assert [change.key.name for change in follower.changes] == ["a", "b"]
 
 
-async def test_a_watch_that_the_server_ends_goes_on_where_it_stopped(api: Api, following: Following) -> None:
+async def test_a_watch_ended_by_the_server_continues_at_the_last_version(api: Api, following: Following) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), api.bookmark(9))
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 10))), api.stream("stay"))
     async with following() as follower:
@@ -103,7 +103,7 @@ async def test_a_watch_that_the_server_ends_goes_on_where_it_stopped(api: Api, f
     assert [request.query.get("resourceVersion") for request in api.of(ALL)] == [None, "9", "10"]
 
 
-async def test_410_within_the_stream_lists_anew_and_repeats_no_object(api: Api, following: Following) -> None:
+async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api: Api, following: Following) -> None:
     a, b = api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))
     c = api.event("ADDED", api.widget("c", 8))
     api.on(
@@ -121,7 +121,7 @@ async def test_410_within_the_stream_lists_anew_and_repeats_no_object(api: Api, 
     ]
 
 
-async def test_410_as_the_answer_lists_anew(api: Api, following: Following) -> None:
+async def test_410_as_the_answer_causes_a_relist(api: Api, following: Following) -> None:
     listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
     again = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(9, ends_list=True), "stay")
     api.on(ALL, listed, api.refuse(410, "Expired"), again)
@@ -131,14 +131,14 @@ async def test_410_as_the_answer_lists_anew(api: Api, following: Following) -> N
     assert len(follower.changes) == 1
 
 
-async def test_a_resource_version_from_a_lost_future_lists_anew(api: Api, following: Following) -> None:
+async def test_a_resource_version_newer_than_the_servers_causes_a_relist(api: Api, following: Following) -> None:
     ahead = api.refuse(504, "Timeout", "Too large resource version: 9, current: 4")
     api.on(ALL, api.stream(api.bookmark(9, ends_list=True)), ahead, api.stream(api.bookmark(4, ends_list=True), "stay"))
     async with following() as follower:
         await follower.reaches("[ ] [ ]")
 
 
-async def test_a_watch_that_stays_silent_though_bookmarks_are_due_lists_anew(api: Api, following: Following) -> None:
+async def test_missing_bookmarks_cause_a_relist(api: Api, following: Following) -> None:
     """An etcd restored from a backup has lower versions: the server waits, without a word, for ours to come."""
     back = api.stream(api.event("ADDED", api.widget("a", 4)), api.bookmark(5, ends_list=True), "stay")
     api.on(ALL, api.stream(api.bookmark(900, ends_list=True)), api.stream("stay"), back)
@@ -146,7 +146,7 @@ async def test_a_watch_that_stays_silent_though_bookmarks_are_due_lists_anew(api
         await follower.passes("[ ] [ +a ]")
 
 
-async def test_silence_means_nothing_where_no_bookmarks_come(api: Api, following: Following) -> None:
+async def test_without_bookmarks_silence_causes_no_relist(api: Api, following: Following) -> None:
     api.on(ALL, api.refuse(422, "Invalid"), api.page(5, api.widget("a", 1)), api.stream("stay"))
     async with following(idle_limit=0.05) as follower:
         await api.until(lambda: len(api.of(ALL)) >= 5)
@@ -155,7 +155,9 @@ async def test_silence_means_nothing_where_no_bookmarks_come(api: Api, following
     assert {request.query["resourceVersion"] for request in api.of(ALL)[2:]} == {"5"}
 
 
-async def test_a_connection_that_breaks_or_dies_goes_on_where_it_stopped(api: Api, following: Following) -> None:
+async def test_after_a_broken_connection_the_watch_continues_at_the_last_version(
+    api: Api, following: Following
+) -> None:
     api.on(
         ALL,
         api.stream(api.bookmark(3, ends_list=True), "abort"),
@@ -183,7 +185,7 @@ async def test_lines_may_come_in_pieces_slowly_or_be_huge(api: Api, following: F
         assert len(found["spec"]["text"]) == 3_000_000
 
 
-async def test_what_is_no_watch_event_is_an_error_and_not_the_end(api: Api, following: Following) -> None:
+async def test_an_invalid_watch_event_is_an_error_and_the_watch_is_retried(api: Api, following: Following) -> None:
     api.on(ALL, api.stream(b"<html>Bad gateway</html>\n", "stay"), api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with following() as follower:
         await api.until(lambda: "is not a watch event" in (follower.watcher.last_error or ""))
@@ -200,7 +202,7 @@ async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Ap
         assert follower.watcher.last_contact is not None
 
 
-async def test_what_is_forbidden_is_said_and_tried_again(api: Api, following: Following) -> None:
+async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Api, following: Following) -> None:
     message = 'widgets.example.com is forbidden: User "u" cannot watch resource "widgets" in API group "example.com" '
     message += "at the cluster scope"
     api.on(ALL, api.refuse(403, "Forbidden", message))
@@ -252,7 +254,9 @@ async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Ap
         await api.until(lambda: follower.watcher.state is WatchState.WAITING_FOR_KIND)
 
 
-async def test_a_kind_that_goes_empties_the_cache_and_may_come_back(api: Api, following: Following) -> None:
+async def test_a_removed_kind_empties_the_cache_and_is_watched_when_it_is_served_again(
+    api: Api, following: Following
+) -> None:
     listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
     api.on(ALL, listed, api.refuse(404, "NotFound"))
     async with following(settled=0.0) as follower:
@@ -268,7 +272,7 @@ async def test_a_kind_that_goes_empties_the_cache_and_may_come_back(api: Api, fo
     assert not follower.changes[-1].initial
 
 
-async def test_a_kind_missing_for_a_moment_empties_nothing(api: Api, following: Following) -> None:
+async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, following: Following) -> None:
     a = api.event("ADDED", api.widget("a", 1))
     listed = api.stream(a, api.bookmark(3, ends_list=True))
     api.on(DISCOVERY, api.served(), api.refuse(404, "NotFound"), api.served())
@@ -278,7 +282,7 @@ async def test_a_kind_missing_for_a_moment_empties_nothing(api: Api, following: 
     assert len(follower.changes) == 1
 
 
-async def test_not_found_that_discovery_cannot_explain_is_said(api: Api, following: Following) -> None:
+async def test_not_found_for_a_served_kind_is_a_failure(api: Api, following: Following) -> None:
     api.on(ALL, api.refuse(404, "NotFound", "page not found"))
     async with following() as follower:
         await api.until(lambda: follower.watcher.state is WatchState.FAILING)
@@ -292,7 +296,7 @@ async def test_a_namespace_is_watched_alone(api: Api, following: Following) -> N
         await follower.reaches("[ +a ]")
 
 
-async def test_of_several_namespaces_one_watcher_takes_a_cluster_scoped_kind(api: Api, client: Client) -> None:
+async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(api: Api, client: Client) -> None:
     api.on(DISCOVERY, api.served(namespaced=False))
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
     gvk = GVK("example.com", "v1", "Widget")
@@ -300,12 +304,12 @@ async def test_of_several_namespaces_one_watcher_takes_a_cluster_scoped_kind(api
     assert [watcher.namespace for watcher in made] == ["one", "two"]
 
     async def first_events(number: int) -> list[str]:
-        said = []
+        received = []
         async for happened in made[number].events():
-            said.append(type(happened).__name__)
-            if said[-1] == "Synced":
+            received.append(type(happened).__name__)
+            if received[-1] == "Synced":
                 break
-        return said
+        return received
 
     assert await first_events(0) == ["Restarted", "Applied", "Synced"]
     assert await first_events(1) == ["Restarted", "Synced"]
@@ -318,7 +322,7 @@ def test_no_namespaces_means_all(client: Client) -> None:
     assert [w.namespace for w in watchers(client, Discovery(client), gvk, [], EVERYTHING, WatchPolicy())] == [""]
 
 
-async def test_a_kind_that_becomes_cluster_scoped_is_listed_anew(api: Api, following: Following) -> None:
+async def test_a_kind_that_becomes_cluster_scoped_is_listed_again(api: Api, following: Following) -> None:
     path = f"{DISCOVERY}/namespaces/ns/widgets"
     api.on(DISCOVERY, api.served(), api.served(namespaced=False))
     api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True)))

@@ -29,7 +29,7 @@ async def test_a_list_by_pages_begins_none_until_its_watch_is_open(api: Api, fol
         assert follower.watcher.stretch == 1
 
 
-async def test_the_end_of_a_watch_in_its_own_time_is_no_gap(api: Api, following: Following) -> None:
+async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, following: Following) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
@@ -53,7 +53,7 @@ async def test_a_watch_that_breaks_has_a_gap_however_soon_it_is_back(api: Api, f
         assert follower.watcher.stretch == 2
 
 
-async def test_while_nothing_is_watched_there_is_no_stretch(api: Api, following: Following) -> None:
+async def test_while_no_watch_is_open_there_is_no_stretch(api: Api, following: Following) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.hang)
     async with following(shortest_watch=1.0, longest_watch=1.0) as follower:

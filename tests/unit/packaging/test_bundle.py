@@ -71,8 +71,8 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         if BASE.exists():
             Path("all.yaml").write_text(yaml.safe_dump_all(manifests(*more)))
         code = main.main(line.split())
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        problem = capsys.readouterr()
+        return code, problem.out, problem.err
 
     assert run("init --domain example.org --project-name shop")[0] == 0
     Path("all.yaml").write_text("kind: Nothing\n")
@@ -85,7 +85,7 @@ def csv() -> Json:
     return found
 
 
-def test_rights_and_deployment_are_the_csvs_and_the_rest_stands_beside_it(typed: Type) -> None:
+def test_rights_and_deployment_are_in_the_csv_and_other_manifests_beside_it(typed: Type) -> None:
     assert typed("generate bundle --manifests all.yaml --bundle-version 1.0.0 --image i:1") == (
         0,
         "bundle: shop.v1.0.0, channels alpha\n",
@@ -136,7 +136,7 @@ def test_a_bundle_upgrades_the_older_one_that_it_takes_the_place_of(typed: Type)
     assert csv()["metadata"]["annotations"]["olm.skipRange"] == ">=0.8.0"
 
 
-def test_what_people_wrote_of_the_operator_stays(typed: Type) -> None:
+def test_descriptions_in_the_base_csv_are_kept(typed: Type) -> None:
     BASE.write_text(BASE.read_text().replace("maturity: alpha", "maturity: stable"))
     before = BASE.read_text()
     assert typed("generate bundle --manifests all.yaml")[0] == 0
@@ -144,7 +144,7 @@ def test_what_people_wrote_of_the_operator_stays(typed: Type) -> None:
     assert BASE.read_text() == before
 
 
-def test_channels_and_image_labels_say_the_same(typed: Type) -> None:
+def test_annotations_and_image_labels_name_the_same_channels(typed: Type) -> None:
     line = "generate bundle --manifests all.yaml --channels alpha,stable --default-channel stable"
     configuration = obj("Configuration", "config", "scorecard.operatorframework.io/v1alpha3")
     assert typed(line, configuration)[0] == 0
@@ -289,12 +289,12 @@ def random_text() -> str:
     return random.Random(1).randbytes(1_100_000).hex()
 
 
-@pytest.mark.parametrize("told", BROKEN)
-def test_each_rule_refuses_a_bundle_that_breaks_it(good: tuple[Json, list[Json], dict[str, str]], told: str) -> None:
+@pytest.mark.parametrize("problem", BROKEN)
+def test_each_rule_refuses_a_bundle_that_breaks_it(good: tuple[Json, list[Json], dict[str, str]], problem: str) -> None:
     found, others, annotations = good
-    BROKEN[told](found, others, annotations)
+    BROKEN[problem](found, others, annotations)
     problems = bundle_rules.check(Bundle((found, *others), annotations))
-    assert any(told in each for each in problems), problems
+    assert any(problem in each for each in problems), problems
 
 
 def test_fields_are_described_by_what_they_hold() -> None:
@@ -322,7 +322,7 @@ def test_fields_are_described_by_what_they_hold() -> None:
     ]
 
 
-def test_versions_are_ordered_as_semver_says() -> None:
+def test_versions_have_the_order_of_semver() -> None:
     order = ["0.9.0", "0.10.0-alpha", "0.10.0-alpha.1", "0.10.0-alpha.beta", "0.10.0-rc.2", "0.10.0-rc.11", "0.10.0"]
     assert [*map(semver.key, order)] == sorted(map(semver.key, order))
     with pytest.raises(ValueError, match=r"1\.2"):

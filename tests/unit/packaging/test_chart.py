@@ -38,7 +38,7 @@ def texts(*documents: dict[str, Any]) -> dict[str, str]:
     return {path.name: text for path, text in made.items()}
 
 
-def test_names_and_the_namespace_are_the_releases_wherever_they_stand() -> None:
+def test_names_and_the_namespace_are_those_of_the_release_in_all_values() -> None:
     config = obj("ConfigMap", "config", data={"of": "shop-controller-manager", "in": "shop-system", "else": "shop-x"})
     text = texts(config)["configmap-config.yaml"]
     assert 'name: {{ include "shop.fullname" $ }}-config\n' in text
@@ -72,7 +72,7 @@ def test_the_network_policy_selects_the_pod_of_its_release_and_can_be_disabled()
     assert "Release.Name }}" not in made["networkpolicy-database.yaml"].partition("spec:")[2]
 
 
-def test_what_looks_like_a_template_in_a_manifest_stays_text() -> None:
+def test_templates_in_manifests_are_escaped() -> None:
     text = texts(obj("ConfigMap", "config", data={"jinja": "{{ item }}"}))["configmap-config.yaml"]
     assert """jinja: '{{ "{{" }} item }}'\n""" in text
 
@@ -95,7 +95,7 @@ def test_rights_in_the_whole_cluster_can_be_had_in_single_namespaces() -> None:
     assert "Namespaced" not in made["clusterrole-viewer-role.yaml"]
 
 
-def test_the_right_to_ask_who_reads_metrics_is_always_one_in_the_whole_cluster() -> None:
+def test_the_right_to_review_readers_of_metrics_is_always_cluster_wide() -> None:
     review = {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
     made = texts(
         obj("ClusterRole", "metrics-auth-role", rules=[review]),
@@ -107,7 +107,7 @@ def test_the_right_to_ask_who_reads_metrics_is_always_one_in_the_whole_cluster()
         assert made[name].startswith("{{- if $.Values.rbac.create }}")
 
 
-def test_rights_about_what_has_no_namespace_stay_beside_those_in_single_namespaces() -> None:
+def test_rights_for_cluster_scoped_kinds_stay_cluster_wide() -> None:
     rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get"]}]
     reference = {"kind": "ClusterRole", "name": "shop-manager-role"}
     made = texts(
@@ -150,8 +150,8 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def run(line: str, manifests: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(manifests or [deployment()])))
         code = main.main(line.split())
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        message = capsys.readouterr()
+        return code, message.out, message.err
 
     assert run("init --domain example.org --project-name shop")[0] == 0
     return run
@@ -214,21 +214,21 @@ def test_a_chart_replaces_the_one_before_whole_and_nothing_else(typed: Type) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("generate chart --manifests - --chart-version 1.2", "invalid version '1.2'; use a semantic version"),
         ("generate chart --manifests gone.yaml", "cannot read gone.yaml: No such file"),
         ("generate chart --manifests - --image a@sha256:0", "pinned by digest"),
     ],
 )
-def test_what_cannot_be_used_is_said(typed: Type, line: str, told: str) -> None:
+def test_invalid_arguments_are_an_error_and_write_nothing(typed: Type, line: str, message: str) -> None:
     code, _, err = typed(line)
     assert code == 2
-    assert told in err
+    assert message in err
     assert not Path("dist").exists()
 
 
-def test_a_folder_that_is_no_project_is_said(
+def test_a_folder_that_is_not_a_project_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -51,7 +51,7 @@ def spots(documents: list[Json]) -> list[tuple[str, str, str]]:
     return [(each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")) for each in documents]
 
 
-def test_a_role_and_a_binding_in_each_namespace_take_the_place_of_the_clusters() -> None:
+def test_a_role_and_a_binding_in_each_namespace_replace_those_of_the_cluster() -> None:
     rules = [rule([""], ["configmaps"]), rule(["shop.example.org"], ["baskets", "baskets/status"])]
     found = made(crd("baskets", "Namespaced"), obj("ClusterRole", "manager", rules=rules), bound("manager"))
     assert spots(found)[2:] == [
@@ -69,7 +69,7 @@ def test_the_environment_names_the_namespaces() -> None:
     assert container["env"] == [{"name": "POD_NAME", "value": "x"}, {"name": "WATCH_NAMESPACE", "value": "a,b"}]
 
 
-def test_what_belongs_to_no_namespace_stays_the_clusters() -> None:
+def test_rules_for_cluster_scoped_kinds_stay_in_the_cluster_role() -> None:
     rules = [
         rule(["shop.example.org"], ["baskets", "markets", "markets/status"]),
         rule(["", "events.k8s.io"], ["events"], "create"),
@@ -97,13 +97,13 @@ def test_rights_about_the_cluster_alone_have_no_role() -> None:
     assert made(reviews, bound("reviews"))[1:] == [reviews, bound("reviews")]
 
 
-def test_a_marked_role_stays_the_clusters() -> None:
+def test_a_marked_cluster_role_is_not_changed() -> None:
     role = obj("ClusterRole", "issuers", rules=[rule(["cert-manager.io"], ["clusterissuers"])])
     role["metadata"]["annotations"] = {scopes.MARK: "Cluster"}
     assert made(role, bound("issuers"))[1:] == [role, bound("issuers")]
 
 
-def test_what_is_not_the_operators_stays() -> None:
+def test_roles_of_other_accounts_are_not_changed() -> None:
     others = [obj("ClusterRole", "viewer", rules=[rule([""], ["pods"])]), bound("viewer", "somebody")]
     assert made(*others)[1:] == others
 
@@ -117,7 +117,7 @@ def test_a_role_of_the_cluster_itself_is_bound_in_each_namespace() -> None:
 @pytest.mark.parametrize(
     ("names", "why"), [(("Team",), "invalid namespace 'Team'"), (("a_b",), "'a_b'"), ((), "the list is empty")]
 )
-def test_names_that_are_none_are_refused(names: tuple[str, ...], why: str) -> None:
+def test_invalid_names_of_namespaces_are_refused(names: tuple[str, ...], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         made(namespaces=names)
 

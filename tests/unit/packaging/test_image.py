@@ -1,4 +1,4 @@
-"""What of the image can be seen without building one: which files a user that nobody knows, of group 0, may write."""
+"""Properties of the image that need no build, such as the files that an arbitrary user of group 0 can write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_group_0_may_write_where_the_user_may_and_others_nowhere(
     instructions: list[str], tmp_path: Path, umask: str
 ) -> None:
     (makes_home,) = (each for each in instructions if each.startswith("RUN ") and "chmod --recursive" in each)
-    # Users and owners are not for whoever runs this test to change; they are looked at below.
+    # The user of this test cannot change users and owners; the assertions below check them.
     steps = [step.strip() for step in makes_home.removeprefix("RUN ").split("&&")]
     kept = [step for step in steps if not step.startswith(("useradd", "chown"))]
     assert len(steps) - len(kept) == 2
@@ -75,7 +75,7 @@ def test_the_image_holds_the_versions_that_were_tested(core: str) -> None:
     assert set(wanted) <= set(image)
 
 
-def test_what_builds_the_package_in_the_image_builds_it_elsewhere() -> None:
+def test_build_requirements_of_the_image_have_the_locked_versions() -> None:
     assert locked("build.txt").items() <= locked("core-2.21.txt").items()
 
 

@@ -52,7 +52,7 @@ CHUNKED = "Transfer-Encoding: chunked"
         (["Connection: Upgrade", "Upgrade: websocket", "Content-Length: 3"], "abc"),
     ],
 )
-async def test_what_is_ambiguous_is_refused_and_the_connection_closed(
+async def test_an_ambiguous_request_is_refused_and_its_connection_closed(
     stage: Stage, headers: list[str], body: str
 ) -> None:
     wire = await stage.connect()
@@ -83,7 +83,7 @@ async def test_what_is_ambiguous_is_refused_and_the_connection_closed(
         b"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_refused(stage: Stage, raw: bytes) -> None:
+async def test_an_invalid_request_is_refused(stage: Stage, raw: bytes) -> None:
     wire = await stage.connect()
     assert (await wire.ask(raw)).status == 400
     assert await wire.is_closed()
@@ -106,7 +106,7 @@ async def test_a_head_has_a_largest_size(stage: Stage, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("endless", [b"1;" + b"a" * 200_000, b"0\r\nX: " + b"a" * 200_000])
-async def test_what_stands_between_chunks_has_a_largest_size(stage: Stage, endless: bytes) -> None:
+async def test_data_between_chunks_is_limited(stage: Stage, endless: bytes) -> None:
     stage.api.heads_only = True
     wire = await stage.connect()
     answer = await wire.ask(stage.request("POST /x", CHUNKED) + endless)
@@ -131,13 +131,13 @@ async def test_a_request_behind_a_good_one_is_judged_by_itself(stage: Stage) -> 
         b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
     ],
 )
-async def test_an_answer_that_is_none_is_not_passed_on(stage: Stage, raw: bytes) -> None:
+async def test_an_invalid_answer_is_not_forwarded(stage: Stage, raw: bytes) -> None:
     stage.api.answers(raw)
     assert (await stage.get()).status == 503
 
 
-async def test_what_comes_behind_an_answer_reaches_nobody(stage: Stage) -> None:
-    stage.api.answers(stage.reply(b"first") + stage.reply(b"for nobody"), stage.reply(b"second"))
+async def test_data_after_an_answer_is_dropped(stage: Stage) -> None:
+    stage.api.answers(stage.reply(b"first") + stage.reply(b"surplus"), stage.reply(b"second"))
     wire = await stage.connect()
     assert [(await wire.ask(stage.request())).body for _ in range(2)] == [b"first", b"second"]
 

@@ -86,7 +86,7 @@ async def test_a_token_ends_with_its_run(stage: Stage) -> None:
     assert (await stage.get()).status == 401
 
 
-async def test_what_a_run_left_open_ends_with_it(stage: Stage) -> None:
+async def test_open_requests_of_a_run_end_with_it(stage: Stage) -> None:
     stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
     wire = await stage.connect()
     wire.send(stage.request("GET /api/v1/pods?watch=1"))
@@ -97,7 +97,7 @@ async def test_what_a_run_left_open_ends_with_it(stage: Stage) -> None:
     await stage.api.lost.wait()
 
 
-async def test_who_a_client_wants_to_impersonate_besides_is_passed_on(stage: Stage) -> None:
+async def test_headers_for_impersonation_of_a_client_are_forwarded(stage: Stage) -> None:
     extra = f"Impersonate-Extra-Run-Token: {stage.token}"
     wire = await stage.connect()
     wanted = "Impersonate-User: alice\r\nImpersonate-Group: dev\r\nImpersonate-Extra-Team: x"
@@ -113,7 +113,7 @@ async def test_a_run_of_a_service_account_acts_as_it_and_names_no_groups(stage: 
     assert passed == [("Impersonate-User", "system:serviceaccount:tools:narrow")]
 
 
-async def test_it_stays_that_account_when_credentials_are_renewed(stage: Stage) -> None:
+async def test_renewed_credentials_keep_the_service_account_of_the_run(stage: Stage) -> None:
     stage.token = stage.identities.issue(stage.make_run(service_account="tools/narrow"))
     stage.api.answers(stage.reply(b"{}", "401 Unauthorized"), stage.reply())
     assert (await stage.get()).status == 200

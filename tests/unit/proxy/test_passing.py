@@ -51,7 +51,7 @@ async def test_one_connection_takes_many_calls_on_both_sides(stage: Stage) -> No
     assert stage.api.connections == 1
 
 
-async def test_calls_sent_ahead_are_answered_in_their_order(stage: Stage) -> None:
+async def test_pipelined_requests_are_answered_in_order(stage: Stage) -> None:
     async def echo(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(stage.reply(message.target.encode()))
 
@@ -62,7 +62,7 @@ async def test_calls_sent_ahead_are_answered_in_their_order(stage: Stage) -> Non
         assert (await wire.answer()).body == b"/%d" % n
 
 
-async def test_what_concerns_one_connection_only_is_not_passed_on(stage: Stage) -> None:
+async def test_headers_of_one_connection_are_not_forwarded(stage: Stage) -> None:
     stage.api.answers(
         stage.reply(b"{}", "200 OK", "Connection: keep-alive, X-Hop", "Keep-Alive: 5", "X-Hop: 1", "A: b")
     )
@@ -73,7 +73,7 @@ async def test_what_concerns_one_connection_only_is_not_passed_on(stage: Stage) 
     assert names == {"Host", "X-Kept", "Authorization", "Via"}
 
 
-async def test_a_client_cannot_have_our_own_headers_dropped(stage: Stage) -> None:
+async def test_a_client_cannot_remove_headers_that_the_proxy_adds(stage: Stage) -> None:
     await stage.get("/x", "Connection: Authorization, Host, Content-Length")
     assert stage.api.seen[0].get("Authorization") == "Bearer operators-own"
     assert stage.api.seen[0].get("Host")
@@ -153,7 +153,7 @@ async def test_chunked_content_passes_without_being_collected(stage: Stage) -> N
     assert (await wire.ask(b"0\r\n\r\n")).status == 200
 
 
-async def test_a_client_that_waits_for_leave_gets_it_from_the_api_server(stage: Stage) -> None:
+async def test_a_client_that_expects_100_continue_gets_it_from_the_api_server(stage: Stage) -> None:
     stage.api.heads_only = True
 
     async def script(message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -202,7 +202,7 @@ async def test_a_client_that_goes_before_the_answer_ends_its_call_too(stage: Sta
 
 
 @pytest.mark.parametrize("head", ["Transfer-Encoding: chunked\r\n\r\n5\r\nab", "Content-Length: 5\r\n\r\nab"])
-async def test_an_answer_that_breaks_off_is_not_taken_for_whole(stage: Stage, head: str) -> None:
+async def test_a_truncated_answer_is_not_completed(stage: Stage, head: str) -> None:
     async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\n{head}".encode())
         writer.close()
@@ -213,7 +213,7 @@ async def test_an_answer_that_breaks_off_is_not_taken_for_whole(stage: Stage, he
         await wire.ask(stage.request())
 
 
-async def test_a_slow_reader_makes_the_api_server_wait_and_nobody_else(stage: Stage) -> None:
+async def test_a_slow_reader_delays_only_its_own_answer(stage: Stage) -> None:
     sent = 0
 
     async def script(message: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -284,7 +284,7 @@ async def test_a_write_is_never_sent_twice(stage: Stage) -> None:
     assert len(stage.api.seen) == 2
 
 
-async def test_an_api_server_that_is_away_is_said_in_the_apis_own_form(stage: Stage) -> None:
+async def test_an_unreachable_api_server_is_reported_as_a_status_object(stage: Stage) -> None:
     stage.api.script = lambda *_: asyncio.sleep(0)
     stage.proxy._upstream._credentials.base_url = "http://127.0.0.1:9"
     answer = await stage.get()
@@ -360,6 +360,6 @@ async def test_other_protocols_are_not_passed_on(stage: Stage) -> None:
     assert (await wire.ask(stage.request())).body == b"{}"
 
 
-async def test_a_protocol_that_nobody_asked_for_is_no_answer(stage: Stage) -> None:
+async def test_an_upgrade_without_a_request_is_an_error(stage: Stage) -> None:
     stage.api.answers(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
     assert (await stage.get()).status == 503

@@ -1,4 +1,4 @@
-"""Whether the proxy answers, asked as a run would."""
+"""The self-test of the proxy, which sends a request like that of a run."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ async def problem_with(line: bytes) -> str | None:
         return test.problem
 
 
-async def test_a_proxy_that_refuses_strangers_works() -> None:
+async def test_a_proxy_that_refuses_requests_without_a_token_is_healthy() -> None:
     assert await problem_with(b"HTTP/1.1 401 Unauthorized\r\n\r\n") is None
 
 
-async def test_anything_else_that_answers_is_no_proxy_of_ours() -> None:
+async def test_any_other_answer_is_a_problem() -> None:
     assert await problem_with(b"HTTP/1.1 200 OK\r\n\r\n") == "answers 'HTTP/1.1 200 OK'"
     assert await problem_with(b"") == "answers ''"
 
 
-async def test_a_port_where_nobody_listens_is_a_dead_proxy() -> None:
+async def test_a_port_without_a_listener_is_a_problem() -> None:
     async with answering(b"") as url:
         test = SelfTest(url)
     await test.ask()

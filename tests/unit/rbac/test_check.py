@@ -37,7 +37,7 @@ class Server:
         return {"status": {"allowed": body["spec"]["resourceAttributes"]["verb"] in self.granted}}
 
 
-def said(virtually: Callable[[Coroutine[Any, Any, None]], None], server: Server, *needed: Right) -> list[str]:
+def reported(virtually: Callable[[Coroutine[Any, Any, None]], None], server: Server, *needed: Right) -> list[str]:
     learned: set[Right] = set()
     check = RightsCheck(cast("Client", server), cast("Discovery", None), learned.update)
     with capture_logs() as logs:
@@ -47,7 +47,7 @@ def said(virtually: Callable[[Coroutine[Any, Any, None]], None], server: Server,
 
 
 def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rule(virtually: Any) -> None:
-    assert said(virtually, Server({"get"}), GET, LIST, MAKE) == [
+    assert reported(virtually, Server({"get"}), GET, LIST, MAKE) == [
         (
             "forbidden: list pods in namespace a (as me); add to its Role: "
             '{apiGroups: [""], resources: [pods], verbs: [list]}'
@@ -59,14 +59,14 @@ def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rul
     ]
 
 
-def test_nothing_is_said_where_nothing_is_missing(virtually: Any) -> None:
-    assert said(virtually, Server({"get", "list", "create"}), GET, LIST, MAKE) == []
+def test_without_missing_rights_nothing_is_reported(virtually: Any) -> None:
+    assert reported(virtually, Server({"get", "list", "create"}), GET, LIST, MAKE) == []
 
 
-def test_a_server_that_is_away_is_asked_again(virtually: Any) -> None:
-    assert len(said(virtually, Server(away=3), GET)) == 1
+def test_the_check_is_retried_if_the_server_is_unavailable(virtually: Any) -> None:
+    assert len(reported(virtually, Server(away=3), GET)) == 1
 
 
-def test_a_server_that_does_not_tell_is_believed_to_grant(virtually: Any) -> None:
+def test_a_refused_review_counts_as_a_granted_right(virtually: Any) -> None:
     error = ForbiddenError("no", status=403, reason="Forbidden", retry_after=None)
-    assert said(virtually, Server(error=error), GET) == []
+    assert reported(virtually, Server(error=error), GET) == []

@@ -41,9 +41,9 @@ def test_recorded_permissions_that_are_missing_get_into_the_role_once(capsys: py
         Right("shop/runs", "", "", "secrets", "get"),
     ]
     assert merge(*recorded) == 0
-    told = capsys.readouterr().out
-    assert f"{ROLE}: 3 rules added\n" in told
-    assert "shop/runs" in told
+    printed = capsys.readouterr().out
+    assert f"{ROLE}: 3 rules added\n" in printed
+    assert "shop/runs" in printed
     added = ROLE.read_text().removeprefix(before)
     assert added != ROLE.read_text()
     assert yaml.safe_load(added) == [
@@ -72,7 +72,7 @@ def test_roles_for_users_of_the_kind_are_not_the_operators() -> None:
 
 
 @pytest.mark.parametrize("content", [None, "kind: ConfigMap\nmetadata: {name: a}\n"])
-def test_a_file_that_is_no_record_is_refused(capsys: pytest.CaptureFixture[str], content: str | None) -> None:
+def test_a_file_that_is_not_a_record_is_refused(capsys: pytest.CaptureFixture[str], content: str | None) -> None:
     if content is not None:
         RECORD.write_text(content)
     assert main.main(["generate", "rbac", str(RECORD)]) == 2

@@ -53,7 +53,7 @@ def needed(call: str, status: int = 200, content_type: str = "application/json")
         ("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", []),
     ],
 )
-def test_a_call_needs_what_the_api_server_asks_its_authorizer_for(call: str, expected: list[str]) -> None:
+def test_a_call_needs_the_rights_that_the_api_server_checks(call: str, expected: list[str]) -> None:
     assert needed(call) == expected
 
 
@@ -65,7 +65,7 @@ def test_an_apply_or_a_replacement_that_made_its_object_needs_to_create_too() ->
     assert needed(f"PUT {path}", 201) == ["create configmaps. a", "update configmaps. a"]
 
 
-def test_what_was_refused_for_want_of_a_right_counts_and_what_nobody_was_asked_about_does_not() -> None:
+def test_a_forbidden_call_counts_and_an_unauthenticated_one_does_not() -> None:
     assert needed("GET /api/v1/namespaces/a/secrets/x", 403) == ["get secrets. a"]
     assert needed("GET /api/v1/namespaces/a/secrets/x", 401) == []
 
@@ -139,7 +139,7 @@ RIGHTS = st.sets(
 
 
 @given(RIGHTS)
-def test_what_is_read_from_roles_is_what_they_were_made_of(found: set[Right]) -> None:
+def test_rights_are_read_back_from_roles_unchanged(found: set[Right]) -> None:
     assert rights.read(rights.roles(found)) == found
     assert rights.roles(sorted(found, reverse=True)) == rights.roles(found)
 
@@ -204,7 +204,7 @@ def test_a_record_grows_and_the_same_rights_make_the_same_bytes(tmp_path: Path) 
 @pytest.mark.parametrize(
     "text", ["kind: ConfigMap\nmetadata: {name: a}\n", "a: [", "- 1\n", "metadata: {annotations: 1}\n"]
 )
-def test_a_file_that_is_no_record_is_not_overwritten(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_record_is_not_overwritten(tmp_path: Path, text: str) -> None:
     path = tmp_path / "roles.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"roles.yaml: not a record of --record-rbac"):

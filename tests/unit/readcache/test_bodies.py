@@ -41,11 +41,11 @@ class Kept:
     """`ReadCache` with one kind, whose watch the test speaks for."""
 
     most: int = 1 << 20
-    asked: list[tuple[str, float]] = field(default_factory=list)
+    requests: list[tuple[str, float]] = field(default_factory=list)
     stretch: int | None = 1
 
     def __post_init__(self) -> None:
-        self.bodies = ReadCache(self.most, lambda _, key, wait: self.asked.append((key.name, wait)))
+        self.bodies = ReadCache(self.most, lambda _, key, wait: self.requests.append((key.name, wait)))
         self.entries = self.follow()
 
     def follow(self) -> CacheEntries:
@@ -69,7 +69,7 @@ def kept() -> Kept:
     return Kept()
 
 
-def test_what_was_read_is_found_once_the_watch_has_told_its_version(kept: Kept) -> None:
+def test_a_read_object_is_found_once_the_watch_has_delivered_its_version(kept: Kept) -> None:
     kept.read(widget("a", 5))
     assert not kept.has("a")
     kept.seen("a", 4)
@@ -114,7 +114,7 @@ def test_content_under_another_path_is_confirmed_by_a_read_of_the_same_version(k
     ],
     ids=["object gone", "owner gone", "kind gone", "kind anew", "given up", "not in the list", "without version"],
 )
-def test_what_ends_leaves_nothing(kept: Kept, end: Callable[[Kept], object]) -> None:
+def test_a_dropped_object_leaves_nothing(kept: Kept, end: Callable[[Kept], object]) -> None:
     kept.seen("a")
     kept.read(widget("a"))
     assert kept.has("a")
@@ -133,7 +133,7 @@ def test_a_list_keeps_what_it_holds(kept: Kept) -> None:
     assert kept.has("a")
 
 
-def test_a_list_of_one_namespace_says_nothing_of_another(kept: Kept) -> None:
+def test_a_list_of_one_namespace_does_not_affect_another(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
     kept.entries.listing("other")
@@ -142,7 +142,7 @@ def test_a_list_of_one_namespace_says_nothing_of_another(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("obj", [widget("a", owned=False), widget("a", size=LARGEST), {**widget("a"), "metadata": {}}])
-def test_nothing_is_kept_of_what_nobody_owns_is_too_large_or_has_no_version(kept: Kept, obj: Object) -> None:
+def test_objects_without_owner_or_version_and_too_large_ones_are_not_cached(kept: Kept, obj: Object) -> None:
     kept.seen("a")
     answer = ObjectResponse(path("a"), orjson.dumps(obj), obj)
     kept.bodies.showed(kept.bodies.begin(place("a")), answer, wanted=True)
@@ -167,18 +167,18 @@ def test_the_longest_unused_goes_when_there_is_too_much(kept: Kept) -> None:
     kept.read(widget("d", size=1500))
     assert [name for name in "abcd" if kept.has(name)] == ["a", "c", "d"]
     assert kept.bodies.size <= 10_000
-    kept.asked.clear()
+    kept.requests.clear()
     kept.seen("b", 2)
-    assert kept.asked == []
+    assert kept.requests == []
 
 
-def test_what_was_read_and_is_never_told_has_a_bound(kept: Kept) -> None:
+def test_the_number_of_objects_that_the_watch_never_delivers_is_bounded(kept: Kept) -> None:
     for number in range(2000):
         kept.read(widget(f"n{number}"))
     assert len(kept.entries.kept) <= 1024
 
 
-def test_namespaces_of_which_more_was_shown_than_is_known_have_a_bound(kept: Kept) -> None:
+def test_the_number_of_namespaces_with_unknown_objects_is_bounded(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
     other = place("")._replace(namespace="n0")
@@ -208,31 +208,31 @@ def test_after_a_gap_nothing_holds_until_it_is_read_again(kept: Kept) -> None:
 def test_an_object_that_changes_is_to_be_read_again_at_ever_longer_intervals(kept: Kept) -> None:
     kept.seen("a", 1)
     kept.read(widget("a", 1))
-    assert kept.asked == []
+    assert kept.requests == []
     for version in range(2, 20):
         kept.seen("a", version)
         kept.bodies.due(kept.entries, key("a"))
-    waits = [wait for _, wait in kept.asked]
+    waits = [wait for _, wait in kept.requests]
     assert waits == [0.5 * 2**n for n in range(10)]
     kept.read(widget("a", 19))
     kept.seen("a", 20)
-    assert kept.asked[-1] == ("a", 0.5)
+    assert kept.requests[-1] == ("a", 0.5)
 
 
-def test_any_number_of_changes_ask_for_one_read(kept: Kept) -> None:
+def test_any_number_of_changes_request_one_read(kept: Kept) -> None:
     kept.seen("a", 1)
     kept.read(widget("a", 1))
     kept.read(widget("a", 1), "v2")
     for version in range(2, 20):
         kept.seen("a", version)
-    assert len(kept.asked) == 1
+    assert len(kept.requests) == 1
     assert kept.bodies.due(kept.entries, key("a")) == (path("a"), path("a", "v2"))
 
 
-def test_what_no_run_has_read_is_not_read_again(kept: Kept) -> None:
+def test_an_object_that_no_run_has_read_is_not_read_again(kept: Kept) -> None:
     kept.seen("a", 1)
     kept.seen("a", 2)
-    assert kept.asked == []
+    assert kept.requests == []
 
 
 def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: Kept) -> None:
@@ -242,7 +242,7 @@ def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: K
     kept.stretch = None
     assert kept.bodies.due(kept.entries, key("a")) == ()
     kept.stretch = 2
-    assert [name for name, _ in kept.asked] == ["a", "a"]
+    assert [name for name, _ in kept.requests] == ["a", "a"]
     assert kept.bodies.due(kept.entries, key("a")) == (path("a"),)
 
 

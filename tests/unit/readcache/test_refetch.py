@@ -38,7 +38,7 @@ class Reading:
 
     version: int = 1
     trouble: Exception | None = None
-    asked: list[tuple[float, str]] = field(default_factory=list)
+    requests: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rereads = Refetcher(self)
@@ -46,12 +46,12 @@ class Reading:
         self.entries = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
 
     async def read(self, path: str) -> bytes:
-        self.asked.append((asyncio.get_running_loop().time(), path))
+        self.requests.append((asyncio.get_running_loop().time(), path))
         if self.trouble is not None:
             raise self.trouble
         return content(self.version)
 
-    def told(self, version: int) -> None:
+    def delivered(self, version: int) -> None:
         self.version = version
         self.entries.applied(KEY, ObjectVersion("u", str(version)))
 
@@ -63,11 +63,11 @@ class Reading:
     async def run(self, *changes: float) -> None:
         """A run reads the object; then it changes after so many seconds each."""
         following = asyncio.create_task(self.rereads.follow(self.bodies))
-        self.told(1)
+        self.delivered(1)
         self.read_by_run()
         for wait in changes:
             await asyncio.sleep(wait)
-            self.told(self.version + 1)
+            self.delivered(self.version + 1)
         await asyncio.sleep(1000)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -76,14 +76,14 @@ class Reading:
 def test_a_changed_object_is_read_half_a_second_later_once_for_any_number_of_changes(virtually: Virtually) -> None:
     reading = Reading()
     virtually(reading.run(1.0, 0.1, 0.1))
-    assert reading.asked == [(1.5, PATH.replace(" ", "%20"))]
+    assert reading.requests == [(1.5, PATH.replace(" ", "%20"))]
     assert reading.bodies.find(PATH) == content(4)
 
 
-def test_one_that_goes_on_changing_is_read_ever_less_often(virtually: Virtually) -> None:
+def test_an_object_that_changes_continuously_is_read_less_and_less_often(virtually: Virtually) -> None:
     reading = Reading()
     virtually(reading.run(*[0.25] * 400))
-    assert 5 <= len(reading.asked) <= 10
+    assert 5 <= len(reading.requests) <= 10
     assert reading.bodies.find(PATH) == content(401)
 
 
@@ -91,7 +91,7 @@ def test_one_that_goes_on_changing_is_read_ever_less_often(virtually: Virtually)
 def test_a_read_that_fails_is_tried_again_for_a_while_only(virtually: Virtually, trouble: Exception) -> None:
     reading = Reading(trouble=trouble)
     virtually(reading.run(1.0))
-    assert 1 <= len(reading.asked) <= 11
+    assert 1 <= len(reading.requests) <= 11
     assert reading.bodies.find(PATH) is None
 
 
@@ -103,4 +103,4 @@ def test_an_object_that_is_gone_by_then_is_not_read(virtually: Virtually) -> Non
         await reading.run(1.0)
 
     virtually(scenario())
-    assert reading.asked == []
+    assert reading.requests == []

@@ -1,4 +1,4 @@
-"""What objects name, who names what, and what of it is news."""
+"""References of objects, their index, and the changes that cause notifications."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class TestNames:
         assert [str(key) for key in names(reference, obj)] == found
 
     @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b", "a" * 254])
-    def test_what_is_no_name_is_told(self, value: Any) -> None:
+    def test_an_invalid_name_is_an_error_with_its_path(self, value: Any) -> None:
         reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
         with pytest.raises(ValueError, match=r"spec\.ref is not a reference; set a name"):
             list(names(reference, {"spec": {"ref": value}}))
 
-    def test_a_name_of_the_watch_is_looked_for_beside_each_object_or_where_the_watch_says(self) -> None:
+    def test_a_name_of_the_watch_is_in_the_namespace_of_the_object_or_of_the_watch(self) -> None:
         obj = {"metadata": {"name": "one", "namespace": "shop"}}
         assert list(names(WatchReference(SECRET, None, "all", "", ""), obj)) == [ObjectKey("shop", "all")]
         assert list(names(WatchReference(SECRET, None, "all", "", "vault"), obj)) == [ObjectKey("vault", "all")]
@@ -108,7 +108,7 @@ class TestStates:
         assert difference(old, seen(secret("2", uid="v"))) == "was recreated"
         assert (difference(None, old), difference(old, None), difference(None, None)) == ("appeared", "is gone", "")
 
-    def test_a_generation_tells_where_it_can_and_metadata_alone_never_do_elsewhere(self) -> None:
+    def test_metadata_shows_a_change_only_of_kinds_with_a_generation(self) -> None:
         old, new = secret(generation=1), secret("2", generation=2)
         alone = {"whole": False, "generation_tells": True}
         assert difference(seen(old, **alone), seen(new, **alone)) == "changed"
@@ -117,7 +117,7 @@ class TestStates:
         assert has_to_be_read(seen(old), seen(new, whole=False))
         assert not has_to_be_read(seen(old), seen(old, whole=False))
 
-    def test_what_was_never_read_counts_as_changed_with_its_version(self) -> None:
+    def test_content_that_was_never_read_counts_as_changed_with_its_version(self) -> None:
         assert difference(seen(secret(), whole=False), seen(secret("2"))) == "may have changed"
 
     def test_nothing_of_a_value_is_kept_and_its_digest_is_this_process_s_own(
@@ -132,7 +132,7 @@ class TestStates:
 
 
 class TestIndex:
-    def test_what_is_named_first_and_last_is_told_once(self) -> None:
+    def test_the_first_and_the_last_reference_to_an_object_are_returned_once(self) -> None:
         index = ReferenceIndex()
         assert index.update(ONE, frozenset({PASSWORD})) == ([PASSWORD], [])
         assert index.update(TWO, frozenset({PASSWORD})) == ([], [])
@@ -161,12 +161,12 @@ class TestRuns:
     def notification(self, version: str, target: ObjectRef = ONE) -> ReferenceNotification:
         return ReferenceNotification(target, PASSWORD, "changed", "u", version)
 
-    def test_news_comes_at_once_unless_its_object_runs(self) -> None:
+    def test_a_notification_is_not_deferred_unless_its_object_runs(self) -> None:
         runs = DeferredReferences()
         runs.began(TWO)
         assert not runs.holds(self.notification("2"))
 
-    def test_what_a_run_wrote_is_no_news_for_it_whichever_is_told_first(self) -> None:
+    def test_writes_of_a_run_cause_no_notification_of_it_whichever_of_event_and_write_is_first(self) -> None:
         runs = DeferredReferences()
         runs.began(ONE)
         runs.wrote(ONE, "u", "2")
@@ -179,7 +179,7 @@ class TestRuns:
         assert runs.holds(self.notification("5"))
         assert not runs.holds(self.notification("5", TWO))
 
-    def test_news_waits_for_the_last_of_an_object_s_runs(self) -> None:
+    def test_a_notification_is_deferred_until_the_last_of_several_runs_ends(self) -> None:
         runs = DeferredReferences()
         runs.began(ONE)
         runs.began(ONE)

@@ -68,7 +68,7 @@ def test_a_lease_that_is_not_there_or_was_released_is_taken_at_once() -> None:
 
 
 @pytest.mark.parametrize(("now", "expected"), [(14.9, []), (15.0, [LeaseStep(LeaseAction.TAKE, "op")])])
-def test_a_lease_of_somebody_is_taken_when_it_was_seen_unchanged_for_as_long_as_its_holder_asked_for(
+def test_a_lease_is_taken_after_it_was_unchanged_for_the_duration_that_it_contains(
     now: float, expected: list[LeaseStep]
 ) -> None:
     assert election.plan(view(ONE, now, seen={"op": ObservedLease(record("other"), "1", 0)})) == expected
@@ -84,7 +84,7 @@ def test_time_counts_from_when_a_record_was_first_seen_whatever_times_it_names()
     assert election.observe(renewed, {}, 113) == {}
 
 
-def test_what_is_held_is_renewed_each_two_seconds() -> None:
+def test_a_held_lease_is_renewed_every_two_seconds() -> None:
     assert election.plan(view(ONE, 10, held=("op",), seen={"op": ObservedLease(record("me"), "1", 8)})) == []
     due = view(ONE, 10, seen={"op": ObservedLease(record("me"), "1", 8)}, held=())
     assert election.plan(_holding(due, {"op": 8})) == [LeaseStep(LeaseAction.RENEW, "op")]
@@ -103,7 +103,7 @@ def test_the_fields_move_as_other_operators_move_them() -> None:
     assert taken.released("t12") == LeaseRecord("", 1, "t12", "t12", 4)
 
 
-def test_what_was_ours_is_taken_back_but_not_before_everything_of_it_has_ended() -> None:
+def test_an_own_former_lease_is_taken_again_once_its_runs_have_ended() -> None:
     left_over = {"op": ObservedLease(record("me"), "1", 0)}
     assert election.plan(view(ONE, seen=left_over)) == [LeaseStep(LeaseAction.TAKE, "op")]
     assert election.plan(view(ONE, seen=left_over, busy=frozenset({"op"}))) == []
@@ -129,7 +129,7 @@ def test_no_more_than_a_share_is_taken() -> None:
     assert len(steps(LeaseAction.TAKE, two)) == 2
 
 
-def test_a_shard_beyond_the_share_is_taken_only_when_nobody_lacks_one() -> None:
+def test_a_shard_beyond_the_share_is_taken_only_if_no_replica_lacks_one() -> None:
     held = ("op", "op-replica-0", "op-shard-0")
     lacking = view(seen=seen(r0="me", r1="b", r2="c", s0="me", s1="b"), held=held)
     assert steps(LeaseAction.TAKE, lacking) == []
@@ -137,7 +137,7 @@ def test_a_shard_beyond_the_share_is_taken_only_when_nobody_lacks_one() -> None:
     assert steps(LeaseAction.TAKE, served) == ["op-shard-3"]
 
 
-def test_a_newcomer_gets_its_share_from_who_has_most() -> None:
+def test_a_new_replica_gets_its_share_from_the_replica_with_most_shards() -> None:
     held = ("op", "op-replica-0", "op-shard-0", "op-shard-1", "op-shard-2")
     sharing = seen(r0="me", r1="b", r2="new", s0="me", s1="me", s2="me", s3="b")
     assert len(steps(LeaseAction.LEAVE, view(seen=sharing, held=held))) == 1
@@ -145,7 +145,7 @@ def test_a_newcomer_gets_its_share_from_who_has_most() -> None:
     assert election.plan(theirs) == []
 
 
-def test_what_is_being_left_already_is_not_left_twice_and_is_released_when_idle() -> None:
+def test_shards_being_released_are_not_released_twice_and_only_when_idle() -> None:
     held = ("op", "op-replica-0", "op-shard-0", "op-shard-1", "op-shard-2", "op-shard-3")
     sharing = seen(r0="me", r1="new", s0="me", s1="me", s2="me", s3="me")
     leaving = frozenset({"op-shard-0", "op-shard-1"})
@@ -187,6 +187,6 @@ def test_objects_spread_over_shards_and_stay_where_they_are() -> None:
     assert FOUR.shard_of(newer, ObjectKey("ns", "a")) == FOUR.shard_of(gvk, ObjectKey("ns", "a"))
 
 
-def test_who_leads_looks_when_it_renews_and_who_waits_looks_more_often() -> None:
+def test_a_leader_polls_at_each_renewal_and_a_waiting_replica_more_often() -> None:
     assert election.next_poll(view(ONE, held=("op",))) == 2
     assert election.next_poll(view(ONE)) == 0.5

@@ -34,5 +34,5 @@ def test_a_time_that_is_past_ends_the_process_before_its_next_step() -> None:
     assert run(-5, "os._exit(7)") == -signal.SIGKILL
 
 
-def test_a_switch_that_was_put_off_ends_nobody() -> None:
+def test_a_disarmed_deadline_does_not_end_the_process() -> None:
     assert run(0.1, "switch.arm(None); import time; time.sleep(0.3); os._exit(7)") == 7

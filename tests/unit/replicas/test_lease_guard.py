@@ -14,7 +14,7 @@ from runner.replicas.lease_guard import LeaseGuard
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def test_a_hold_that_is_no_longer_valid_by_the_clock_is_refused_before_anybody_has_noticed() -> None:
+def test_an_expired_lease_is_refused_before_its_loss_is_reported() -> None:
     valid = True
     hold = LeaseGuard(lambda: valid)
     hold.check()
@@ -23,7 +23,7 @@ def test_a_hold_that_is_no_longer_valid_by_the_clock_is_refused_before_anybody_h
         hold.check()
 
 
-def test_what_goes_on_is_canceled_when_the_hold_is_lost_and_may_end_first(virtually: Virtually) -> None:
+def test_guarded_work_is_canceled_when_the_lease_is_lost_and_can_clean_up(virtually: Virtually) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         hold = LeaseGuard(lambda: True)
@@ -45,7 +45,7 @@ def test_what_goes_on_is_canceled_when_the_hold_is_lost_and_may_end_first(virtua
     virtually(scenario())
 
 
-def test_a_timeout_of_somebody_else_stays_what_it_is(virtually: Virtually) -> None:
+def test_a_timeout_within_the_guard_stays_a_timeout(virtually: Virtually) -> None:
     async def scenario() -> None:
         hold = LeaseGuard(lambda: True)
         with pytest.raises(TimeoutError):
@@ -55,13 +55,13 @@ def test_a_timeout_of_somebody_else_stays_what_it_is(virtually: Virtually) -> No
     virtually(scenario())
 
 
-def test_nothing_begins_under_a_hold_that_is_lost(virtually: Virtually) -> None:
+def test_no_work_starts_after_the_lease_is_lost(virtually: Virtually) -> None:
     async def scenario() -> None:
         hold = LeaseGuard(lambda: True)
         hold.lose()
-        told = []
-        hold.when_lost(lambda: told.append(True))
-        assert told == [True]
+        calls = []
+        hold.when_lost(lambda: calls.append(True))
+        assert calls == [True]
         with pytest.raises(LeaseLostError):
             async with hold.guard():
                 pytest.fail("this must not run")
@@ -69,7 +69,7 @@ def test_nothing_begins_under_a_hold_that_is_lost(virtually: Virtually) -> None:
     virtually(scenario())
 
 
-def test_a_hold_that_is_lost_after_the_work_is_done_disturbs_nobody(virtually: Virtually) -> None:
+def test_a_lease_lost_after_the_work_raises_nothing(virtually: Virtually) -> None:
     async def scenario() -> None:
         hold = LeaseGuard(lambda: True)
         async with hold.guard():

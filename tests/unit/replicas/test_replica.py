@@ -34,7 +34,7 @@ class Leases:
 
     def write(self, name: str, record: LeaseRecord, version: str) -> tuple[LeaseRecord, str]:
         if self.records.get(name, (None, ""))[1] != version:
-            raise ConflictError("somebody was quicker", status=409, reason="Conflict", retry_after=None)
+            raise ConflictError("another client wrote first", status=409, reason="Conflict", retry_after=None)
         self.writes += 1
         self.records[name] = (record, str(self.writes))
         return self.records[name]
@@ -142,7 +142,7 @@ class Process:
                 self.world.leave(key, self)
 
     async def _linger(self) -> None:
-        """End slowly, however often that is asked for."""
+        """End slowly, however often the end is requested."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.seconds_to_end
         while loop.time() < end and not self.is_dead:
@@ -194,7 +194,7 @@ def stop(*processes: Process) -> None:
         process.die()
 
 
-def test_alone_everything_is_ours() -> None:
+def test_a_single_replica_owns_all_objects() -> None:
     alone = SoleReplica()
     assert alone.owns(THING, KEYS[0])
     with alone.hold(THING, KEYS[0]) as hold:
@@ -235,7 +235,7 @@ def test_a_leader_that_dies_is_followed_when_its_lease_is_over_and_not_before(vi
     virtually(scenario())
 
 
-def test_a_leader_that_cannot_renew_ends_what_goes_on_before_anybody_else_begins(virtually: Virtually) -> None:
+def test_a_leader_that_cannot_renew_ends_its_runs_before_another_replica_leads(virtually: Virtually) -> None:
     async def scenario() -> None:
         world = World(1)
         a = Process(world, "a")
@@ -277,7 +277,7 @@ def test_a_run_that_does_not_end_in_time_ends_with_the_process(virtually: Virtua
     virtually(scenario())
 
 
-def test_an_outage_that_nobody_else_used_gives_the_work_back(virtually: Virtually) -> None:
+def test_after_an_outage_without_another_leader_the_replica_leads_again(virtually: Virtually) -> None:
     async def scenario() -> None:
         world = World(1)
         a = Process(world, "a")
@@ -296,7 +296,7 @@ def test_an_outage_that_nobody_else_used_gives_the_work_back(virtually: Virtuall
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_was_refused_while_a_renewal_was_late_is_asked_for_again(virtually: Virtually, shards: int) -> None:
+def test_objects_refused_during_a_late_renewal_are_requested_again(virtually: Virtually, shards: int) -> None:
     """As for a process that was stopped, or had no CPU: its clock has gone on, its timers have not been looked at."""
 
     async def scenario() -> None:

@@ -141,7 +141,7 @@ async def test_impersonation_is_passed_on(write_kubeconfig: KubeConfigFile, tmp_
     assert headers["Impersonate-Extra-team"] == "x"
 
 
-async def test_what_of_them_must_not_be_shown_is_known(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_credentials_return_their_secret_values(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     user = {"token": "t0ken", "client-key-data": encoded(b"the key"), "username": "u", "password": "passw0rd"}
     found = await load(write_kubeconfig("http://x", user=user), tmp_path)
     assert sorted(found.secret_values()) == ["passw0rd", "t0ken", "the key"]
@@ -217,7 +217,7 @@ async def test_a_plugin_is_run_again_when_its_token_is_refused(
     assert plugin.runs == 2
 
 
-async def test_a_plugin_may_ask_for_the_cluster(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_a_plugin_gets_the_cluster_on_request(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     echo = (
         "import json, os; i = json.loads(os.environ['KUBERNETES_EXEC_INFO']); "
         "print(json.dumps({**i, 'status': {'token': i['spec']['cluster']['server']}}))"
@@ -251,7 +251,7 @@ async def test_a_plugin_that_fails_is_quoted(
         ({"clientCertificateData": "x", "clientKeyData": "x"}, "cannot be used"),
     ],
 )
-async def test_a_plugins_odd_answer_is_its_trouble_and_not_the_end(
+async def test_an_invalid_answer_of_a_plugin_is_an_error_that_quotes_the_problem(
     write_kubeconfig: KubeConfigFile, tmp_path: Path, status: dict[str, Any], message: str
 ) -> None:
     plugin = Plugin(tmp_path)
@@ -322,14 +322,14 @@ async def test_an_id_token_that_ended_is_renewed_and_written_back(
     found = await load(path, tmp_path)
     for _ in range(2):
         assert (await found.headers())["Authorization"] == f"Bearer {fresh}"
-    (asked,) = api.of("/token")
-    assert asked.body == b"grant_type=refresh_token&refresh_token=r1"
-    assert asked.headers["Authorization"] == "Basic " + encoded(b"c:s")
+    (refresh,) = api.of("/token")
+    assert refresh.body == b"grant_type=refresh_token&refresh_token=r1"
+    assert refresh.headers["Authorization"] == "Basic " + encoded(b"c:s")
     written = yaml.safe_load(path.read_text())["users"][0]["user"]["auth-provider"]["config"]
     assert (written["id-token"], written["refresh-token"]) == (fresh, "r2")
 
 
-async def test_a_login_that_cannot_be_renewed_says_so(
+async def test_an_error_of_a_login_that_cannot_be_renewed_has_advice(
     api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
 ) -> None:
     found = await load(write_kubeconfig("http://x", user=login(api, "", **{"refresh-token": ""})), tmp_path)

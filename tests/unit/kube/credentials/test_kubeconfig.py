@@ -42,7 +42,7 @@ def test_a_context_can_be_named(tmp_path: Path) -> None:
     assert (found.cluster["server"], found.namespace) == ("https://two", "default")
 
 
-def test_of_several_files_the_first_to_name_something_wins(tmp_path: Path) -> None:
+def test_the_first_of_several_files_that_defines_an_entry_wins(tmp_path: Path) -> None:
     first = write(tmp_path / "1", **named("user", u={"token": "first"}))
     second = write(tmp_path / "2", **{"current-context": "c"}, **named("context", c={"cluster": "k", "user": "u"}))
     third = write(
@@ -84,7 +84,7 @@ def test_paths_are_relative_to_their_file_and_their_content_is_taken_in(tmp_path
     assert found.user["exec"]["command"] == str(tmp_path / "sub" / "plugin")
 
 
-def test_a_command_that_is_no_path_is_left_to_the_search_path(tmp_path: Path) -> None:
+def test_a_command_without_a_slash_is_not_made_absolute(tmp_path: Path) -> None:
     path = whole(tmp_path, **named("user", u={"exec": {"command": "aws"}}))
     assert kubeconfig.read([path], None).user["exec"]["command"] == "aws"
 
@@ -103,7 +103,7 @@ def test_a_command_that_is_no_path_is_left_to_the_search_path(tmp_path: Path) ->
         (named("cluster", k={"server": "https://x", "certificate-authority": "nope"}), None, "nope: cannot be read"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_an_invalid_kubeconfig_is_an_error_that_names_the_problem(
     tmp_path: Path, changes: dict[str, Any], context: str | None, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -24,7 +24,7 @@ PATHS = ["/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"]
 
 @dataclass
 class Cluster:
-    """What the API server serves, the clock, and what the operator was told."""
+    """An API server with documents, a clock, and the requests that the server received."""
 
     stage: Stage
     now: float = 1000.0
@@ -45,8 +45,8 @@ class Cluster:
         what = f"{message.target} {message.get('Accept')} {message.get('Accept-Encoding')}"
         return self.bodies.get(message.target, what.encode())
 
-    def asked(self) -> list[str]:
-        """Return the targets that the API server was asked for since the last call."""
+    def new_requests(self) -> list[str]:
+        """Return the targets that the API server received since the last call."""
         seen, self.stage.api.seen = self.stage.api.seen, []
         return [each.target for each in seen]
 
@@ -75,10 +75,10 @@ async def test_another_run_gets_the_same_bytes_from_memory(cluster: Cluster, pat
     cluster.headers[path] = ("X-Odd: b\xe9", "Warning: 299 - old", "Audit-Id: 1", "Date: Sat")
     first = await cluster.stage.get(path)
     cluster.another_run()
-    cluster.asked()
+    cluster.new_requests()
     cluster.now += 1.5
     second = await cluster.stage.get(path)
-    assert cluster.asked() == []
+    assert cluster.new_requests() == []
     assert (second.start, second.body) == (first.start, first.body)
     assert (first.get("X-Cache"), second.get("X-Cache"), second.get("Age")) == (None, "HIT", "1")
     own = {"Audit-Id", "X-Cache", "Age"}
@@ -90,9 +90,9 @@ async def test_each_representation_is_kept_for_itself(cluster: Cluster) -> None:
     first = [(await cluster.stage.get("/apis/apps/v1", *wish)).body for wish in wishes]
     assert len(set(first)) == len(wishes)
     cluster.another_run()
-    cluster.asked()
+    cluster.new_requests()
     assert [(await cluster.stage.get("/apis/apps/v1", *wish)).body for wish in wishes] == first
-    assert cluster.asked() == []
+    assert cluster.new_requests() == []
 
 
 async def test_a_document_without_etag_is_requested_again_after_two_seconds(cluster: Cluster) -> None:
@@ -101,12 +101,12 @@ async def test_a_document_without_etag_is_requested_again_after_two_seconds(clus
         for path in ["/apis", "/version", "/apis"]:
             cluster.another_run()
             await cluster.stage.get(path)
-        requests += cluster.asked()
+        requests += cluster.new_requests()
         cluster.now += 2
     assert requests == ["/apis", "/version"] * 5
 
 
-async def test_a_run_that_asks_again_is_answered_by_the_server(cluster: Cluster) -> None:
+async def test_a_repeated_request_of_a_run_is_answered_by_the_server(cluster: Cluster) -> None:
     await cluster.stage.get("/apis")
     cluster.another_run()
     await cluster.stage.get("/apis")
@@ -115,9 +115,9 @@ async def test_a_run_that_asks_again_is_answered_by_the_server(cluster: Cluster)
     assert (await cluster.stage.get("/apis")).body == b"with the kind that was missing"
     cluster.now += 0.001
     cluster.another_run()
-    cluster.asked()
+    cluster.new_requests()
     assert (await cluster.stage.get("/apis")).body == b"with the kind that was missing"
-    assert cluster.asked() == []
+    assert cluster.new_requests() == []
 
 
 @pytest.mark.parametrize("start", [f"GET {CRDS}", f"GET {CRDS}/a?watch=1", f"POST {CRDS}", f"DELETE {CRDS}/a"])
@@ -126,11 +126,11 @@ async def test_a_run_that_deals_with_kinds_is_answered_by_the_server(cluster: Cl
         await cluster.stage.get(path)
     cluster.another_run()
     await (await cluster.stage.connect()).ask(cluster.stage.request(start))
-    cluster.asked()
+    cluster.new_requests()
     for path in PATHS:
         cluster.bodies[path] = b"new"
         assert (await cluster.stage.get(path)).body == b"new"
-    assert cluster.asked() == PATHS
+    assert cluster.new_requests() == PATHS
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])
@@ -170,12 +170,12 @@ async def test_errors_are_not_kept_and_end_what_was(cluster: Cluster, start: str
     ("condition", "status"),
     [('"x"', 304), ('W/"x"', 304), ('"a", "x"', 304), ("*", 304), ('"y"', 200), ("x", 200), ('"two words"', 200)],
 )
-async def test_a_client_that_has_it_already_is_told_so(cluster: Cluster, condition: str, status: int) -> None:
+async def test_a_client_with_the_current_etag_gets_304(cluster: Cluster, condition: str, status: int) -> None:
     path = "/openapi/v2"
     cluster.headers[path] = ('ETag: "x"', "Content-Encoding: gzip", "Cache-Control: no-cache, private")
     await cluster.stage.get(path)
     cluster.another_run()
-    cluster.asked()
+    cluster.new_requests()
     wire = await cluster.stage.connect()
     for _ in range(2):
         cluster.another_run()
@@ -183,29 +183,29 @@ async def test_a_client_that_has_it_already_is_told_so(cluster: Cluster, conditi
         assert (answer.status, bool(answer.body)) == (status, status == 200)
         assert (answer.get("ETag"), answer.get("Cache-Control")) == ('"x"', "no-cache, private")
         assert (answer.get("Content-Type") is None) == (status == 304)
-    assert cluster.asked() == []
+    assert cluster.new_requests() == []
 
 
-async def test_openapi_is_asked_for_by_its_own_etag(cluster: Cluster) -> None:
+async def test_openapi_is_revalidated_with_its_cached_etag(cluster: Cluster) -> None:
     path = "/openapi/v2"
     cluster.headers[path] = ('ETag: "x"',)
     first = await cluster.stage.get(path)
     cluster.now += 60
     cluster.another_run()
-    cluster.asked()
+    cluster.new_requests()
     again = await cluster.stage.get(path, 'If-None-Match: "older"')
     assert (again.status, again.body, again.get("X-Cache")) == (200, first.body, "REVALIDATED")
     assert cluster.stage.api.seen[0].get("If-None-Match") == '"x"'
     cluster.another_run()
     assert (await cluster.stage.get(path)).get("X-Cache") == "HIT"
-    assert cluster.asked() == [path]
+    assert cluster.new_requests() == [path]
     cluster.headers[path], cluster.bodies[path] = ('ETag: "y"',), b"newer"
     cluster.now += 60
     cluster.another_run()
     assert (await cluster.stage.get(path)).body == b"newer"
 
 
-async def test_openapi_that_a_change_left_as_it_was_is_not_sent_again(cluster: Cluster) -> None:
+async def test_unchanged_openapi_is_not_sent_again(cluster: Cluster) -> None:
     path = "/openapi/v2"
     cluster.headers[path] = ('ETag: "x"', "Last-Modified: Sat, 29 Oct 1994 19:43:31 GMT")
     await cluster.stage.get(path)
@@ -218,15 +218,15 @@ async def test_openapi_that_a_change_left_as_it_was_is_not_sent_again(cluster: C
     assert (again.status, again.get("X-Cache")) == (200, "REVALIDATED")
 
 
-async def test_what_has_its_digest_in_its_address_is_never_asked_for_again(cluster: Cluster) -> None:
+async def test_a_document_with_its_hash_in_the_url_is_never_requested_again(cluster: Cluster) -> None:
     path = "/openapi/v3/apis/apps/v1?hash=ABC"
     cluster.headers[path] = ('ETag: "ABC"', "Cache-Control: public, immutable")
     await cluster.stage.get(path)
     await (await cluster.stage.connect()).ask(cluster.stage.request(f"POST {CRDS}"))
     cluster.now += 100_000
-    cluster.asked()
+    cluster.new_requests()
     assert (await cluster.stage.get(path)).get("X-Cache") == "HIT"
-    assert cluster.asked() == []
+    assert cluster.new_requests() == []
 
 
 @pytest.mark.parametrize(
@@ -241,17 +241,17 @@ async def test_what_has_its_digest_in_its_address_is_never_asked_for_again(clust
 )
 async def test_calls_that_only_the_server_can_answer_pass(cluster: Cluster, header: str) -> None:
     await cluster.stage.get("/apis")
-    cluster.asked()
+    cluster.new_requests()
     for _ in range(2):
         cluster.another_run()
         assert (await cluster.stage.get("/apis", header)).get("X-Cache") is None
-    assert cluster.asked() == ["/apis", "/apis"]
+    assert cluster.new_requests() == ["/apis", "/apis"]
 
 
 @pytest.mark.parametrize("start", ["HEAD /apis", "POST /apis", "GET /apis"])
 async def test_only_a_get_without_content_is_answered_from_memory(cluster: Cluster, start: str) -> None:
     await cluster.stage.get("/apis")
-    cluster.asked()
+    cluster.new_requests()
     cluster.another_run()
     body = b"" if start.startswith("HEAD") else b"{}"
     (await cluster.stage.connect()).send(cluster.stage.request(start, body=body))
@@ -261,11 +261,11 @@ async def test_only_a_get_without_content_is_answered_from_memory(cluster: Clust
 
 async def test_runs_as_a_service_account_are_answered_by_the_server(cluster: Cluster) -> None:
     await cluster.stage.get("/apis")
-    cluster.asked()
+    cluster.new_requests()
     cluster.another_run(service_account="ns/narrow")
     await cluster.stage.get("/apis")
     await cluster.stage.get("/apis")
-    assert cluster.asked() == ["/apis", "/apis"]
+    assert cluster.new_requests() == ["/apis", "/apis"]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ async def test_other_paths_pass(cluster: Cluster, path: str) -> None:
     for _ in range(2):
         cluster.another_run()
         await cluster.stage.get(path)
-    assert cluster.asked() == [path, path]
+    assert cluster.new_requests() == [path, path]
 
 
 @pytest.mark.parametrize("headers", [("Vary: X-Other",), ("Vary: *",), ("Cache-Control: no-store",)])
@@ -285,7 +285,7 @@ async def test_answers_that_are_for_one_client_are_not_kept(cluster: Cluster, he
     for _ in range(2):
         cluster.another_run()
         await cluster.stage.get("/openapi/v3")
-    assert cluster.asked() == ["/openapi/v3", "/openapi/v3"]
+    assert cluster.new_requests() == ["/openapi/v3", "/openapi/v3"]
 
 
 async def test_a_document_that_is_too_large_passes(cluster: Cluster) -> None:
@@ -294,7 +294,7 @@ async def test_a_document_that_is_too_large_passes(cluster: Cluster) -> None:
     for _ in range(2):
         cluster.another_run()
         assert (await cluster.stage.get("/openapi/v2")).body == large
-    assert cluster.asked() == ["/openapi/v2", "/openapi/v2"]
+    assert cluster.new_requests() == ["/openapi/v2", "/openapi/v2"]
 
 
 async def test_no_more_is_kept_than_there_is_room_for(cluster: Cluster) -> None:
@@ -303,11 +303,11 @@ async def test_no_more_is_kept_than_there_is_room_for(cluster: Cluster) -> None:
         cluster.bodies[path] = bytes(LARGEST - 2000)
         cluster.another_run()
         await cluster.stage.get(path)
-    cluster.asked()
+    cluster.new_requests()
     cluster.another_run()
     for path in [paths[0], *paths[2:], paths[1]]:
         await cluster.stage.get(path)
-    assert cluster.asked() == [paths[1]]
+    assert cluster.new_requests() == [paths[1]]
 
 
 async def test_an_answer_that_breaks_off_is_not_kept(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ TABLE = ";as=Table;g=meta.k8s.io;v=v1"
 
 
 @pytest.mark.parametrize(
-    ("accept", "asked"),
+    ("accept", "forwarded"),
     [
         ([f"{PROTOBUF},application/json"], ["application/json"]),
         ([PROTOBUF, "application/json"], ["application/json"]),
@@ -23,8 +23,8 @@ TABLE = ";as=Table;g=meta.k8s.io;v=v1"
         ([], []),
     ],
 )
-def test_who_takes_json_too_is_answered_in_json(accept: list[str], asked: list[str]) -> None:
+def test_binary_media_types_are_removed_if_json_is_accepted(accept: list[str], forwarded: list[str]) -> None:
     headers = [(b"Host", b"h"), *((b"accept", value.encode()) for value in accept), (b"X", b"y")]
     found = without_binary(headers)
-    assert [value.decode() for name, value in found if name.lower() == b"accept"] == asked
+    assert [value.decode() for name, value in found if name.lower() == b"accept"] == forwarded
     assert [header for header in found if header[0] in {b"Host", b"X"}] == [(b"Host", b"h"), (b"X", b"y")]

@@ -63,7 +63,7 @@ def test_an_object_in_the_owners_namespace_gets_a_reference_of_four_fields() -> 
     assert owned.obj == config_map(ownerReferences=[REFERENCE])
 
 
-def test_the_namespace_may_stand_in_the_definition_alone() -> None:
+def test_the_namespace_may_be_only_in_the_definition() -> None:
     assert own(config_map(namespace="shop"), CR, CONFIG_MAP, "").how is OwnerMark.REFERENCE
     assert own(config_map(namespace="other"), CR, CONFIG_MAP, "").how is OwnerMark.ANNOTATION
 
@@ -123,7 +123,7 @@ def test_a_second_owner_joins_one_that_does_not_control() -> None:
         {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource-type": "Other.example.com"}},
     ],
 )
-def test_what_someone_else_owns_is_left_alone(meta: dict[str, Any]) -> None:
+def test_an_object_of_another_owner_is_not_changed(meta: dict[str, Any]) -> None:
     definition = config_map(**meta)
     owned = own(definition, CR, CONFIG_MAP, "shop")
     assert owned.obj is definition
@@ -183,7 +183,7 @@ def test_an_update_keeps_every_owner_that_a_definition_without_owners_would_drop
     assert references_of(kept.obj) == [FOREIGN, REFERENCE]
 
 
-def test_an_update_that_names_owners_keeps_ours_beside_them() -> None:
+def test_an_update_that_names_owners_keeps_the_reference_of_the_proxy() -> None:
     current = config_map(ownerReferences=[{**FOREIGN, "uid": "uid-old"}, REFERENCE])
     kept = keep_owner(current, config_map(ownerReferences=[FOREIGN]), CR)
     assert references_of(kept) == [FOREIGN, REFERENCE]
@@ -207,25 +207,25 @@ def test_an_update_that_opts_out_gives_the_object_up() -> None:
 
 
 @pytest.mark.parametrize("replaces", [True, False])
-def test_an_update_of_an_object_that_nobody_owns_takes_nothing_on(*, replaces: bool) -> None:
+def test_an_update_of_an_object_without_owner_adds_no_owner(*, replaces: bool) -> None:
     definition = config_map()
     assert own(definition, CR, CONFIG_MAP, "shop", current=config_map(), replaces=replaces).obj is definition
 
 
-def test_an_apply_repeats_our_reference_alone_so_that_it_stays() -> None:
+def test_an_apply_repeats_only_the_reference_of_the_proxy() -> None:
     current = config_map(ownerReferences=[FOREIGN, REFERENCE])
     assert references_of(own(config_map(), CR, CONFIG_MAP, "shop", current=current).obj) == [REFERENCE]
 
 
 @pytest.mark.parametrize("replaces", [True, False])
-def test_a_definition_may_adopt_an_object_that_nobody_owns(*, replaces: bool) -> None:
+def test_a_definition_can_adopt_an_object_without_owner(*, replaces: bool) -> None:
     definition = config_map(annotations={ADOPT: "true"})
     adopted = own(definition, CR, CONFIG_MAP, "shop", current=config_map(), replaces=replaces)
     assert references_of(adopted.obj) == [REFERENCE]
     assert adopted.obj["metadata"]["annotations"] == {ADOPT: "true"}
 
 
-def test_what_someone_controls_is_not_adopted() -> None:
+def test_an_object_with_a_controller_is_not_adopted() -> None:
     definition = config_map(annotations={ADOPT: "true"})
     current = config_map(ownerReferences=[{**FOREIGN, "controller": True}])
     assert own(definition, CR, CONFIG_MAP, "shop", current=current).obj is definition
@@ -249,12 +249,12 @@ def test_a_merge_patch_of_another_namespace_adopts_by_annotation() -> None:
 
 
 @pytest.mark.parametrize("current", [config_map(ownerReferences=[REFERENCE]), config_map(annotations=ANNOTATIONS)])
-def test_a_patch_of_what_is_owned_already_is_sent_as_it_is(current: Object) -> None:
+def test_a_patch_of_an_owned_object_is_sent_unchanged(current: Object) -> None:
     patch = {"metadata": {"annotations": {ADOPT: "true"}}}
     assert adopt(patch, CR, CONFIG_MAP, "shop", current).obj is patch
 
 
-def test_a_patch_that_does_not_ask_adopts_nothing() -> None:
+def test_a_patch_without_the_annotation_adopts_nothing() -> None:
     patch: Object = {"data": {"a": "c"}}
     assert adopt(patch, CR, CONFIG_MAP, "shop", config_map()).obj is patch
 
@@ -265,7 +265,9 @@ GIVEN_UP: Object = {"metadata": {"annotations": {INJECT_OWNER: "false"}}}
 @pytest.mark.parametrize(
     ("strategic", "sent"), [(False, [FOREIGN]), (True, [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
 )
-def test_a_merge_patch_that_opts_out_takes_our_reference_alone(*, strategic: bool, sent: list[Object]) -> None:
+def test_a_merge_patch_that_opts_out_removes_only_the_reference_of_the_proxy(
+    *, strategic: bool, sent: list[Object]
+) -> None:
     assert wants_release(GIVEN_UP)
     current = config_map(ownerReferences=[FOREIGN, REFERENCE])
     released = give_up(GIVEN_UP, CR, current, strategic=strategic)
@@ -273,17 +275,17 @@ def test_a_merge_patch_that_opts_out_takes_our_reference_alone(*, strategic: boo
     assert released.obj == {"metadata": {"annotations": {INJECT_OWNER: "false"}, "ownerReferences": sent}}
 
 
-def test_a_merge_patch_that_opts_out_takes_the_annotations_that_name_us() -> None:
+def test_a_merge_patch_that_opts_out_removes_the_annotations_of_the_owner() -> None:
     gone = give_up(GIVEN_UP, CR, config_map(annotations=ANNOTATIONS), strategic=False).obj
     assert gone == {"metadata": {"annotations": {INJECT_OWNER: "false", **dict.fromkeys(ANNOTATIONS)}}}
 
 
 @pytest.mark.parametrize("current", [config_map(), config_map(ownerReferences=[FOREIGN])])
-def test_a_merge_patch_that_opts_out_of_what_is_not_ours_is_sent_as_it_is(current: Object) -> None:
+def test_a_merge_patch_that_opts_out_without_an_owner_is_sent_unchanged(current: Object) -> None:
     assert give_up(GIVEN_UP, CR, current, strategic=True).obj is GIVEN_UP
 
 
-def test_a_merge_patch_that_says_itself_who_owns_the_object_is_sent_as_it_is() -> None:
+def test_a_merge_patch_with_owner_references_is_sent_unchanged() -> None:
     patch: Object = {"metadata": {**GIVEN_UP["metadata"], "ownerReferences": []}}
     assert give_up(patch, CR, config_map(ownerReferences=[REFERENCE]), strategic=False).obj is patch
 
@@ -316,7 +318,7 @@ metas = st.fixed_dictionaries(
 
 
 @given(owner=owners, space=spaces, meta=metas, standing=st.none() | metas, replaces=st.booleans())
-def test_what_is_read_back_is_what_was_said(
+def test_owners_that_were_added_are_read_back(
     owner: Owner, space: str, meta: dict[str, Any], standing: dict[str, Any] | None, *, replaces: bool
 ) -> None:
     current = None if standing is None else config_map(**standing)

@@ -27,7 +27,7 @@ def looking(stage: Stage) -> ReadSet:
     return read_set
 
 
-async def test_what_is_read_is_noted_under_its_path_and_goes_on_as_it_came(staged: Staged) -> None:
+async def test_a_read_is_recorded_with_its_path_and_its_answer_is_unchanged(staged: Staged) -> None:
     async with staged(ReadSetRecorder()) as stage:
         read_set = looking(stage)
         body = orjson.dumps(SETTINGS)
@@ -44,7 +44,7 @@ async def test_what_is_read_is_noted_under_its_path_and_goes_on_as_it_came(stage
         assert not read_set.unseen
 
 
-async def test_what_cannot_be_compared_is_noted_as_such(staged: Staged) -> None:
+async def test_a_read_that_cannot_be_compared_is_recorded_as_unseen(staged: Staged) -> None:
     async with staged(ReadSetRecorder()) as stage:
         read_set = looking(stage)
         stage.api.answers(stage.reply(orjson.dumps({"kind": "Table", "rows": []})))

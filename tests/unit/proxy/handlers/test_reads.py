@@ -36,7 +36,7 @@ def widget(version: int, name: str = "a") -> Object:
 
 @dataclass
 class Reading:
-    """A proxy with `Reads`, one kind whose watch the test speaks for, and an API server that answers as told."""
+    """A proxy with `Reads`, one kind whose watch events the test sends, and an API server with given answers."""
 
     bodies: ReadCache
     cached: bool = True
@@ -104,14 +104,14 @@ async def test_a_hit_is_the_answer_byte_for_byte_and_no_call(reading: Reading) -
     assert len(reading.stage.api.seen) == calls
 
 
-async def test_what_is_passed_on_is_not_marked(reading: Reading) -> None:
+async def test_a_forwarded_answer_has_no_cache_header(reading: Reading) -> None:
     reading.answers(SPACED)
     answer = await reading.get()
     assert answer.get("X-Cache") is None
     assert answer.body == SPACED
 
 
-async def test_what_came_packed_is_kept_unpacked(reading: Reading) -> None:
+async def test_a_compressed_answer_is_cached_uncompressed(reading: Reading) -> None:
     packed = gzip.compress(SPACED)
     reading.answers(packed, "200 OK", "Content-Encoding: gzip")
     reading.seen()
@@ -280,7 +280,7 @@ async def test_a_dry_run_writes_nothing(reading: Reading) -> None:
     "status", ["500 Internal Server Error", "503 Service Unavailable", "504 Timeout", "408 Timeout"]
 )
 @pytest.mark.parametrize("start", [f"PATCH {PATH}", f"POST {ALL}", f"DELETE {ALL}"])
-async def test_after_a_write_whose_outcome_nobody_knows_nothing_is_answered_from_memory(
+async def test_after_a_write_with_unknown_outcome_no_read_is_answered_from_memory(
     reading: Reading, start: str, status: str
 ) -> None:
     await reading.keep()
@@ -335,7 +335,9 @@ async def test_an_answer_with_a_warning_is_not_kept(reading: Reading) -> None:
         ("GET /apis/example.com/v1/namespaces/ns/gadgets", True),
     ],
 )
-async def test_what_was_shown_unseen_has_to_be_read_again(reading: Reading, start: str, *, hit_before: bool) -> None:
+async def test_an_object_that_a_forwarded_answer_may_contain_is_read_again(
+    reading: Reading, start: str, *, hit_before: bool
+) -> None:
     await reading.keep()
     reading.answers({"kind": "List", "items": []})
     await reading.send(start)
@@ -376,7 +378,7 @@ async def test_reads_are_counted_and_logged(reading: Reading) -> None:
     assert (reading.stage.run.stats.hits, reading.stage.run.stats.misses) == (2, 2)
 
 
-async def test_an_absent_object_is_no_miss_and_ends_what_was_kept(reading: Reading) -> None:
+async def test_an_absent_object_is_not_a_miss_and_drops_the_cached_one(reading: Reading) -> None:
     await reading.keep()
     reading.answers({"kind": "Status"}, "404 Not Found")
     await reading.get(PATH, "Cache-Control: no-cache")

@@ -22,7 +22,7 @@ def refused(verb: str, resource: str) -> bytes:
     return orjson.dumps({"kind": "Status", "code": 403, "reason": "Forbidden", "message": f'{message} "ns"'})
 
 
-async def test_a_right_that_a_run_lacks_is_noted_and_the_answer_goes_on_as_it_came(staged: Staged) -> None:
+async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(staged: Staged) -> None:
     async with staged(RefusalRecorder()) as stage:
         packed = gzip.compress(refused("list", "pods"))
         stage.api.answers(
@@ -38,7 +38,7 @@ async def test_a_right_that_a_run_lacks_is_noted_and_the_answer_goes_on_as_it_ca
         assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
 
 
-async def test_what_is_refused_for_other_reasons_is_not_noted(staged: Staged) -> None:
+async def test_refusals_for_other_reasons_are_not_recorded(staged: Staged) -> None:
     quota = orjson.dumps({"kind": "Status", "message": 'pods "a" is forbidden: exceeded quota: few', "code": 403})
     async with staged(RefusalRecorder()) as stage:
         stage.api.answers(

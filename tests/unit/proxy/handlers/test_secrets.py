@@ -182,7 +182,7 @@ async def test_tokens_made_for_a_service_account_are_secret(staged: Staged) -> N
         assert knows(stage)
 
 
-async def test_other_objects_and_refusals_teach_nothing(staged: Staged) -> None:
+async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
     body = orjson.dumps(secret())
     async with staged(Secrets()) as stage:
         stage.api.answers(
@@ -194,7 +194,7 @@ async def test_other_objects_and_refusals_teach_nothing(staged: Staged) -> None:
         assert not stage.run.secrets.may_be_in_files
 
 
-async def test_a_secrets_own_names_are_no_secret(staged: Staged) -> None:
+async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:
     body = orjson.dumps(secret(data={"namespace": encoded("ns-of-it"), "name": encoded("mine-secret")}))
     async with staged(Secrets()) as stage:
         stage.api.answers(stage.reply(body, "200 OK", "Content-Type: application/json"))
@@ -219,7 +219,7 @@ async def test_an_answer_that_cannot_be_read_makes_the_output_withheld(staged: S
         assert stage.run.secrets.is_exhausted
 
 
-async def test_a_run_tells_what_ansible_does_not_log(staged: Staged) -> None:
+async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged) -> None:
     async with staged(Secrets()) as stage:
         wire = await stage.connect()
         body = orjson.dumps({"task": "t-1", "values": [VALUE, 5]})
@@ -255,6 +255,6 @@ def test_odd_objects_have_no_values(odd: Any) -> None:
     assert list(secret_objects.of_token_request(odd)) == []
 
 
-def test_data_that_is_no_base64_is_taken_as_it_is() -> None:
+def test_data_that_is_not_base64_is_used_unchanged() -> None:
     (found,) = secret_objects.of_secrets({"data": {"a": "n*t base64"}})
     assert found.values == ["n*t base64"] or found.values[0]

@@ -1,4 +1,4 @@
-"""What becomes of writes on their way, and who is told."""
+"""Writes that pass the proxy: their owners and the reports to dependents."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def config_map(**metadata: Any) -> Object:
 
 @dataclass
 class Surroundings:
-    """What the handler talks to: remembers what it is told, and gives what is set."""
+    """The environment of the handler: records the reports and returns the existing objects."""
 
-    told: list[tuple[str, str]] = field(default_factory=list)
+    reports: list[tuple[str, str]] = field(default_factory=list)
     existing: dict[ObjectKey, Object | Exception] = field(default_factory=dict)
-    asked: int = 0
+    discoveries: int = 0
     interested: bool = True
 
     async def request(self, method: str, path: str) -> Object:
-        self.asked += 1
+        self.discoveries += 1
         if path == "/apis/broken/v1":
             raise ForbiddenError("no", status=403)
         if (method, path) != ("GET", "/api/v1"):
@@ -74,13 +74,13 @@ class Surroundings:
         return self.interested and (owner.ref.key.name, resource.plural) == ("sample", "configmaps")
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append((f"read {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
+        self.reports.append((f"read {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append((f"wrote {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
+        self.reports.append((f"wrote {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        self.told.append((f"deleted {resource.plural} of {owner.ref.key.name}", key_of(answer).name))
+        self.reports.append((f"deleted {resource.plural} of {owner.ref.key.name}", key_of(answer).name))
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/yaml", ""])
-async def test_what_a_run_creates_gets_its_owner(staged: Staged, writes: Writes, kind: str) -> None:
+async def test_a_created_object_gets_an_owner_reference(staged: Staged, writes: Writes, kind: str) -> None:
     async with staged(writes) as stage:
         headers = [f"Content-Type: {kind}"] if kind else ["X: y"]
         seen = await send(stage, f"POST {PATH}", config_map(), *headers)
@@ -121,14 +121,14 @@ async def test_yaml_with_everything_in_it_means_the_same_afterwards(staged: Stag
     assert sent["data"] == {"date": "2020-01-01", "on": "yes", "odd": "\x7f\x85\u2028\U0001f600"}
 
 
-async def test_what_is_not_to_change_passes_byte_by_byte(staged: Staged, writes: Writes) -> None:
+async def test_content_without_a_change_is_forwarded_byte_by_byte(staged: Staged, writes: Writes) -> None:
     body = b'{ "metadata": {"ownerReferences": [%s]},  "x":1.0, "x": 2}' % orjson.dumps(REFERENCE)
     async with staged(writes) as stage:
         assert (await send(stage, f"POST {PATH}", body)).body == body
 
 
 @pytest.mark.parametrize("start", [f"PUT {PATH}/a", f"PATCH {PATH}/a"])
-async def test_updates_and_applies_own_what_they_create_and_leave_what_others_own(
+async def test_updates_and_applies_own_created_objects_and_do_not_change_existing_ones(
     staged: Staged, writes: Writes, around: Surroundings, start: str
 ) -> None:
     header = (
@@ -150,7 +150,7 @@ async def test_updates_and_applies_own_what_they_create_and_leave_what_others_ow
 
 
 @pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
-async def test_a_merge_patch_adopts_when_it_says_so(
+async def test_a_merge_patch_with_the_annotation_adopts_the_object(
     staged: Staged, writes: Writes, around: Surroundings, kind: str
 ) -> None:
     around.existing[ObjectKey("ns", "a")] = config_map(uid="1")
@@ -202,7 +202,7 @@ async def test_a_list_loses_the_annotations_of_each_object(staged: Staged, write
 @pytest.mark.parametrize(
     ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
 )
-async def test_a_merge_patch_gives_an_object_up_when_it_says_so(
+async def test_a_merge_patch_with_the_annotation_removes_the_owner(
     staged: Staged, writes: Writes, around: Surroundings, kind: str, sent: list[object]
 ) -> None:
     around.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
@@ -250,25 +250,27 @@ async def test_a_json_patch_passes_as_it_is(staged: Staged, writes: Writes) -> N
         (f"POST {PATH}", ("Content-Type: application/cbor",)),
     ],
 )
-async def test_what_has_no_owner_passes_as_it_is(
+async def test_writes_that_get_no_owner_are_forwarded_unchanged(
     staged: Staged, writes: Writes, start: str, headers: tuple[str, ...]
 ) -> None:
     async with staged(writes) as stage:
         assert (await send(stage, start, config_map(), *headers)).body == orjson.dumps(config_map())
 
 
-async def test_nothing_is_owned_or_told_with_injection_off(
+async def test_without_injection_no_owner_is_added_and_nothing_is_reported(
     staged: Staged, writes: Writes, around: Surroundings
 ) -> None:
     async with staged(writes) as stage:
         stage.token = stage.identities.issue(replace(stage.run, inject=False))
         assert (await send(stage, f"POST {PATH}", config_map())).body == orjson.dumps(config_map())
-    assert not around.told
-    assert not around.asked
+    assert not around.reports
+    assert not around.discoveries
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[1]", b'"text"', b"{\xff}"])
-async def test_what_is_no_object_is_left_to_the_api_server(staged: Staged, writes: Writes, body: bytes) -> None:
+async def test_content_that_is_not_an_object_is_forwarded_unchanged(
+    staged: Staged, writes: Writes, body: bytes
+) -> None:
     async with staged(writes) as stage:
         assert (await send(stage, f"POST {PATH}", body)).body == body
 
@@ -317,7 +319,7 @@ async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_
     assert seen.body == body
     (warning,) = (line for line in logs if line["log_level"] == "warning")
     assert warning["event"] == "Cannot add the owner: the object nests too deeply; set the owner in the role"
-    assert around.told == [("wrote configmaps of sample", "a")]
+    assert around.reports == [("wrote configmaps of sample", "a")]
 
 
 async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Writes) -> None:
@@ -332,7 +334,7 @@ async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Wri
 
 
 @pytest.mark.parametrize(
-    ("start", "body", "told"),
+    ("start", "body", "reports"),
     [
         (f"POST {PATH}", b"{}", "wrote configmaps of sample"),
         (f"PUT {PATH}/a", b"{}", "wrote configmaps of sample"),
@@ -343,8 +345,8 @@ async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Wri
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-async def test_what_was_written_or_read_is_told_before_the_client_has_it(
-    staged: Staged, writes: Writes, around: Surroundings, start: str, body: bytes, told: str, *, packed: bool
+async def test_a_write_or_read_is_reported_before_the_client_gets_the_answer(
+    staged: Staged, writes: Writes, around: Surroundings, start: str, body: bytes, reports: str, *, packed: bool
 ) -> None:
     data = orjson.dumps(config_map(resourceVersion="7"))
     sent = gzip.compress(data) if packed else data
@@ -353,17 +355,17 @@ async def test_what_was_written_or_read_is_told_before_the_client_has_it(
         wire = await stage.connect()
         answer = await wire.ask(stage.request(start, "Content-Type: application/merge-patch+json", body=body))
         assert answer.body == sent
-        assert around.told == [(told, "a")]
+        assert around.reports == [(reports, "a")]
 
 
-async def test_each_object_of_a_collection_that_was_deleted_is_told(
+async def test_each_object_of_a_deleted_collection_is_reported(
     staged: Staged, writes: Writes, around: Surroundings
 ) -> None:
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps({"kind": "ConfigMapList", "items": [config_map(), config_map()]})))
         wire = await stage.connect()
         await wire.ask(stage.request(f"DELETE {PATH}"))
-    assert around.told == [("deleted configmaps of sample", "a")] * 2
+    assert around.reports == [("deleted configmaps of sample", "a")] * 2
 
 
 @pytest.mark.parametrize(
@@ -376,25 +378,27 @@ async def test_each_object_of_a_collection_that_was_deleted_is_told(
         (f"POST {PATH}/a/eviction", "201 Created"),
     ],
 )
-async def test_what_changed_nothing_is_not_told(
+async def test_writes_without_an_effect_are_not_reported(
     staged: Staged, writes: Writes, around: Surroundings, start: str, answer: str
 ) -> None:
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps(config_map()), answer))
         wire = await stage.connect()
         await wire.ask(stage.request(start, body=b"{}" if start.startswith("POST") else b""))
-    assert not around.told
+    assert not around.reports
 
 
-async def test_reads_of_no_interest_stream(staged: Staged, writes: Writes, around: Surroundings) -> None:
+async def test_reads_that_are_not_observed_are_streamed(staged: Staged, writes: Writes, around: Surroundings) -> None:
     around.interested = False
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps(config_map())))
         assert (await stage.get(f"{PATH}/a")).status == 200
-    assert not around.told
+    assert not around.reports
 
 
-async def test_a_write_is_told_when_its_client_has_gone(staged: Staged, writes: Writes, around: Surroundings) -> None:
+async def test_a_write_is_reported_although_its_client_has_disconnected(
+    staged: Staged, writes: Writes, around: Surroundings
+) -> None:
     go = asyncio.Event()
 
     async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -410,18 +414,18 @@ async def test_a_write_is_told_when_its_client_has_gone(staged: Staged, writes: 
         await wire.writer.wait_closed()
         await asyncio.sleep(0.02)
         go.set()
-        await stage.until(lambda: around.told)
+        await stage.until(lambda: around.reports)
 
 
-async def test_kinds_are_found_once_and_again_when_they_are_new(
+async def test_kinds_are_discovered_once_and_again_for_a_new_kind(
     staged: Staged, writes: Writes, around: Surroundings
 ) -> None:
     async with staged(writes) as stage:
         for _ in range(3):
             await send(stage, f"POST {PATH}", config_map())
-        assert around.asked == 1
+        assert around.discoveries == 1
         await send(stage, "POST /api/v1/namespaces/ns/news", config_map())
-        assert around.asked == 2
+        assert around.discoveries == 2
 
 
 async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: Writes) -> None:
@@ -463,8 +467,8 @@ async def test_a_run_whose_object_was_deleted_creates_nothing_and_one_whose_obje
             answer = await wire.ask(stage.request(f"{method} {path}", f"Content-Type: {kind}", body=data))
             assert (answer.status == 410) == (method in refused), method
             if method in refused:
-                told = orjson.loads(answer.body)
-                assert told["reason"] == "Gone"
-                assert told["message"].startswith("Memcached ns/sample ")
-                assert "UID uid-sample" in told["message"]
+                reports = orjson.loads(answer.body)
+                assert reports["reason"] == "Gone"
+                assert reports["message"].startswith("Memcached ns/sample ")
+                assert "UID uid-sample" in reports["message"]
         assert {each.start.split()[0] for each in stage.api.seen} == requests.keys() - refused

@@ -58,7 +58,7 @@ async def test_content_of_any_size_passes_tls_in_both_directions(
         assert stage.api.connections == 1
 
 
-async def test_a_server_of_another_authority_is_not_asked(staged: Staged, tls: ssl.SSLContext) -> None:
+async def test_no_request_is_sent_to_a_server_of_another_authority(staged: Staged, tls: ssl.SSLContext) -> None:
     stranger = Authority.create("stranger").pair.certificate
     async with staged(tls=tls, **{"certificate-authority-data": text(stranger)}) as stage:
         answer = await stage.get()
@@ -68,7 +68,7 @@ async def test_a_server_of_another_authority_is_not_asked(staged: Staged, tls: s
 
 
 @pytest.mark.parametrize(("name", "status"), [("named.example.com", 200), ("other.example.com", 503)])
-async def test_the_server_must_have_the_name_that_is_asked_for(
+async def test_the_certificate_must_be_for_the_configured_server_name(
     staged: Staged, tls: ssl.SSLContext, authority: Authority, name: str, status: int
 ) -> None:
     cluster = {"certificate-authority-data": text(authority.pair.certificate), "tls-server-name": name}
@@ -130,15 +130,15 @@ async def test_credentials_that_were_renewed_need_new_connections(
 
 @dataclass
 class Corridor:
-    """An HTTP proxy that leads where it is asked to."""
+    """An HTTP proxy that opens a tunnel to the requested address."""
 
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     refuses: bool = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked.append(head)
+        self.requests.append(head)
         if self.refuses:
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 4\r\n\r\nlong")
             writer.close()
@@ -168,25 +168,25 @@ async def corridor() -> AsyncIterator[Corridor]:
     server.close()
 
 
-async def test_a_proxy_is_asked_for_the_way(
+async def test_requests_go_through_a_tunnel_of_the_http_proxy(
     staged: Staged, tls: ssl.SSLContext, authority: Authority, corridor: Corridor
 ) -> None:
     cluster = {"certificate-authority-data": text(authority.pair.certificate), "proxy-url": corridor.url}
     async with staged(tls=tls, **cluster) as stage:
         wire = await stage.connect()
         assert [(await wire.ask(stage.request())).status for _ in range(2)] == [200, 200]
-        (asked,) = corridor.asked
-        assert asked.startswith(f"CONNECT {stage.api.url.removeprefix('https://')} HTTP/1.1\r\n")
-        assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:p@ss').decode()}\r\n" in asked
+        (request,) = corridor.requests
+        assert request.startswith(f"CONNECT {stage.api.url.removeprefix('https://')} HTTP/1.1\r\n")
+        assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:p@ss').decode()}\r\n" in request
 
 
 async def test_a_proxy_leads_to_a_server_without_tls_too(staged: Staged, corridor: Corridor) -> None:
     async with staged(**{"proxy-url": corridor.url}) as stage:
         assert (await stage.get()).status == 200
-        assert len(corridor.asked) == 1
+        assert len(corridor.requests) == 1
 
 
-async def test_a_proxy_that_refuses_is_named(staged: Staged, corridor: Corridor) -> None:
+async def test_an_error_of_the_http_proxy_is_reported_without_its_password(staged: Staged, corridor: Corridor) -> None:
     corridor.refuses = True
     async with staged(**{"proxy-url": corridor.url}) as stage:
         answer = await stage.get()
@@ -196,7 +196,7 @@ async def test_a_proxy_that_refuses_is_named(staged: Staged, corridor: Corridor)
     assert "p@ss" not in message
 
 
-async def test_a_place_that_is_taken_is_said(staged: Staged) -> None:
+async def test_a_port_that_is_in_use_is_an_error_that_names_the_flag(staged: Staged) -> None:
     async with staged() as stage:
         with pytest.raises(ConfigError, match="--proxy-port"):
             await stage.proxy.start("127.0.0.1", stage.port)

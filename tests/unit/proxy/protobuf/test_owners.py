@@ -37,7 +37,7 @@ def test_an_objects_type_name_and_owners_are_read() -> None:
     assert owners.read(owned) == expected
 
 
-def test_what_is_added_is_appended_and_nothing_else_changes() -> None:
+def test_added_owners_are_appended_and_nothing_else_changes() -> None:
     before = enclosed(NAMED + DATA, b"\x1a\0\x22\0")
     assert owners.add(before, described(name="settings")) == before
     wanted = described(ownerReferences=[REFERENCE], annotations={"n": "v"})
@@ -62,7 +62,7 @@ def test_what_is_added_is_appended_and_nothing_else_changes() -> None:
         enclosed(NAMED) + b"\x12\x00",
     ],
 )
-def test_what_is_no_object_in_its_usual_form_is_not_read(data: bytes) -> None:
+def test_data_that_is_not_an_object_is_not_read(data: bytes) -> None:
     assert owners.read(data) is None
 
 
@@ -83,7 +83,7 @@ _REFERENCES = st.lists(
 
 
 @given(_REFERENCES, st.dictionaries(_TEXTS, _TEXTS, max_size=3))
-def test_what_was_added_can_be_read(references: list[dict[str, Any]], annotations: dict[str, str]) -> None:
+def test_added_owners_can_be_read(references: list[dict[str, Any]], annotations: dict[str, str]) -> None:
     added = owners.add(enclosed(NAMED + DATA), described(ownerReferences=references, annotations=annotations))
     found = (owners.read(added) or {})["metadata"]
     assert found.get("ownerReferences", []) == references
