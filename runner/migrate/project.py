@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,15 +122,23 @@ class Project:
     @cached_property
     def documents(self) -> tuple[Document, ...]:
         """Documents of all manifests; files that are not valid YAML are omitted."""
-        found: list[Document] = []
-        for path in self._manifests():
-            for source, root in _compose(path, Problems()):
-                try:
-                    value = tree.plain(root)
-                except ValueError:
-                    continue  # kubectl rejects the file as well
-                found.append(Document(source, root, value if isinstance(value, dict) else {"items": value}))
-        return tuple(found)
+        pairs = [pair for path in self._manifests() for pair in _compose(path, Problems())]
+        return tuple(_documents(pairs))
+
+    @cached_property
+    def examples(self) -> tuple[Document, ...]:
+        """Samples in the annotation `alm-examples` of ClusterServiceVersions."""
+        pairs: list[tuple[SourceText, yaml.Node]] = []
+        for document in self.documents:
+            node: yaml.Node | None = document.root
+            for key in ("metadata", "annotations", "alm-examples"):
+                node = task_fields.value_of(node, key)
+            if isinstance(node, yaml.ScalarNode):
+                # Its lines are those of the file, where a block scalar begins in the next line.
+                before = document.source.line(node.start_mark) - (node.style not in {"|", ">"})
+                source = tree.expand(document.source.file, "\n" * before + node.value, {})
+                pairs += [(source, item) for root in tree.documents(source, Problems()) for item in _items(root)]
+        return tuple(_documents(pairs))
 
     def fields_of(self, watch: Watch) -> frozenset[str]:
         """Return the fields that the watches file sets for a watch."""
@@ -161,6 +169,15 @@ def _is_used(path: Path) -> bool:
     if "patch" not in path.name or not kustomization.is_file():
         return True
     return any(path.name in line and not line.lstrip().startswith("#") for line in _text(kustomization).splitlines())
+
+
+def _documents(pairs: Iterable[tuple[SourceText, yaml.Node]]) -> Iterator[Document]:
+    for source, root in pairs:
+        try:
+            value = tree.plain(root)
+        except ValueError:
+            continue  # kubectl rejects the file as well
+        yield Document(source, root, value if isinstance(value, dict) else {"items": value})
 
 
 def _text(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -17,15 +17,22 @@ _MARKS = ("{{", "{%")
 
 
 def samples(project: Project) -> list[tuple[Watch, Document]]:
-    """Return the objects of watched kinds in the project's manifests, with their watches."""
+    """Return the objects of watched kinds in the project's manifests, with their watches.
+
+    A kind without such objects has the examples of the bundle.
+    """
+    found = list(_of_watches(project, project.documents))
+    kinds = {watch.gvk for watch, _ in found}
+    return found + [each for each in _of_watches(project, project.examples) if each[0].gvk not in kinds]
+
+
+def _of_watches(project: Project, documents: Iterable[Document]) -> Iterator[tuple[Watch, Document]]:
     watches = {(watch.gvk.group, watch.gvk.kind): watch for watch in project.content.watches}
-    found = []
-    for document in project.documents:
+    for document in documents:
         group = str(document.value.get("apiVersion", "")).rpartition("/")[0]
         watch = watches.get((group, str(document.value.get("kind"))))
         if watch is not None and group:
-            found.append((watch, document))
-    return found
+            yield watch, document
 
 
 def findings(project: Project) -> Iterator[Finding]:

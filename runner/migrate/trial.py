@@ -34,6 +34,7 @@ _GRACE = 30.0
 _LONGEST = 300.0
 """Seconds that the first run of a sample can take."""
 _PORTS = ("--proxy-port=0", "--health-probe-bind-address=0", "--metrics-bind-address=0", "--user-metrics-port=0")
+_VOLUMES = 30
 _SHOWN = 10
 """Differences that a report shows."""
 
@@ -198,6 +199,7 @@ class _Attempt:
         """Run the operator on a new control plane, and return outcomes and objects."""
         with devcluster.start(name="migrate") as cluster:
             self._kubectl(cluster, "create", "namespace", NAMESPACE)
+            self._kubectl(cluster, "create", "--filename=-", given=_volumes())
             if crds := _crds(self.project):
                 self._kubectl(cluster, "apply", "--server-side", "--filename=-", given=crds)
                 self._kubectl(cluster, "wait", "--for=condition=Established", "--filename=-", given=crds)
@@ -284,6 +286,17 @@ class _Attempt:
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(given)}) if given else None
         environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         return run_kubectl(cluster.kubectl, environ, *arguments, given=document)
+
+
+def _volumes() -> list[Mapping[str, Any]]:
+    """Return volumes for claims without a storage class, since pods with a pending claim do not start."""
+    spec = {
+        "capacity": {"storage": "1Ti"},
+        "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"],
+        "hostPath": {"path": "/nonexistent"},
+    }
+    kind = {"apiVersion": "v1", "kind": "PersistentVolume"}
+    return [{**kind, "metadata": {"name": f"trial-{number}"}, "spec": spec} for number in range(_VOLUMES)]
 
 
 def _crds(project: Project) -> list[Mapping[str, Any]]:

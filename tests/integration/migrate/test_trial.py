@@ -50,6 +50,29 @@ SAMPLE = {
     "spec": {"goods": ["bread", "milk"]},
 }
 TASKS = """\
+- name: Claim a volume
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: PersistentVolumeClaim
+      metadata:
+        name: "{{ ansible_operator_meta.name }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+      spec:
+        accessModes: [ReadWriteOnce]
+        resources: {requests: {storage: 8Gi}}
+
+- name: Wait for the volume
+  kubernetes.core.k8s_info:
+    api_version: v1
+    kind: PersistentVolumeClaim
+    name: "{{ ansible_operator_meta.name }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+  register: claim
+  until: claim.resources[0].status.phase == "Bound"
+  retries: 30
+  delay: 1
+
 - name: Keep the goods
   kubernetes.core.k8s:
     definition:
@@ -102,7 +125,7 @@ def test_a_project_that_works_with_both_versions_has_the_same_objects(tmp_path: 
     ]
     for each in trial["trials"]:
         assert each["outcomes"] == {"Shop/corner": "succeeded"}
-        assert each["objects"] == ["ConfigMap/corner", "Shop/corner"]
+        assert each["objects"] == ["ConfigMap/corner", "PersistentVolumeClaim/corner", "Shop/corner"]
         assert each["differences"] == []
     assert (code, trial["fitting"]) == (0, ["2.18", "2.21"])
 

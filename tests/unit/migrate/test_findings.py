@@ -139,6 +139,19 @@ def test_a_template_in_a_sample_is_found_unless_the_watch_evaluates_it(rules: Ru
     assert rules({**files, "watches.yaml": watches}) == []
 
 
+@pytest.mark.parametrize(("mark", "line"), [("|-\n", 6), ("'", 5)])
+def test_a_kind_without_a_sample_has_the_examples_of_the_bundle(rules: Rules, mark: str, line: int) -> None:
+    examples = '      [{"apiVersion": "shop.example.com/v1", "kind": "Shop", "spec": {"size": "{{ big }}"}}]'
+    bundle = (
+        "apiVersion: operators.coreos.com/v1alpha1\nkind: ClusterServiceVersion\nmetadata:\n"
+        f"  annotations:\n    alm-examples: {mark}{examples}{mark[:1].strip('|')}\n"
+    )
+    files = {"deploy/olm/shop.clusterserviceversion.yaml": bundle}
+    assert rules(files) == [("template-in-sample", f"deploy/olm/shop.clusterserviceversion.yaml:{line}")]
+    sample = "apiVersion: shop.example.com/v1\nkind: Shop\n"
+    assert rules({**files, "config/samples/shop.yaml": sample}) == []
+
+
 def test_fields_that_ansible_interprets_are_found_in_samples_and_crds(analyse: Analyse) -> None:
     sample = "apiVersion: shop.example.com/v1\nkind: Shop\nspec:\n  ansibleUser: root\n"
     report = analyse({"config/samples/shop.yaml": sample, "config/crd/bases/shops.yaml": CRD % "ansibleUser"})
