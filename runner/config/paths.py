@@ -21,7 +21,7 @@ _FQCN_PARTS = 3
 _ROLES_OF_ANSIBLE = ("/usr/share/ansible/roles", "/etc/ansible/roles")
 """Ansible's own defaults, after the one below HOME."""
 _SHIPPED = Path(__file__).parents[1] / "collections"
-_IMAGE = Path("/opt/ansible")
+IMAGE = Path("/opt/ansible")
 """Folder of the project in the image; `watches.yaml` can contain paths below it."""
 
 
@@ -102,9 +102,9 @@ def find_file(name: str, cwd: Path) -> SearchResult:
 def _absolute_or_in_project(name: str, cwd: Path | None) -> list[Path]:
     """Return a path, and for one in the image the path in the project, to run outside the image."""
     path = Path(name)
-    if cwd is None or not path.is_relative_to(_IMAGE):
+    if cwd is None or not path.is_relative_to(IMAGE):
         return [path]
-    return list(_once([path, cwd / path.relative_to(_IMAGE)]))
+    return list(_once([path, cwd / path.relative_to(IMAGE)]))
 
 
 def find_collection(name: str, search_path: SearchPath) -> SearchResult:

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from runner.migrate import packages
 from runner.migrate.finding import OLD_CORE, Finding
@@ -28,6 +29,10 @@ _PROGRAM = re.compile(r"(?<![\w/.-])(pip|python)(3\.\d+|2\.7)(?![\w.])")
 _PROVIDED = "3.12"
 """Version of Python in names of programs that the image provides."""
 _SITE_PACKAGES = re.compile(r"/usr(?:/local)?/lib(?:64)?/python3\.(?!12/)\d+/site-packages")
+_CONFIGS = {
+    "/etc/ansible/ansible.cfg",
+    *(f"{home}/.ansible.cfg" for home in ("/opt/ansible", "$HOME", "${HOME}", "~")),
+}
 _RPM_FILES = re.compile(r"/etc/yum\.repos\.d|/etc/pki/rpm-gpg|/etc/dnf/")
 
 
@@ -171,6 +176,18 @@ def environment(parsed: Dockerfile) -> Iterator[tuple[int, str]]:
             except ValueError:
                 continue  # the build reports it
             yield from ((each.first, word) for word in words if "=" in word)
+
+
+def ansible_config(parsed: Dockerfile) -> str:
+    """Return the file of the project that is the image's ansible.cfg; empty if there is none."""
+    copies = (each.value.split() for each in parsed.instructions if each.name in {"COPY", "ADD"})
+    for words in copies:
+        paths = [word for word in words if not word.startswith("--")]
+        target = paths[-1].rstrip("/") if paths else ""
+        for source in paths[:-1]:
+            if target in _CONFIGS or (target == "/etc/ansible" and PurePosixPath(source).name == "ansible.cfg"):
+                return source
+    return ""
 
 
 def _words(value: str) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
-from runner.config import sources
+from runner.config import paths, sources
 from runner.config.options import Option
 from runner.config.settings import OPTIONS
 from runner.errors import ConfigError
@@ -47,7 +48,10 @@ def findings(project: Project) -> Iterator[Finding]:
 
 
 def variables(project: Project) -> dict[str, str]:
-    """Return the environment of the operator's container: variables with a literal value, the first of each name."""
+    """Return the environment of the operator's container: variables with a literal value, the first of each name.
+
+    Paths of the image are those of the project. `ANSIBLE_CONFIG` names the ansible.cfg that the Dockerfile copies.
+    """
     found: dict[str, str] = {}
     for document in project.documents:
         for container in _containers(document):
@@ -55,7 +59,15 @@ def variables(project: Project) -> dict[str, str]:
                 name, _, value = text.partition("=")
                 if value and "$(" not in value:
                     found.setdefault(name, value)
-    return found
+    for parsed in project.dockerfiles:
+        for _, text in dockerfile.environment(parsed):
+            name, _, value = text.partition("=")
+            if "$" not in value:
+                found.setdefault(name, value)
+        config = dockerfile.ansible_config(parsed)
+        if config and Path(config).is_file():
+            found.setdefault("ANSIBLE_CONFIG", str(Path(config).absolute()))
+    return {name: value.replace(str(paths.IMAGE), str(project.root)) for name, value in found.items()}
 
 
 def _containers(document: Document) -> Iterator[yaml.Node]:

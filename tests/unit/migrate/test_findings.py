@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from runner.migrate import manifests
 from runner.migrate.project import Project
-from tests.unit.migrate.conftest import Analyse
+from tests.unit.migrate.conftest import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]
 MAIN = "roles/shop/tasks/main.yml"
@@ -180,6 +181,30 @@ def test_a_flag_of_the_dockerfile_and_of_a_json_patch_is_checked(rules: Rules) -
         "config/default/patch.yaml": "- {op: add, path: /spec/template/spec/containers/0/args/0, value: --older=1}\n",
     }
     assert rules(files) == [("flag", "Dockerfile:2"), ("flag", "config/default/patch.yaml:1")]
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        "ansible.cfg /etc/ansible/ansible.cfg",
+        "--chown=1001 watches.yaml ansible.cfg /etc/ansible/",
+        "ansible.cfg ${HOME}/.ansible.cfg",
+    ],
+)
+def test_trials_have_the_environment_of_the_image(project: Path, write: Write, copied: str) -> None:
+    write("ansible.cfg", "[defaults]\nhash_behaviour = merge\n")
+    write(
+        "Dockerfile",
+        "FROM quay.io/operator-framework/ansible-operator:v1.42.3\nARG BUILD\n"
+        f"ENV BUILD=${{BUILD}} COLOUR=red ANSIBLE_LIBRARY=/opt/ansible/library\nCOPY {copied}\n",
+    )
+    assert manifests.variables(Project({})) == {
+        "COLOUR": "red",
+        "ANSIBLE_LIBRARY": f"{project}/library",
+        "ANSIBLE_CONFIG": f"{project}/ansible.cfg",
+    }
+    write("Dockerfile", "FROM quay.io/operator-framework/ansible-operator:v1.42.3\nCOPY ansible.cfg /opt/ansible/\n")
+    assert manifests.variables(Project({})) == {}
 
 
 def test_variables_of_the_dockerfile_are_checked(rules: Rules) -> None:
