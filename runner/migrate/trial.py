@@ -76,7 +76,8 @@ class Trials:
         for trial in self.trials:
             done = sum(each == "succeeded" for each in trial.outcomes.values())
             yield f"  {trial.name}: {done} of {len(trial.outcomes)} samples succeeded, {len(trial.objects)} objects"
-            yield from (f"    {name}: {each}" for name, each in trial.outcomes.items() if each != "succeeded")
+            failed = {name: each for name, each in trial.outcomes.items() if each != "succeeded"}
+            yield from (f"    {name}: {' '.join(each.split())}" for name, each in failed.items())
             different = self.differences[trial.name]
             yield from (f"    differs from {self.trials[0].name}: {each}" for each in different[:_SHOWN])
             if len(different) > _SHOWN:
@@ -193,6 +194,8 @@ class _Attempt:
     failures: dict[str, str] = field(default_factory=dict)
     last: str = "no output"
     """Last line of the operator's log."""
+    is_late: bool = False
+    """True if the time for the first runs is over: the operator ends, and with it the current runs."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def result(self) -> Trial:
@@ -209,7 +212,7 @@ class _Attempt:
                 except OperatorError as error:
                     self.outcomes[name] = str(error)
             with self._operator(cluster) as process, self.changed:
-                self.changed.wait_for(lambda: self._is_done(process), _LONGEST)
+                self.is_late = not self.changed.wait_for(lambda: self._is_done(process), _LONGEST)
             for name in self.samples.keys() - self.outcomes.keys():
                 self.outcomes[name] = f"the run did not end within {_LONGEST:.0f} s; the operator's log: {self.last}"
             objects = cluster_objects.normalised(self._objects(cluster))
@@ -271,6 +274,8 @@ class _Attempt:
         elif name in self.samples and entry.get("msg") == "Run ended":
             outcome = str(entry.get("outcome"))
             reason = self.failures.get(name) or str(entry.get("error") or outcome)
+            if self.is_late:
+                reason = f"the run did not end within {_LONGEST:.0f} s: {reason}"
             self.outcomes.setdefault(name, "succeeded" if outcome == "succeeded" else f"failed: {reason}")
 
     def _objects(self, cluster: DevCluster) -> Iterable[Mapping[str, Any]]:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from runner import devcluster
 from runner.errors import ConfigError, OperatorError
 from runner.migrate import cluster_objects, environments, trial
 from runner.migrate.project import Project
@@ -71,7 +76,7 @@ def test_values_that_differ_within_one_version_are_random() -> None:
             tried("2.18", "exec", password=1, size=1),
             tried("2.18", "warm", password=2, size=1),
             tried("2.20", "exec", password=3, size=1),
-            tried("2.20", "warm", "failed: no", password=3, size=1),
+            tried("2.20", "warm", "failed: no\n\n  size", password=3, size=1),
             tried("2.21", "exec", password=4, size="1"),
         ]
     )
@@ -80,7 +85,7 @@ def test_values_that_differ_within_one_version_are_random() -> None:
     assert list(result.lines())[3:] == [
         "  ansible-core 2.20, exec: 1 of 1 samples succeeded, 1 objects",
         "  ansible-core 2.20, warm: 0 of 1 samples succeeded, 1 objects",
-        "    S/s: failed: no",
+        "    S/s: failed: no size",
         "  ansible-core 2.21, exec: 1 of 1 samples succeeded, 1 objects",
         "    differs from ansible-core 2.18, exec: A/a: size",
         "  The samples work and give the same objects with ansible-core: 2.18",
@@ -90,6 +95,29 @@ def test_values_that_differ_within_one_version_are_random() -> None:
 def test_a_project_without_samples_cannot_be_tried(project: Path) -> None:
     with pytest.raises(ConfigError, match="requires samples"):
         trial.run(Project({"HOME": str(project)}))
+
+
+def test_a_run_that_does_not_end_is_reported_with_its_task(
+    project: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(name: str, text: str) -> Path:
+        path = write(name, f"#!/bin/sh\n{text}\n")
+        path.chmod(0o700)
+        return path
+
+    ended = {"msg": "Run ended", "gvk": "shop.example.com/v1, Kind=Shop", "name": "corner", "outcome": "failed"}
+    log = write("log", json.dumps({**ended, "error": "the run was ended by the operator during task 'Wait'"}) + "\n")
+    operator = program("bin/python", f"trap 'cat {log} >&2; exit 0' TERM\nwhile :; do sleep 0.05; done")
+    kubectl = program("bin/kubectl", """echo '{"items": []}'""")
+    cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")
+    monkeypatch.setattr(devcluster, "start", lambda **_: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(environments, "python_of", lambda *_: operator)
+    monkeypatch.setattr(trial, "_LONGEST", 1.0)
+    write("config/samples/shop.yaml", "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: corner}}\n")
+    environ = {"HOME": str(project), "PATH": os.environ["PATH"], "ANSIBLE_COLLECTIONS_PATH": "/nowhere"}
+    result = trial.run(Project(environ), cores=["2.18"])
+    reason = "failed: the run did not end within 1 s: the run was ended by the operator during task 'Wait'"
+    assert {each.outcomes["Shop/corner"] for each in result.trials} == {reason}
 
 
 def test_collections_that_cannot_be_installed_are_an_error_with_advice(project: Path, write: Write) -> None:
