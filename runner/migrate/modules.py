@@ -14,6 +14,7 @@ import yaml
 from runner.migrate import task_fields
 from runner.migrate.finding import Finding
 from runner.migrate.project import Project
+from runner.migrate.versions import numbers
 from runner.watches.validation import Task
 
 _REMOVED = {
@@ -36,6 +37,10 @@ _TESTS = {
 }
 """Tests that were filters until Ansible 2.9, and their names."""
 _USES = re.compile(r"\|\s*([a-z_][a-z0-9_]*)|\b(?:lookup|query|q)\(\s*['\"]([a-z_][a-z0-9_]*)['\"]")
+_FILTERED_JSON = re.compile(r"\{%-?\s*filter\s[^%]*%\}\s*(?:\{%-?\s*include\s[^%]*\.json\b|\[|\{(?![{%#]))")
+"""A block that ansible-core 2.18 converts to a list or mapping before the filter."""
+_CONVERTS = (2, 10)
+"""Ansible 2.9 converted only the result of a template."""
 _PROXY = re.compile(r"\b(?:localhost|127\.0\.0\.1):8888\b")
 
 
@@ -104,6 +109,11 @@ def _file(project: Project, path: Path) -> Iterator[Finding]:
     file = project.shown(path)
     for found in _EXPRESSION.finditer(text):
         yield from _plugins(project, file, text.count("\n", 0, found.start()) + 1, found[0])
+    is_affected = any(numbers(parsed.core)[:2] < _CONVERTS for parsed in project.dockerfiles if parsed.core)
+    for found in _FILTERED_JSON.finditer(text) if is_affected else ():
+        message = "a filter block with JSON: if lookup('template') reads the file, ansible-core 2.18 fails"
+        fix = "add `convert_data=False` to the lookup; ansible-core 2.19 and later need no change"
+        yield Finding(file, text.count("\n", 0, found.start()) + 1, "filtered-json", message, fix, "check")
     for found in _PROXY.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         message = f"{found[0]} is the operator's proxy, which refuses requests without the token of the run"

@@ -122,6 +122,26 @@ def test_roles_without_a_static_reference_are_read(rules: Rules) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("block", "is_found"),
+    [
+        ("{% filter indent(4) %}\n{% include 'dashboard.json.j2' %}\n{% endfilter %}", True),
+        ("{%- filter indent(4, true) -%}\n  [1, 2]\n{% endfilter %}", True),
+        ('{% filter upper %}{"a": 1}{% endfilter %}', True),
+        ("{% filter indent(4) %}\n{{ labels | to_nice_yaml }}\n{% endfilter %}", False),
+        ("{% filter indent(4) %}\n{% include 'ports.yml.j2' %}\n{% endfilter %}", False),
+    ],
+)
+def test_json_in_a_filter_block_is_to_check_in_projects_for_ansible_2_9(
+    rules: Rules, block: str, *, is_found: bool
+) -> None:
+    template = "roles/shop/templates/dashboard.yml.j2"
+    base = "FROM quay.io/operator-framework/ansible-operator:v1.%d.0\n"
+    expected = [("filtered-json", f"{template}:2")] if is_found else []
+    assert rules({template: f"kind: Dashboard\n{block}\n", "Dockerfile": base % 24}) == expected
+    assert rules({"Dockerfile": base % 42}) == []
+
+
 def test_collections_of_requirements_that_need_a_change(rules: Rules) -> None:
     text = "collections:\n  - {name: community.kubernetes, version: 2.0.1}\n  - operator_sdk.util\n"
     tasks = "- k8s: {state: absent}\n"
