@@ -31,12 +31,12 @@ def test_without_a_period_nothing_comes_after_a_success() -> None:
     assert _decide(GOOD, replace(TERMS, resync_after=None)) == Decision(Done(None))
 
 
-def test_a_role_that_asks_for_another_run_gets_it() -> None:
+def test_a_requeue_requested_by_the_role_is_scheduled() -> None:
     assert _decide(replace(GOOD, requeue_after=30.0)) == Decision(RequeueAfter(30.0))
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.DIED, Outcome.NOT_STARTED])
-def test_what_failed_is_tried_again(outcome: Outcome) -> None:
+def test_a_failed_run_is_retried_with_backoff(outcome: Outcome) -> None:
     assert _decide(replace(BAD, outcome=outcome), failed_runs=1000) == Decision(Retry(BACKOFF, ran=True))
 
 
@@ -45,7 +45,7 @@ def test_a_run_that_was_ended_counts_as_no_failure() -> None:
     assert _decide(replace(BAD, outcome=Outcome.CANCELED), terms) == Decision(Retry(BACKOFF, ran=False))
 
 
-def test_after_the_last_attempt_the_object_is_left_alone_and_told_so() -> None:
+def test_the_last_failed_attempt_is_terminal_and_has_advice() -> None:
     terms = replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=3))
     assert _decide(BAD, terms, failed_runs=1).result == Retry(BACKOFF, ran=True)
     last = _decide(BAD, terms, failed_runs=2)
@@ -55,7 +55,7 @@ def test_after_the_last_attempt_the_object_is_left_alone_and_told_so() -> None:
     )
 
 
-def test_a_failure_that_the_role_calls_final_is_not_tried_again() -> None:
+def test_a_terminal_failure_is_not_retried() -> None:
     final = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
     assert _decide(final).result == Terminal()
     assert "terminal failure" in _decide(final).advice[0]
@@ -84,10 +84,10 @@ def test_the_advice_after_a_terminal_failure_names_references_if_the_watch_has_a
 class TestFinalizers:
     TERMS = replace(TERMS, finalizing=True, retry=RetryPolicy(BACKOFF, attempts=1))
 
-    def test_success_lets_the_object_go(self) -> None:
+    def test_a_successful_finalizer_is_removed(self) -> None:
         assert _decide(GOOD, self.TERMS) == Decision(Done(None), release=True)
 
-    def test_the_attempts_of_ordinary_runs_do_not_limit_it(self) -> None:
+    def test_the_attempts_of_ordinary_runs_do_not_limit_a_finalizer(self) -> None:
         assert _decide(BAD, self.TERMS, failed_runs=50) == Decision(Retry(BACKOFF, ran=True))
 
     @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ class TestFinalizers:
             (FinalizerLimit(0, 60, release=False), 0, 60, True),
         ],
     )
-    def test_it_is_tried_until_its_own_limit(
+    def test_a_finalizer_is_retried_until_its_limit(
         self, limit: FinalizerLimit, failed: int, since: float, *, reached: bool
     ) -> None:
         decision = _decide(BAD, replace(self.TERMS, limit=limit, deleted_for=since), failed_runs=failed)
         assert isinstance(decision.result, Terminal) is reached
         assert not decision.release
 
-    def test_at_its_limit_the_object_is_let_go_where_that_was_asked_for(self) -> None:
+    def test_at_its_limit_the_finalizer_is_removed_if_the_watch_requests_it(self) -> None:
         decision = _decide(BAD, replace(self.TERMS, limit=FinalizerLimit(1, None, release=True)))
         assert (decision.result, decision.release) == (Done(None), True)
         assert decision.advice == (
@@ -114,7 +114,9 @@ class TestFinalizers:
         )
 
     @pytest.mark.parametrize("limit", [None, FinalizerLimit(2, None, release=False)])
-    def test_a_final_failure_is_one_like_any_other(self, limit: FinalizerLimit | None) -> None:
+    def test_a_terminal_failure_of_a_finalizer_is_handled_like_any_other_failure(
+        self, limit: FinalizerLimit | None
+    ) -> None:
         final = replace(BAD, failures=(TaskFailure("a", "no", "", terminal=True),))
         assert _decide(final, replace(self.TERMS, limit=limit)).result == Retry(BACKOFF, ran=True)
 
@@ -123,7 +125,7 @@ class TestSuperseded:
     EAGER = replace(policy.DEFAULT, change_cancels=True, deletion_cancels=True)
 
     @pytest.mark.parametrize("reason", list(RunReason))
-    def test_only_a_change_or_a_deletion_ends_a_run_and_only_where_the_watch_says_so(self, reason: RunReason) -> None:
+    def test_only_a_change_or_a_deletion_supersedes_a_run_if_the_watch_enables_it(self, reason: RunReason) -> None:
         assert bool(decisions.superseded(self.EAGER, reason, terminating=False)) is (
             reason in {RunReason.CHANGED, RunReason.DELETED}
         )
@@ -147,7 +149,7 @@ class TestNamespaceBeingDeleted:
         assert decision.result == Terminal()
         assert "namespace is being deleted" in decision.advice[0]
 
-    def test_a_finalizer_is_tried_on_and_says_what_would_help(self) -> None:
+    def test_a_failed_finalizer_is_retried_with_advice(self) -> None:
         decision = _decide(BAD, replace(self.TERMS, finalizing=True))
         assert decision.result == Retry(BACKOFF, ran=True)
         assert "finalizer.limit" in decision.advice[0]

@@ -54,7 +54,7 @@ def test_deletion_runs_the_finalizers_content_with_its_vars(finalized: Watch) ->
     assert plan.finalizing
 
 
-def test_deletion_without_our_finalizer_runs_nothing(finalized: Watch, make_watch: MakeWatch) -> None:
+def test_a_deletion_without_the_operators_finalizer_starts_no_run(finalized: Watch, make_watch: MakeWatch) -> None:
     for watch in (finalized, make_watch()):
         assert decisions.plan(watch, _object("other/one", deleting=True)) is None
 
@@ -74,5 +74,5 @@ def test_removal_keeps_others_and_tests_what_it_saw() -> None:
     ]
 
 
-def test_nothing_is_removed_where_nothing_stands() -> None:
+def test_a_missing_finalizer_is_not_removed() -> None:
     assert finalizers.removal(NAME, _object("other/one", deleting=True)) is None

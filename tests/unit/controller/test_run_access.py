@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.controller import run_access
 
 
-def test_an_http_proxy_of_the_operator_does_not_come_between_a_run_and_ours() -> None:
+def test_runs_do_not_use_the_operators_http_proxy_for_the_api_proxy() -> None:
     found = run_access.environment({"HTTPS_PROXY": "http://proxy.example.com:3128", "NO_PROXY": ".svc,10.0.0.0/8"})
     assert found == {"NO_PROXY": ".svc,10.0.0.0/8,127.0.0.1", "no_proxy": ".svc,10.0.0.0/8,127.0.0.1"}
 
@@ -14,7 +14,7 @@ def test_without_an_http_proxy_nothing_is_added() -> None:
     assert run_access.environment({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
 
 
-def test_what_the_operators_environment_says_is_secret_by_its_name() -> None:
+def test_secret_values_of_the_environment_are_found_by_their_names() -> None:
     environ = {"DB_PASSWORD": "a", "API_TOKEN": "b", "PASSWORD_FILE": "c", "TOKEN_URL": "d", "HOME": "e", "PWD": "f"}
     assert run_access.secrets_in(environ) == ["a", "b"]
 

@@ -1,4 +1,4 @@
-"""The story of a run: why it started, its phases, what came of it."""
+"""Events of a run: its reason, its phases and its end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SUCCESS = RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 3.21)
 FAILURES = (TaskFailure("Deploy", "no such image", "t.yml:3"), TaskFailure("Clean up", "gone", "t.yml:9"))
 
 
-class Told:
-    """Takes down what is told."""
+class RecordedEvents:
+    """Records the Events of a run."""
 
     def __init__(self, job: Job, *, finalizing: bool = False) -> None:
         self.all: list[ApiEvent] = []
         about = ObjectRef(job.gvk, job.key, "uid")
-        self.story = RunEvents(cast("EventRecorder", self), about, job, finalizing=finalizing)
+        self.run_events = RunEvents(cast("EventRecorder", self), about, job, finalizing=finalizing)
 
     def record(self, what: ApiEvent) -> None:
         self.all.append(what)
@@ -35,16 +35,16 @@ class Told:
         return [f"{each.type} {each.reason}: {each.note}" for each in self.all]
 
     def task(self, name: str, event: str = "runner_on_ok") -> None:
-        self.story.event({"event": event, "event_data": {"task": name}})
+        self.run_events.event({"event": event, "event_data": {"task": name}})
 
 
 @pytest.fixture
-def told(make_job: Callable[..., Job]) -> Told:
-    return Told(make_job())
+def recorded(make_job: Callable[..., Job]) -> RecordedEvents:
+    return RecordedEvents(make_job())
 
 
 @pytest.mark.parametrize(
-    ("reason", "details", "failures", "said"),
+    ("reason", "details", "failures", "reason_text"),
     [
         (RunReason.CREATED, (), 0, "created"),
         (RunReason.CHANGED, ("spec.size", "spec.image"), 0, "changed: spec.size, spec.image"),
@@ -54,29 +54,35 @@ def told(make_job: Callable[..., Job]) -> Told:
         (RunReason.RESYNC, (), 0, "periodic resync"),
     ],
 )
-def test_a_start_says_why(told: Told, reason: RunReason, details: tuple[str, ...], failures: int, said: str) -> None:
-    key = told.story._about.key
-    told.story.started(ReconcileRequest(key, reason, details, failures, failures, 0.0))
-    assert told.lines == [f"Normal RunStarted: Run started, {said}"]
+def test_the_event_of_a_start_contains_the_reason(
+    recorded: RecordedEvents, reason: RunReason, details: tuple[str, ...], failures: int, reason_text: str
+) -> None:
+    key = recorded.run_events._about.key
+    recorded.run_events.started(ReconcileRequest(key, reason, details, failures, failures, 0.0))
+    assert recorded.lines == [f"Normal RunStarted: Run started, {reason_text}"]
 
 
-def test_retries_are_alike_whatever_their_number(told: Told) -> None:
+def test_retries_are_alike_whatever_their_number(recorded: RecordedEvents) -> None:
     for failures in (1, 2):
-        told.story.started(ReconcileRequest(told.story._about.key, RunReason.RETRY, (), failures, failures, 0.0))
-    assert len({each.name for each in told.all}) == 1
+        recorded.run_events.started(
+            ReconcileRequest(recorded.run_events._about.key, RunReason.RETRY, (), failures, failures, 0.0)
+        )
+    assert len({each.name for each in recorded.all}) == 1
 
 
-def test_changes_of_different_fields_are_not_alike(told: Told) -> None:
+def test_changes_of_different_fields_are_not_alike(recorded: RecordedEvents) -> None:
     for field in ("spec.size", "spec.image"):
-        told.story.started(ReconcileRequest(told.story._about.key, RunReason.CHANGED, (field,), 0, 0, 0.0))
-    assert len({each.name for each in told.all}) == 2
+        recorded.run_events.started(
+            ReconcileRequest(recorded.run_events._about.key, RunReason.CHANGED, (field,), 0, 0, 0.0)
+        )
+    assert len({each.name for each in recorded.all}) == 2
 
 
-def test_success_says_counts_and_duration_and_is_alike_whatever_it_took(told: Told) -> None:
-    told.story.ended(SUCCESS)
-    told.story.ended(RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 9.0))
-    assert told.lines[0] == "Normal RunSucceeded: Run succeeded after 3.2 s: 3 ok, 1 changed, 2 skipped"
-    assert len({each.name for each in told.all}) == 1
+def test_the_event_of_a_success_has_counts_and_duration_and_one_identity(recorded: RecordedEvents) -> None:
+    recorded.run_events.ended(SUCCESS)
+    recorded.run_events.ended(RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 9.0))
+    assert recorded.lines[0] == "Normal RunSucceeded: Run succeeded after 3.2 s: 3 ok, 1 changed, 2 skipped"
+    assert len({each.name for each in recorded.all}) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,24 +98,24 @@ def test_success_says_counts_and_duration_and_is_alike_whatever_it_took(told: To
         (RunResult(Outcome.CANCELED, None, (), "it was changed", None, 1.0), "Normal RunCanceled: it was changed"),
     ],
 )
-def test_every_other_end_says_what_happened(told: Told, result: RunResult, line: str) -> None:
-    told.story.ended(result)
-    assert told.lines == [line]
+def test_the_event_of_any_other_end_contains_the_cause(recorded: RecordedEvents, result: RunResult, line: str) -> None:
+    recorded.run_events.ended(result)
+    assert recorded.lines == [line]
 
 
-def test_a_finalizers_story_is_its_own(make_job: Callable[..., Job]) -> None:
-    told = Told(make_job(), finalizing=True)
-    told.story.started(ReconcileRequest(told.story._about.key, RunReason.DELETED, (), 0, 0, 0.0))
-    told.story.ended(SUCCESS)
-    assert [each.reason for each in told.all] == ["FinalizerStarted", "FinalizerSucceeded"]
+def test_runs_of_finalizers_have_their_own_event_reasons(make_job: Callable[..., Job]) -> None:
+    recorded = RecordedEvents(make_job(), finalizing=True)
+    recorded.run_events.started(ReconcileRequest(recorded.run_events._about.key, RunReason.DELETED, (), 0, 0, 0.0))
+    recorded.run_events.ended(SUCCESS)
+    assert [each.reason for each in recorded.all] == ["FinalizerStarted", "FinalizerSucceeded"]
 
 
-def test_each_phase_starts_and_ends(told: Told) -> None:
-    told.task("phase: Install")
-    told.task("Copy files")
-    told.task("Phase:  Configure it ")
-    told.story.ended(SUCCESS)
-    assert told.lines[:-1] == [
+def test_each_phase_starts_and_ends(recorded: RecordedEvents) -> None:
+    recorded.task("phase: Install")
+    recorded.task("Copy files")
+    recorded.task("Phase:  Configure it ")
+    recorded.run_events.ended(SUCCESS)
+    assert recorded.lines[:-1] == [
         "Normal PhaseStarted: Phase Install started",
         "Normal PhaseEnded: Phase Install ended",
         "Normal PhaseStarted: Phase Configure it started",
@@ -117,55 +123,55 @@ def test_each_phase_starts_and_ends(told: Told) -> None:
     ]
 
 
-def test_a_phase_that_fails_ends_with_a_warning_before_the_run(told: Told) -> None:
-    told.task("phase: Install")
-    told.story.ended(RunResult(Outcome.FAILED, RECAP, FAILURES, "", None, 1.0))
-    assert told.lines[1] == "Warning PhaseEnded: Phase Install was cut short"
-    assert told.all[2].reason == "RunFailed"
+def test_a_phase_that_fails_ends_with_a_warning_before_the_run(recorded: RecordedEvents) -> None:
+    recorded.task("phase: Install")
+    recorded.run_events.ended(RunResult(Outcome.FAILED, RECAP, FAILURES, "", None, 1.0))
+    assert recorded.lines[1] == "Warning PhaseEnded: Phase Install was cut short"
+    assert recorded.all[2].reason == "RunFailed"
 
 
-def test_a_phase_whose_failure_was_rescued_has_failed_and_the_next_one_has_not(told: Told) -> None:
-    told.task("Before any phase", "runner_on_failed")
+def test_a_phase_whose_failure_was_rescued_has_failed_and_the_next_one_has_not(recorded: RecordedEvents) -> None:
+    recorded.task("Before any phase", "runner_on_failed")
     for phase in ("Upload", "Undo", "Tidy"):
-        told.task(f"Phase: {phase}")
+        recorded.task(f"Phase: {phase}")
         if phase == "Upload":
-            told.task("Copy", "runner_on_failed")
-    told.story.event({"event": "runner_on_failed", "event_data": {"task": "Probe", "ignore_errors": True}})
-    told.story.ended(SUCCESS)
-    assert [line for line in told.lines if "PhaseEnded" in line] == [
+            recorded.task("Copy", "runner_on_failed")
+    recorded.run_events.event({"event": "runner_on_failed", "event_data": {"task": "Probe", "ignore_errors": True}})
+    recorded.run_events.ended(SUCCESS)
+    assert [line for line in recorded.lines if "PhaseEnded" in line] == [
         "Warning PhaseEnded: Phase Upload failed",
         "Normal PhaseEnded: Phase Undo ended",
         "Normal PhaseEnded: Phase Tidy ended",
     ]
 
 
-def test_the_last_phase_has_failed_where_the_run_goes_on_to_succeed(told: Told) -> None:
-    told.task("Phase: Upload")
-    told.task("Copy", "runner_on_failed")
-    told.story.ended(SUCCESS)
-    assert told.lines[1] == "Warning PhaseEnded: Phase Upload failed"
+def test_the_last_phase_can_fail_in_a_run_that_succeeds(recorded: RecordedEvents) -> None:
+    recorded.task("Phase: Upload")
+    recorded.task("Copy", "runner_on_failed")
+    recorded.run_events.ended(SUCCESS)
+    assert recorded.lines[1] == "Warning PhaseEnded: Phase Upload failed"
 
 
 @pytest.mark.parametrize("event", ["runner_on_skipped", "playbook_on_task_start", "runner_on_failed"])
-def test_a_phase_whose_task_did_not_run_is_none(told: Told, event: str) -> None:
-    told.task("phase: Upgrade", event)
-    told.story.ended(SUCCESS)
-    assert [each.reason for each in told.all] == ["RunSucceeded"]
+def test_a_phase_whose_task_did_not_run_has_no_event(recorded: RecordedEvents, event: str) -> None:
+    recorded.task("phase: Upgrade", event)
+    recorded.run_events.ended(SUCCESS)
+    assert [each.reason for each in recorded.all] == ["RunSucceeded"]
 
 
 @pytest.mark.parametrize("data", [None, {}, {"task": None}, {"task": "phase:"}], ids=str)
-def test_odd_events_are_no_phase(told: Told, data: Any) -> None:
-    told.story.event({"event": "runner_on_ok", "event_data": data})
-    assert told.all == []
+def test_invalid_events_are_not_phases(recorded: RecordedEvents, data: Any) -> None:
+    recorded.run_events.event({"event": "runner_on_ok", "event_data": data})
+    assert recorded.all == []
 
 
 def test_notes_hold_no_secret_of_the_run(make_job: Callable[..., Job]) -> None:
     job = make_job()
     job.secrets.masker.add("s3cr3t-value")
-    told = Told(job)
-    told.task("phase: with s3cr3t-value")
-    told.story.ended(
+    recorded = RecordedEvents(job)
+    recorded.task("phase: with s3cr3t-value")
+    recorded.run_events.ended(
         RunResult(Outcome.FAILED, None, (TaskFailure("t", "s3cr3t-value is wrong", ""),), "", None, 1.0),
     )
-    assert len(told.all) == 3
-    assert "s3cr3t" not in "".join(told.lines)
+    assert len(recorded.all) == 3
+    assert "s3cr3t" not in "".join(recorded.lines)

@@ -40,7 +40,7 @@ def ended(make_job: Callable[..., Job]) -> Callable[..., list[str]]:
     return end
 
 
-def test_each_failure_says_what_it_lacked(ended: Callable[..., list[str]]) -> None:
+def test_each_failure_logs_the_missing_rights(ended: Callable[..., list[str]]) -> None:
     for _ in range(2):
         assert ended(Outcome.FAILED, "pods", "secrets") == [
             "error forbidden: get pods",
@@ -48,7 +48,7 @@ def test_each_failure_says_what_it_lacked(ended: Callable[..., list[str]]) -> No
         ]
 
 
-def test_what_runs_can_do_without_is_said_once(ended: Callable[..., list[str]]) -> None:
+def test_missing_rights_of_successful_runs_are_logged_once(ended: Callable[..., list[str]]) -> None:
     assert ended(Outcome.SUCCEEDED, "pods") == ["warning forbidden: get pods"]
     assert ended(Outcome.SUCCEEDED, "pods", "secrets") == ["warning forbidden: get secrets"]
     assert ended(Outcome.SUCCEEDED, "pods", "secrets") == []
@@ -56,7 +56,7 @@ def test_what_runs_can_do_without_is_said_once(ended: Callable[..., list[str]]) 
 
 
 @pytest.fixture
-def said_by_a_run(make_job: Callable[..., Job], log_as_it_was: None) -> Callable[[int, log.Format], str]:
+def output_of_a_run(make_job: Callable[..., Job], log_as_it_was: None) -> Callable[[int, log.Format], str]:
     """Have a run show one task, with a log of some level and form; return what is on standard output."""
 
     def say(level: int, encoder: log.Format) -> str:
@@ -75,8 +75,8 @@ def said_by_a_run(make_job: Callable[..., Job], log_as_it_was: None) -> Callable
     return say
 
 
-def test_a_line_before_each_block_says_whose_it_is(said_by_a_run: Callable[[int, log.Format], str]) -> None:
-    line, _, block = said_by_a_run(logging.INFO, "json").partition("\n\n")
+def test_a_line_before_each_block_names_its_run_and_task(output_of_a_run: Callable[[int, log.Format], str]) -> None:
+    line, _, block = output_of_a_run(logging.INFO, "json").partition("\n\n")
     fields = json.loads(line)
     assert {name: fields[name] for name in ("msg", "level", "job", "gvk", "namespace", "name", "task")} == {
         "msg": "Task output",
@@ -90,17 +90,17 @@ def test_a_line_before_each_block_says_whose_it_is(said_by_a_run: Callable[[int,
     assert block.startswith("--------------------------- Ansible Task StdOut ---")
 
 
-def test_for_people_the_line_has_no_colours_where_there_is_no_terminal(
-    said_by_a_run: Callable[[int, log.Format], str],
+def test_without_a_terminal_the_console_line_before_a_block_has_no_colours(
+    output_of_a_run: Callable[[int, log.Format], str],
 ) -> None:
-    line = said_by_a_run(logging.INFO, "console").partition("\n")[0]
+    line = output_of_a_run(logging.INFO, "console").partition("\n")[0]
     assert "Task output" in line
     assert "job=run-1" in line
     assert "\x1b" not in line
 
 
-def test_a_log_of_warnings_alone_has_blocks_alone(said_by_a_run: Callable[[int, log.Format], str]) -> None:
-    assert said_by_a_run(logging.WARNING, "json").startswith("\n----")
+def test_a_log_of_warnings_alone_has_blocks_alone(output_of_a_run: Callable[[int, log.Format], str]) -> None:
+    assert output_of_a_run(logging.WARNING, "json").startswith("\n----")
 
 
 START = {"event": "playbook_on_task_start", "stdout": "\r\nTASK [Deploy] ***"}

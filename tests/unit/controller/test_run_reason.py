@@ -60,14 +60,14 @@ def test_labels_and_status_start_none(make_watch: MakeWatch) -> None:
     assert _decide(make_watch(), SEEN, replace(SEEN, resource_version="2")) is None
 
 
-def test_annotations_start_a_run_only_where_the_watch_asks_for_it(make_watch: MakeWatch) -> None:
+def test_annotations_start_a_run_only_if_the_watch_enables_it(make_watch: MakeWatch) -> None:
     annotated = replace(SEEN, annotations_digest=b"b")
     assert _decide(make_watch(), SEEN, annotated) is None
     assert _decide(make_watch(watch_annotations_changes=True), SEEN, annotated) is RunReason.CHANGED
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_pausing_an_object_and_letting_it_go_on_are_looked_at_at_once(finalized: Watch, *, paused: bool) -> None:
+def test_pausing_and_resuming_an_object_start_a_run_at_once(finalized: Watch, *, paused: bool) -> None:
     before = replace(SEEN, paused=not paused, finalizers=(NAME,))
     assert _decide(finalized, before, replace(before, paused=paused)) is RunReason.CHANGED
     deleting = replace(before, deleting=True)
@@ -83,12 +83,12 @@ def test_each_new_request_starts_a_run_and_its_withdrawal_none(finalized: Watch)
     assert _decide(finalized, asked, replace(again, generation=2)) is RunReason.CHANGED
 
 
-def test_a_finalizer_that_waits_is_asked_for_too(finalized: Watch) -> None:
+def test_a_run_of_a_waiting_finalizer_can_be_requested(finalized: Watch) -> None:
     deleting = replace(SEEN, deleting=True, finalizers=(NAME,))
     assert _decide(finalized, deleting, replace(deleting, run_requested="1")) is RunReason.DELETED
 
 
-def test_an_annotation_that_was_wrong_can_be_put_right(make_watch: MakeWatch) -> None:
+def test_a_corrected_annotation_starts_a_run_after_a_terminal_failure(make_watch: MakeWatch) -> None:
     annotated = replace(SEEN, annotations_digest=b"b")
     assert _decide(make_watch(), SEEN, annotated, terminal=True) is RunReason.CHANGED
 
@@ -98,7 +98,7 @@ def test_a_kind_without_generation_runs_for_any_change_of_its_content(make_watch
     assert _decide(make_watch(), SECRET, replace(SECRET, resource_version="2")) is None
 
 
-def test_deletion_runs_once_where_our_finalizer_stands(finalized: Watch) -> None:
+def test_a_deletion_with_the_operators_finalizer_starts_one_run(finalized: Watch) -> None:
     held = replace(SEEN, finalizers=(NAME,))
     deleting = replace(held, deleting=True, generation=2)
     assert _decide(finalized, held, deleting) is RunReason.DELETED
@@ -110,12 +110,12 @@ def test_an_object_found_being_deleted_at_start_is_finalized(finalized: Watch) -
     assert _decide(finalized, None, deleting, initial=True) is RunReason.DELETED
 
 
-def test_a_spec_put_right_during_deletion_tries_the_finalizer_again(finalized: Watch) -> None:
+def test_a_corrected_spec_during_deletion_runs_the_finalizer_again(finalized: Watch) -> None:
     deleting = replace(SEEN, finalizers=(NAME,), deleting=True)
     assert _decide(finalized, deleting, replace(deleting, generation=2)) is RunReason.DELETED
 
 
-def test_deletion_without_our_finalizer_starts_none(finalized: Watch, make_watch: MakeWatch) -> None:
+def test_a_deletion_without_the_operators_finalizer_starts_no_run(finalized: Watch, make_watch: MakeWatch) -> None:
     deleting = replace(SEEN, finalizers=("other/one",), deleting=True)
     assert _decide(finalized, SEEN, deleting) is None
     assert _decide(make_watch(), SEEN, replace(deleting, finalizers=(NAME,))) is None

@@ -98,7 +98,7 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-async def test_what_is_as_it_was_needs_no_run(cluster: Cluster) -> None:
+async def test_an_unchanged_object_needs_no_run(cluster: Cluster) -> None:
     assert await cluster.why() == "no successful run is on record"
     await cluster.runs()
     assert await cluster.why() == ""
@@ -143,13 +143,13 @@ def _copied(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("change", [_spec, _content, _owned, _named, _unknown, _seen, _gone, _failed, _copied])
-async def test_anything_that_differs_asks_for_a_run(cluster: Cluster, change: Callable[[Cluster], None]) -> None:
+async def test_any_difference_causes_a_run(cluster: Cluster, change: Callable[[Cluster], None]) -> None:
     await cluster.runs()
     change(cluster)
     assert await cluster.why()
 
 
-async def test_what_was_absent_and_is_not_any_more_asks_for_a_run(cluster: Cluster) -> None:
+async def test_a_formerly_absent_object_causes_a_run(cluster: Cluster) -> None:
     del cluster.objects[PATH]
     await cluster.runs(
         ReadSet("owned", "", {PATH: ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(None))})
@@ -159,14 +159,14 @@ async def test_what_was_absent_and_is_not_any_more_asks_for_a_run(cluster: Clust
     assert await cluster.why()
 
 
-async def test_a_run_that_the_role_asked_for_takes_place_in_its_time(cluster: Cluster) -> None:
+async def test_a_requeue_requested_by_the_role_runs_at_its_time(cluster: Cluster) -> None:
     await cluster.runs(due=100.0)
     checked = await cluster.skipping.check(cluster.obj, 60.0)
     assert (checked.why, checked.due) == ("", 100.0)
     assert await cluster.why(now=100.0)
 
 
-async def test_a_failure_takes_the_record_off_and_costs_nothing_where_there_is_none(cluster: Cluster) -> None:
+async def test_a_failure_removes_the_record_and_needs_no_request_without_one(cluster: Cluster) -> None:
     await cluster.skipping.failed(RESOURCE, cluster.obj)
     assert cluster.requests == 0
     await cluster.runs()
@@ -208,7 +208,7 @@ async def test_without_the_right_to_patch_nothing_is_skipped_and_nothing_fails(c
     assert await cluster.why()
 
 
-async def test_a_look_at_an_object_whose_run_read_only_what_it_owns_costs_no_request(cluster: Cluster) -> None:
+async def test_checking_an_object_whose_run_read_only_dependents_needs_no_request(cluster: Cluster) -> None:
     await cluster.runs(ReadSet("owned"))
     cluster.requests = 0
     assert not await cluster.why()

@@ -442,7 +442,7 @@ def test_a_deletion_by_a_run_triggers_no_owner(make: Make, virtually: Virtually)
     virtually(scenario())
 
 
-def test_a_circle_is_slowed_down(make: Make, virtually: Virtually) -> None:
+def test_a_contention_is_slowed_down(make: Make, virtually: Virtually) -> None:
     async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))

@@ -25,7 +25,7 @@ def test_files_are_created_and_changed_together(tmp_path: Path) -> None:
     assert all_of(tmp_path) == {"a": "12", "x/y/z": "34"}
 
 
-def test_a_file_that_says_something_else_keeps_all_from_being_written(tmp_path: Path) -> None:
+def test_an_existing_file_with_other_content_prevents_all_writes(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("mine")
     changes = ChangeSet(tmp_path)
     changes.create(A, "1")
@@ -35,7 +35,7 @@ def test_a_file_that_says_something_else_keeps_all_from_being_written(tmp_path: 
     assert all_of(tmp_path) == {"b": "mine"}
 
 
-def test_a_file_that_says_the_same_is_left_alone(tmp_path: Path) -> None:
+def test_an_existing_file_with_the_same_content_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     changes = ChangeSet(tmp_path)
     changes.create(A, "1")

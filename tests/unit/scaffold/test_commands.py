@@ -31,8 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Type:
     def run(line: str) -> tuple[int, str, str]:
         code = main.main(shlex.split(line))
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return run
 
@@ -120,7 +120,7 @@ def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
         ("--generate-playbook=false", {"role": "memcached"}),
     ],
 )
-def test_what_is_generated_is_a_valid_operator(folder: Path, begun: Type, flags: str, runs: dict[str, str]) -> None:
+def test_a_generated_project_is_valid(folder: Path, begun: Type, flags: str, runs: dict[str, str]) -> None:
     assert begun(f"create api --group cache --kind Memcached {flags}")[0] == 0
     [watch] = parsed(folder / "watches.yaml")
     assert watch.items() >= runs.items()
@@ -137,7 +137,7 @@ def test_what_is_generated_is_a_valid_operator(folder: Path, begun: Type, flags:
         ("--generate-playbook --generate-role", "roles/memcached/tasks/main.yml"),
     ],
 )
-def test_it_says_where_the_work_goes_on(begun: Type, flags: str, where: str) -> None:
+def test_the_output_names_the_next_step(begun: Type, flags: str, where: str) -> None:
     _, out, _ = begun(f"create api --group cache --kind Memcached {flags}")
     assert out.endswith(f"\nNext: add tasks to {where}; run them with `ansible-operator dev`\n")
 
@@ -151,7 +151,7 @@ def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
     assert (folder / "roles/memcached/tasks/main.yml").read_text() == "[]\n"
 
 
-def test_what_people_wrote_stays(folder: Path, begun: Type) -> None:
+def test_edits_by_hand_are_kept(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     watches = folder / "watches.yaml"
     watches.write_text(f"{watches.read_text()}  # by hand\n  vars:\n    a: 1  # one\n# the end\n")
@@ -193,7 +193,7 @@ COLUMNS = """
 """
 
 
-def test_a_new_version_says_what_the_stored_one_says(folder: Path, begun: Type) -> None:
+def test_a_new_version_of_a_crd_is_a_copy_of_the_stored_one(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     text = path.read_text()
@@ -209,7 +209,7 @@ def test_a_new_version_says_what_the_stored_one_says(folder: Path, begun: Type) 
     assert path.read_text().count("# What people ask for first.") == 3
 
 
-def test_a_stored_version_that_no_text_can_be_copied_of_is_written_anew(folder: Path, begun: Type) -> None:
+def test_a_stored_version_in_flow_style_is_copied_as_data(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     crd = parsed(path)
@@ -227,8 +227,8 @@ def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, begun: Typ
     assert begun("create api --group cache --kind Memcached")[0] == 0
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     path.write_text(path.read_text().replace("storage: true", "storage: false"))
-    code, _, told = begun("create api --group cache --version v1 --kind Memcached")
-    assert (code, "0 versions have `storage: true`; exactly one must have it" in told) == (2, True)
+    code, _, output = begun("create api --group cache --version v1 --kind Memcached")
+    assert (code, "0 versions have `storage: true`; exactly one must have it" in output) == (2, True)
 
 
 def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -> None:
@@ -298,7 +298,7 @@ def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: T
         ("init --domain example.com", "this folder is already a project"),
     ],
 )
-def test_what_cannot_be_done_is_told_and_nothing_is_written(folder: Path, begun: Type, line: str, why: str) -> None:
+def test_invalid_arguments_are_an_error_and_write_nothing(folder: Path, begun: Type, line: str, why: str) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     with (folder / "watches.yaml").open("a") as file:
         file.write("- {group: cache.example.com, version: v1, kind: Watched, role: memcached}\n")
@@ -352,14 +352,14 @@ def test_a_folder_with_other_files_becomes_a_project(folder: Path, typed: Type) 
         ("domain: d\nprojectName: p\nlayout: [ansible.x/v1]\nresources: [1]\n", "`resources` must be a list of kinds"),
     ],
 )
-def test_a_project_file_that_is_not_understood_is_told(folder: Path, typed: Type, text: str, why: str) -> None:
+def test_an_invalid_project_file_is_an_error(folder: Path, typed: Type, text: str, why: str) -> None:
     (folder / "PROJECT").write_text(text)
     code, _, err = typed("create api --group cache --kind Kind")
     assert code == 2
     assert why in err
 
 
-def test_what_others_wrote_into_the_project_file_stays(folder: Path, begun: Type) -> None:
+def test_other_entries_of_the_project_file_are_kept(folder: Path, begun: Type) -> None:
     path = folder / "PROJECT"
     path.write_text(path.read_text() + "multigroup: true\nresources:\n- {kind: Old, group: g, version: v1, extra: 1}\n")
     assert begun("create api --group cache --kind Kind")[0] == 0

@@ -67,12 +67,12 @@ def test_a_wrong_name_is_answered_with_the_right_one(check: Callable[[str], str]
     ("check", "hopeless"),
     [(names.kind_problem, "—"), (names.domain_problem, ""), (names.project_problem, "123"), (names.plural_problem, "")],
 )
-def test_where_nothing_is_close_nothing_is_proposed(check: Callable[[str], str], hopeless: str) -> None:
+def test_without_a_similar_name_nothing_is_proposed(check: Callable[[str], str], hopeless: str) -> None:
     assert "did you mean" not in check(hopeless)
     assert check(hopeless)
 
 
-def test_all_that_is_wrong_with_a_kind_is_told_at_once() -> None:
+def test_all_problems_of_a_kind_are_reported_at_once() -> None:
     wrong = Resource("My Group", "Example.com", "1", "kind", "Kinds")
     flags = [problem.split()[0] for problem in names.problems_of(wrong)]
     assert flags == ["--domain", "--group", "--version", "--kind", "--plural"]

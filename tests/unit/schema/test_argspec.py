@@ -42,7 +42,7 @@ SPEC: dict[str, Any] = {
 }
 
 
-def test_what_an_argument_spec_says_comes_back_from_the_schema_made_of_it() -> None:
+def test_an_argument_spec_is_restored_from_the_schema_generated_from_it() -> None:
     maker, reader = SchemaMaker(), ArgumentSpecMaker()
     found = reader.spec(maker.spec(SPEC))
     assert found == SPEC
@@ -61,7 +61,7 @@ def test_descriptions_of_several_lines_become_paragraphs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "problem"),
     [
         ({"type": "integer", "minimum": 1, "maximum": 9}, "spec.a: an argument spec cannot express maximum, minimum"),
         ({"type": "string", "format": "date-time"}, "spec.a: an argument spec cannot express format"),
@@ -71,10 +71,10 @@ def test_descriptions_of_several_lines_become_paragraphs() -> None:
         ),
     ],
 )
-def test_what_only_the_crd_can_say_is_told(schema: dict[str, Any], told: str) -> None:
+def test_constraints_without_an_equivalent_in_argument_specs_are_reported(schema: dict[str, Any], problem: str) -> None:
     reader = ArgumentSpecMaker()
     reader.spec({"properties": {"a": {**schema, "properties": {"b": {"type": "integer"}}}}})
-    assert [told in each for each in reader.problems] == [True]
+    assert [problem in each for each in reader.problems] == [True]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_only_the_crd_can_say_is_told(schema: dict[str, Any], told: str) ->
         "has(self.a) || has(self.gone)",
     ],
 )
-def test_a_rule_that_only_looks_like_ours_is_told_and_not_bent(rule: str) -> None:
+def test_a_rule_similar_to_a_generated_one_is_reported_and_not_converted(rule: str) -> None:
     reader = ArgumentSpecMaker()
     properties = {name: {"type": "string"} for name in "abc"}
     made = reader.spec({"properties": properties, "x-kubernetes-validations": [{"rule": rule}]})
@@ -95,7 +95,7 @@ def test_a_rule_that_only_looks_like_ours_is_told_and_not_bent(rule: str) -> Non
     assert len(reader.problems) == 1
 
 
-def test_two_fields_that_become_one_variable_are_told() -> None:
+def test_two_fields_with_the_same_variable_are_reported() -> None:
     reader = ArgumentSpecMaker()
     made = reader.spec({"properties": {"logLevel": {"type": "string"}, "log_level": {"type": "integer"}}})
     assert made["options"] == {"log_level": {"type": "str", "required": False}}

@@ -62,7 +62,7 @@ def test_a_role_without_argument_specs_gets_them_from_the_crd(typed: Type) -> No
     assert typed("generate argspec --check")[:2] == (0, "all 1 argument specs are up to date\n")
 
 
-def test_what_stands_in_the_file_stays_and_what_it_lacks_is_added(typed: Type) -> None:
+def test_existing_options_are_kept_and_missing_ones_added(typed: Type) -> None:
     give_schema(SCHEMA)
     SPECS.write_text(
         "---\nargument_specs:\n  main:\n    # by hand\n    options:\n      size: {type: int, default: 3}  # mine\n"
@@ -79,13 +79,13 @@ def test_what_stands_in_the_file_stays_and_what_it_lacks_is_added(typed: Type) -
     assert main_of_specs()["required_together"] == [["size", "tls"]]
 
 
-def test_a_crd_that_takes_anything_says_nothing_of_the_role(typed: Type) -> None:
+def test_a_crd_without_fields_generates_no_argument_spec(typed: Type) -> None:
     SPECS.unlink()
     assert typed("generate argspec")[0] == 0
     assert not SPECS.exists()
 
 
-def test_a_list_of_options_in_one_line_is_left_to_people(typed: Type) -> None:
+def test_options_in_flow_style_are_an_error_with_the_lines_to_add(typed: Type) -> None:
     give_schema(SCHEMA)
     SPECS.write_text("argument_specs: {main: {options: {size: {type: int}}}}\n")
     before = SPECS.read_text()
@@ -106,7 +106,7 @@ def test_a_kind_that_runs_a_playbook_has_no_argument_specs(typed: Type) -> None:
     assert "runs a playbook; only roles have argument specs" in err
 
 
-def test_a_role_of_somebody_else_is_not_written_to(typed: Type, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_role_outside_of_the_project_is_not_written(typed: Type, tmp_path_factory: pytest.TempPathFactory) -> None:
     give_schema(SCHEMA)
     elsewhere = tmp_path_factory.mktemp("theirs") / "memcached"
     Path("roles/memcached").rename(elsewhere)

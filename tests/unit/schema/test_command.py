@@ -49,7 +49,7 @@ def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> N
         ({}, [{"rule": "has(self.size) && self.size > 0", "message": "say how many"}]),
     ],
 )
-def test_where_a_rule_asks_for_something_a_spec_is_required_and_has_no_default(
+def test_a_rule_that_requires_a_field_makes_the_spec_required_without_default(
     typed: Type, entry: dict[str, Any], written: list[dict[str, str]]
 ) -> None:
     specs(options={"size": {"type": "int"}, "count": {"type": "int"}}, **entry)
@@ -60,7 +60,7 @@ def test_where_a_rule_asks_for_something_a_spec_is_required_and_has_no_default(
     assert schema["required"] == ["spec"]
 
 
-def test_it_is_stable(typed: Type) -> None:
+def test_generating_again_changes_nothing(typed: Type) -> None:
     specs(options={"size": {"type": "int", "required": True}}, required_one_of=[["size"]])
     assert typed("generate crds")[0] == 0
     once = CRD.read_text()
@@ -102,7 +102,7 @@ def test_only_the_watched_version_is_written(typed: Type) -> None:
     assert "properties" not in spec_of(1)
 
 
-def test_what_a_schema_cannot_say_is_a_warning(typed: Type) -> None:
+def test_a_default_of_another_type_is_skipped_with_a_warning(typed: Type) -> None:
     specs(options={"size": {"type": "int", "default": "many"}})
     code, _, err = typed("generate crds")
     assert code == 0
@@ -123,7 +123,7 @@ def test_what_a_schema_cannot_say_is_a_warning(typed: Type) -> None:
         (lambda: Path("watches.yaml").write_text("[]"), "has no watches"),
     ],
 )
-def test_what_cannot_be_done_is_told(typed: Type, break_it: Callable[[], object], why: str) -> None:
+def test_an_invalid_project_is_an_error(typed: Type, break_it: Callable[[], object], why: str) -> None:
     specs(options={})
     break_it()
     code, out, err = typed("generate crds")

@@ -72,7 +72,7 @@ def test_an_option_becomes_a_field(option: str, schema: dict[str, Any]) -> None:
         ("{type: colour}", "unknown type 'colour'"),
     ],
 )
-def test_what_a_schema_cannot_say_is_told(option: str, why: str) -> None:
+def test_options_without_an_equivalent_in_a_schema_are_reported(option: str, why: str) -> None:
     found, [problem] = properties(f"field: {option}")
     assert problem.startswith("spec.field: ")
     assert why in problem
@@ -90,7 +90,7 @@ def test_without_snake_case_fields_are_named_as_options() -> None:
     assert list(properties("http_port: {}", snake_case_parameters=False)[0]) == ["http_port"]
 
 
-def test_what_comes_from_the_operator_or_the_watch_is_no_field() -> None:
+def test_variables_of_the_operator_and_of_the_watch_are_not_fields() -> None:
     options = {"ansible_operator_meta": {"required": True}, "image": {}, "size": {}}
     assert list(SchemaMaker().spec({"options": options}, frozenset({"image"}))["properties"]) == ["size"]
 

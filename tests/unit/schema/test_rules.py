@@ -47,7 +47,7 @@ NAMES = {"a": "a", "b_b": "bB", "c": "c", "namespace": "namespace", "d_": "my-ke
         ),
     ],
 )
-def test_what_is_said_of_several_options_becomes_a_rule(holder: dict[str, Any], rule: str, message: str) -> None:
+def test_constraints_of_several_options_become_a_rule(holder: dict[str, Any], rule: str, message: str) -> None:
     [found], untold = rules.of(holder, NAMES)
     assert (found["rule"], untold) == (rule, [])
     assert found["message"].startswith(message)
@@ -57,12 +57,12 @@ def test_what_is_said_of_several_options_becomes_a_rule(holder: dict[str, Any], 
     "holder",
     [
         {"required_if": [["a"]]},
-        {"required_together": [["a", "nobody"]]},
+        {"required_together": [["a", "unknown"]]},
         {"required_by": 3},
         {"mutually_exclusive": [3]},
     ],
 )
-def test_what_is_not_understood_is_told(holder: dict[str, Any]) -> None:
+def test_an_invalid_constraint_is_reported(holder: dict[str, Any]) -> None:
     found, [sentence] = rules.of(holder, NAMES)
     assert found == []
     assert sentence.startswith(next(iter(holder)))
@@ -85,5 +85,5 @@ def test_what_is_not_understood_is_told(holder: dict[str, Any]) -> None:
         ("!(has(self.a) && self.a == 3) || (has(self.b) && has(self.c))", False),
     ],
 )
-def test_a_rule_that_an_empty_object_breaks_for_sure_is_known(rule: str, *, asks: bool) -> None:
+def test_a_rule_that_an_empty_object_always_violates_is_detected(rule: str, *, asks: bool) -> None:
     assert rules.asks_for_something(rule, {"properties": {"set": {"default": 1}, "a": {}}}) is asks

@@ -50,7 +50,7 @@ def line_of(path: Path, text: str) -> int:
     return next(n for n, line in enumerate(path.read_text().splitlines(), start=1) if text in line)
 
 
-def test_a_field_that_nothing_reads_is_told_with_its_place(warnings: Warnings) -> None:
+def test_an_unused_field_is_reported_with_its_place(warnings: Warnings) -> None:
     give_fields("logLevel", "size")
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} and log_levels"}})
     assert warnings() == [
@@ -102,34 +102,34 @@ def test_a_default_alone_reads_nothing(warnings: Warnings) -> None:
         "{{ lookup('varnames', '^s') }}",
     ],
 )
-def test_where_a_role_may_read_any_field_nothing_is_said(warnings: Warnings, expression: str) -> None:
+def test_a_role_that_may_read_any_field_has_no_warning(warnings: Warnings, expression: str) -> None:
     give_fields("size")
     give_tasks({"ansible.builtin.debug": {"msg": expression}})
     assert warnings() == []
 
 
-def test_where_only_a_run_knows_which_role_reads_nothing_is_said(warnings: Warnings) -> None:
+def test_an_include_with_a_variable_role_name_disables_the_warning(warnings: Warnings) -> None:
     give_fields("size")
     give_tasks({"ansible.builtin.include_role": {"name": "{{ which }}"}})
     assert warnings() == []
 
 
-def test_an_option_that_no_field_sets_is_told_with_its_place(warnings: Warnings) -> None:
+def test_an_option_without_a_field_is_reported_with_its_place(warnings: Warnings) -> None:
     give_fields("size")
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
     SPECS.write_text("---\nargument_specs:\n  main:\n    options:\n      size: {}\n      image: {}\n      _own: {}\n")
-    told = f"{SPECS}:6: warning: image: no field of {CRD} sets this variable; `ansible-operator generate crds` "
-    assert warnings() == [f"{told}generates fields from meta/argument_specs.yml"]
+    expected = f"{SPECS}:6: warning: image: no field of {CRD} sets this variable; `ansible-operator generate crds` "
+    assert warnings() == [f"{expected}generates fields from meta/argument_specs.yml"]
 
 
-def test_without_an_argument_spec_defaults_say_what_a_role_wants(warnings: Warnings) -> None:
+def test_without_an_argument_spec_the_defaults_are_the_options_of_a_role(warnings: Warnings) -> None:
     give_fields("size")
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
     (ROLE / "defaults/main.yml").write_text("---\nimage: a\n")
     assert [f"{ROLE}/defaults/main.yml:2: warning: image: no field" in each for each in warnings()] == [True]
 
 
-def test_what_the_watch_sets_needs_no_field(warnings: Warnings) -> None:
+def test_a_variable_of_the_watch_needs_no_field(warnings: Warnings) -> None:
     give_fields("size")
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
     (ROLE / "defaults/main.yml").write_text("---\nimage: a\n")

@@ -84,7 +84,7 @@ def test_a_failure_is_shown_with_the_tasks_message_also_while_it_is_tried_again(
     assert argocd(world.obj)[0] == "Progressing"
 
 
-def test_without_the_branch_that_is_spoken_of_a_failure_is_shown_when_nothing_is_tried_any_more(snippet: str) -> None:
+def test_without_the_documented_branch_only_a_terminal_failure_is_shown(snippet: str) -> None:
     assert FAILED in snippet
     argocd = judge(snippet.replace(FAILED, ""))
     world = World()
@@ -112,7 +112,7 @@ def test_a_paused_object_is_suspended_unless_it_is_as_it_should_be(argocd: Judge
     assert argocd(world.obj)[0] == "Suspended"
 
 
-def test_a_run_that_is_begun_anew_goes_on(argocd: Judge) -> None:
+def test_an_object_whose_run_was_canceled_is_progressing(argocd: Judge) -> None:
     world = World()
     world.end(CANCELED)
     assert argocd(world.obj)[0] == "Progressing"

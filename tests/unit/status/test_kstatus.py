@@ -44,7 +44,7 @@ def test_a_failure_that_is_tried_again_is_in_progress_and_one_that_is_not_has_fa
     assert world.end(SUCCESS) == "Current"
 
 
-def test_ready_says_what_failed_and_where() -> None:
+def test_ready_contains_the_message_task_and_place_of_the_failure() -> None:
     world = World()
     world.end(FAILURE)
     ready = find(world.obj["status"]["conditions"], "Ready")
@@ -88,7 +88,7 @@ def test_an_object_being_deleted_is_terminating() -> None:
     assert world.end(FAILURE) == "Terminating"
 
 
-def test_what_a_dependent_does_says_nothing_of_the_generation() -> None:
+def test_a_contention_does_not_change_the_observed_generation() -> None:
     world = World()
     world.end(SUCCESS)
     world.change()
@@ -96,7 +96,7 @@ def test_what_a_dependent_does_says_nothing_of_the_generation() -> None:
     assert world.obj["status"]["observedGeneration"] == 1
 
 
-def test_the_same_again_is_no_write() -> None:
+def test_an_unchanged_status_is_not_written() -> None:
     world = World()
     for _ in range(3):
         world.end(SUCCESS)
@@ -131,7 +131,7 @@ def test_a_roles_own_ready_is_about_the_generation_that_was_run_to_its_end() -> 
 
 
 @pytest.mark.parametrize("mine", [{"type": "Ready", "status": "True"}, {"type": "Stalled", "status": "True"}], ids=str)
-def test_a_condition_without_a_reason_is_somebody_elses(mine: dict[str, str]) -> None:
+def test_a_condition_without_a_reason_is_not_changed(mine: dict[str, str]) -> None:
     world = World()
     world.obj["status"] = {"conditions": [mine]}
     world.end(SUCCESS)

@@ -105,7 +105,7 @@ def test_a_run_that_begins_takes_an_earlier_success_back() -> None:
     assert again["Successful"]["status"] == "False"
 
 
-def test_success_says_so_in_all_three_conditions_with_the_recap() -> None:
+def test_a_success_sets_all_three_conditions_with_the_recap() -> None:
     found = _by_type(_write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE)))
     assert found["Running"]["status"] == "True"
     assert found["Running"]["reason"] == "Successful"
@@ -143,7 +143,7 @@ def test_failure_lists_each_failed_tasks_message_on_its_own_line() -> None:
     ("outcome", "reason"),
     [(Outcome.TIMED_OUT, "TimedOut"), (Outcome.DIED, "Failed"), (Outcome.NOT_STARTED, "Failed")],
 )
-def test_a_run_without_a_recap_ends_in_a_failure_that_says_why(outcome: Outcome, reason: str) -> None:
+def test_a_run_without_a_recap_is_a_failure_with_the_cause(outcome: Outcome, reason: str) -> None:
     found = _by_type(_write(_object(), report.run_ended(_result(outcome, message="why it ended", recap=None), NO_MORE)))
     assert found["Failure"]["reason"] == reason
     assert found["Failure"]["message"] == "why it ended"
@@ -167,7 +167,7 @@ def test_nothing_is_written_when_only_the_completion_differs() -> None:
     assert report.patch(obj, wanted, NOW + 86_400) is None
 
 
-def test_others_conditions_and_fields_stay_as_they_are() -> None:
+def test_conditions_and_fields_of_other_writers_are_not_changed() -> None:
     healthy = {"type": "Healthy", "status": "True", "custom": [1, 2]}
     obj = _object([healthy], nodes=["a", "b"])
     written = _write(obj, report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
@@ -183,7 +183,7 @@ def test_a_patch_tests_the_object_and_the_conditions_that_it_was_made_from() -> 
     assert {"op": "test", "path": "/status/conditions", "value": obj["status"]["conditions"]} in patch
 
 
-def test_a_long_failure_is_cut_and_says_so() -> None:
+def test_a_long_failure_message_is_cut_with_a_remark() -> None:
     failures = tuple(TaskFailure("t", "x" * 1000, "") for _ in range(100))
     message = report.run_ended(
         _result(Outcome.FAILED, *failures), report.FailureDetails(more="All of it: there")
@@ -218,7 +218,7 @@ def test_ready_begins_with_the_whole_rule_to_add() -> None:
     assert (timeout.health["Ready"] or {})["message"] == f"{rule}; took long"
 
 
-def test_what_a_schema_took_out_is_named() -> None:
+def test_fields_that_the_schema_dropped_are_named() -> None:
     wanted = report.observed(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     whole = _write(_object(), wanted)
     assert report.dropped_fields(whole, wanted) == []
@@ -234,12 +234,12 @@ def test_what_a_schema_took_out_is_named() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, [], "text", {"conditions": "text"}, {"conditions": None}])
-def test_an_odd_status_is_no_obstacle(odd: Any) -> None:
+def test_an_invalid_status_is_replaced(odd: Any) -> None:
     obj = {**_object(), "status": odd}
     assert report.patch(obj, report.run_began(obj), NOW) is not None
 
 
-def test_references_that_are_not_watched_are_named_until_there_are_none() -> None:
+def test_ignored_references_are_named_until_there_are_none() -> None:
     foreign, excess = [f"Secret vault/{number}" for number in range(22)], ["Secret shop/z"]
     (condition,) = report.ignored_references(_object(), foreign, excess)
     assert (condition["status"], condition["reason"]) == ("True", "NamespaceNotAllowed")

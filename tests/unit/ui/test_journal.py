@@ -45,7 +45,7 @@ def test_a_run_is_live_until_it_ends_and_then_among_the_latest(make_job: Callabl
     assert (run.calls.calls, run.calls.seconds, run.calls.hits) == (3, 0.5, 1)
 
 
-def test_a_failure_is_told_with_task_place_and_message(make_job: Callable[..., Job]) -> None:
+def test_a_failed_run_has_task_place_and_message_of_its_failure(make_job: Callable[..., Job]) -> None:
     journal = Journal(lambda: 0.0)
     job = make_job()
     job.secrets.know(["hunter2-hunter2"])
@@ -57,7 +57,7 @@ def test_a_failure_is_told_with_task_place_and_message(make_job: Callable[..., J
     assert "hunter2" not in run.message
 
 
-def test_each_thing_that_is_taken_in_is_news(make_job: Callable[..., Job]) -> None:
+def test_each_recorded_event_increments_the_revision(make_job: Callable[..., Job]) -> None:
     journal = Journal(lambda: 0.0)
     seen = [journal.revision]
     notes = begin(journal, make_job())
@@ -72,7 +72,7 @@ def test_each_thing_that_is_taken_in_is_news(make_job: Callable[..., Job]) -> No
     assert journal.revision == seen[-1]
 
 
-def test_a_run_of_which_nobody_tells_the_end_is_given_up(make_job: Callable[..., Job]) -> None:
+def test_a_run_without_an_end_is_abandoned(make_job: Callable[..., Job]) -> None:
     journal = Journal(lambda: 7.0)
     begin(journal, make_job(ident="one")).event(start("a"))
     journal.settle(lambda _gvk, _key: True)

@@ -43,7 +43,7 @@ def test_since_and_message_are_those_of_the_condition_that_decides() -> None:
     assert (found.since, found.message) == ("2026-11-21T11:30:00Z", "no such image")
 
 
-async def test_a_second_look_parses_what_changed_alone() -> None:
+async def test_a_refresh_parses_only_changed_objects() -> None:
     kind = AKind()
     for number in range(500):
         kind.informer.put(f"one-{number}", condition("Ready"))
@@ -58,7 +58,7 @@ async def test_a_second_look_parses_what_changed_alone() -> None:
     assert survey.counts(kind.gvk) == {"failing": 1, "ready": 498}
 
 
-async def test_the_worst_come_first_and_a_wish_narrows() -> None:
+async def test_failing_objects_come_first_and_a_filter_selects_objects() -> None:
     kind = AKind()
     kind.informer.put("bread", condition("Ready"), namespace="b")
     kind.informer.put("milk", condition("Failure"), namespace="b")

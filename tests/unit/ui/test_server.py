@@ -45,7 +45,7 @@ class Shown:
     def ask(self, path: str, method: str = "GET", **given: Any) -> Any:
         return self._session.request(method, f"{self.url.rstrip('/')}{path}", **given)
 
-    async def told(self, view: str, **query: str) -> Any:
+    async def fetched(self, view: str, **query: str) -> Any:
         async with self.ask(f"/api/{view}", params=query) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json()
@@ -108,7 +108,7 @@ async def test_under_the_machines_own_names_it_answers_on_whatever_port(shown: C
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_it_is_only_read(shown: Callable[..., Any], method: str) -> None:
+async def test_the_page_accepts_only_get_requests(shown: Callable[..., Any], method: str) -> None:
     async with shown() as page:
         for path in PATHS:
             async with page.ask(path, method) as answer:
@@ -126,7 +126,7 @@ async def test_nothing_but_its_own_files_runs_in_the_browser(shown: Callable[...
                 assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_its_files_name_no_other_place_and_make_no_markup() -> None:
+def test_the_files_of_the_page_load_nothing_from_other_hosts_and_insert_no_markup() -> None:
     folder = resources.files("runner.ui") / "files"
     for name in ("index.html", "page.js", "page.css"):
         text = (folder / name).read_text(encoding="utf-8")
@@ -134,23 +134,23 @@ def test_its_files_name_no_other_place_and_make_no_markup() -> None:
     assert not re.search(r"<script>|style=|\son\w+=", (folder / "index.html").read_text(encoding="utf-8"))
 
 
-async def test_a_page_of_objects_is_told_at_a_time(shown: Callable[..., Any]) -> None:
+async def test_objects_are_returned_in_pages(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         for number in range(5000):
             page.kind.informer.put(f"one-{number:04}", condition("Ready" if number % 10 else "Failure"))
-        found = await page.told("objects")
+        found = await page.fetched("objects")
         assert (found["total"], found["pages"], len(found["objects"])) == (5000, 100, PAGE)
         assert {each["state"] for each in found["objects"]} == {"failing"}
-        found = await page.told("objects", page="100000000000")
+        found = await page.fetched("objects", page="100000000000")
         assert found["page"] == 1
-        found = await page.told("objects", page="9999", state="ready", search="one-00")
+        found = await page.fetched("objects", page="9999", state="ready", search="one-00")
         assert (found["total"], found["page"]) == (90, 2)
         assert found["objects"][-1]["name"] == "one-0099"
-        (kind,) = (await page.told("overview"))["kinds"]
+        (kind,) = (await page.fetched("overview"))["kinds"]
         assert kind["states"] == {"failing": 500, "ready": 4500}
 
 
-async def test_the_queue_says_why_and_for_how_long(shown: Callable[..., Any]) -> None:
+async def test_the_queue_has_reasons_and_durations(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         queue = page.kind.queue
         keys = [ObjectKey("shop", name) for name in ("bread", "milk", "eggs")]
@@ -158,7 +158,7 @@ async def test_the_queue_says_why_and_for_how_long(shown: Callable[..., Any]) ->
         assert await queue.get() is not None
         queue.add(keys[1], RunReason.DEPENDENT, ("Deployment milk was deleted",))
         queue.add_after(keys[2], RunReason.RESYNC, 3600)
-        found = (await page.told("queue", kind=KIND))["queue"]
+        found = (await page.fetched("queue", kind=KIND))["queue"]
         assert [(each["name"], each["stage"], each["reason"], each["details"]) for each in found] == [
             ("bread", "running", "changed", ["spec.size"]),
             ("milk", "waiting", "dependent changed", ["Deployment milk was deleted"]),
@@ -169,17 +169,17 @@ async def test_the_queue_says_why_and_for_how_long(shown: Callable[..., Any]) ->
         queue.close()
 
 
-async def test_the_next_run_of_an_object_is_told(shown: Callable[..., Any]) -> None:
+async def test_objects_have_their_next_run(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk", "eggs")]
         page.kind.queue.add_after(keys[0], RunReason.RETRY, 60)
         page.kind.queue.add(keys[1], RunReason.CHANGED, ("spec.size",))
-        found = {each["name"]: each["next"] for each in (await page.told("objects"))["objects"]}
+        found = {each["name"]: each["next"] for each in (await page.fetched("objects"))["objects"]}
         assert (found["bread"]["stage"], found["bread"]["reason"]) == ("delayed", "retry")
         assert 59 < found["bread"]["seconds"] <= 60
         assert (found["milk"]["stage"], found["milk"]["details"]) == ("waiting", ["spec.size"])
         assert found["eggs"] is None
-        found = (await page.told("queue", search="MILK"))["queue"]
+        found = (await page.fetched("queue", search="MILK"))["queue"]
         assert [each["name"] for each in found] == ["milk"]
         page.kind.queue.close()
 
@@ -202,13 +202,13 @@ async def test_runs_are_filtered_by_result_and_name_in_pages(
             key = page.kind.informer.put(f"one-{number}", condition("Failure"))
             fail_one(page, make_job, ident=f"run-{number}", key=key)
         succeed(page, make_job, ident="last", key=ObjectKey("shop", "one-7"))
-        found = await page.told("runs", result="failed")
+        found = await page.fetched("runs", result="failed")
         assert (found["total"], found["pages"], len(found["runs"])) == (PAGE + 1, 2, PAGE)
-        found = await page.told("runs", result="failed", page="2")
+        found = await page.fetched("runs", result="failed", page="2")
         assert [run["ident"] for run in found["runs"]] == ["run-0"]
-        found = await page.told("runs", search="ONE-7", kind=KIND)
+        found = await page.fetched("runs", search="ONE-7", kind=KIND)
         assert [(run["ident"], run["resolved"]) for run in found["runs"]] == [("last", False), ("run-7", True)]
-        assert (await page.told("runs", result="unresolved"))["total"] == PAGE
+        assert (await page.fetched("runs", result="unresolved"))["total"] == PAGE
 
 
 async def test_failures_of_one_cause_are_one_group_until_their_objects_succeed(
@@ -220,49 +220,49 @@ async def test_failures_of_one_cause_are_one_group_until_their_objects_succeed(
             fail_one(page, make_job, ident=str(ident), key=key)
         page.kind.queue.add_after(keys[1], RunReason.RETRY, 60)
         succeed(page, make_job, ident="3", key=keys[0])
-        (group,) = (await page.told("overview"))["failures"]
+        (group,) = (await page.fetched("overview"))["failures"]
         assert (group["runs"], group["failing_objects"], group["resolved_objects"]) == (3, 1, 1)
         assert (group["resolved"], [each["name"] for each in group["objects"]]) == (False, ["milk"])
         assert (group["ident"], group["next"]["reason"]) == ("1", "retry")
         page.kind.informer.drop("milk")
-        (group,) = (await page.told("overview"))["failures"]
+        (group,) = (await page.fetched("overview"))["failures"]
         assert (group["resolved"], group["failing_objects"], group["resolved_objects"]) == (True, 0, 2)
         page.kind.queue.close()
 
 
-async def test_of_a_run_without_files_the_page_says_so(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
+async def test_a_run_without_files_has_an_error_and_the_command_for_its_logs(
+    shown: Callable[..., Any], make_job: Callable[..., Job]
+) -> None:
     async with shown() as page:
         job = fail_one(page, make_job)
         where = {"kind": KIND, "namespace": "default", "name": "sample", "ident": job.ident}
-        found = await page.told("details", **where)
+        found = await page.fetched("details", **where)
         assert (found["error"], found["objects"]) == ("The files of this run are not kept", [])
-        logs = (await page.told("run", **where))["logs"]
+        logs = (await page.fetched("run", **where))["logs"]
         assert logs.startswith("ansible-operator logs Memcached.cache.example.com/sample -n default --runner-dir=")
 
 
-async def test_an_object_is_told_with_conditions_and_runs(
-    shown: Callable[..., Any], make_job: Callable[..., Job]
-) -> None:
+async def test_an_object_has_conditions_and_runs(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
     async with shown() as page:
         key = page.kind.informer.put("sample", condition("Failure", message="no such image"), namespace="default")
         page.kind.queue.add(key, RunReason.CHANGED)
         assert await page.kind.queue.get() is not None
         job = fail_one(page, make_job)
-        found = await page.told("object", kind=KIND, namespace="default", name="sample")
+        found = await page.fetched("object", kind=KIND, namespace="default", name="sample")
         assert (found["state"], found["since"]) == ("failing", "2026-11-21T11:00:00Z")
         assert found["conditions"][0]["message"] == "no such image"
         assert found["standing"]["stage"] == "running"
         assert (found["failed_runs"], found["failing_since"]) == (1, 1_800_000_000)
         (run,) = found["runs"]
         assert (run["ident"], run["task"], run["place"], run["calls"]) == (job.ident, "Deploy", "/r/main.yml:7", 3)
-        whole = await page.told("run", kind=KIND, namespace="default", name="sample", ident=job.ident)
+        whole = await page.fetched("run", kind=KIND, namespace="default", name="sample", ident=job.ident)
         (task,) = whole["tasks"]
         assert (task["name"], task["path"], task["state"]) == ("Deploy", "/r/main.yml:7", "failed")
         assert task["message"] == "no such image"
         assert task["ended"] - task["began"] == 2
 
 
-async def test_what_is_not_there_is_said(shown: Callable[..., Any]) -> None:
+async def test_unknown_kinds_objects_and_runs_are_404_with_an_error(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         for path, problem in {
             "/api/object?kind=Nothing": f"unknown kind 'Nothing'; watched kinds: {KIND}",
@@ -273,7 +273,7 @@ async def test_what_is_not_there_is_said(shown: Callable[..., Any]) -> None:
                 assert (answer.status, await answer.json()) == (404, {"error": problem})
 
 
-async def test_of_an_object_its_conditions_are_shown_and_nothing_else(
+async def test_only_the_conditions_of_an_object_are_shown(
     shown: Callable[..., Any], make_job: Callable[..., Job]
 ) -> None:
     hidden = "hunter2-hunter2"
@@ -306,21 +306,21 @@ async def _next(answer: aiohttp.ClientResponse) -> Any:
                 return json.loads(line[6:])
 
 
-async def test_a_stream_tells_what_is_new(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
+async def test_a_stream_sends_changes(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
     async with shown() as page, page.ask("/events") as stream:
         assert stream.content_type == "text/event-stream"
         first = await _next(stream)
         assert first["kinds"][0]["objects"] == 0
         page.kind.informer.put("sample", condition("Ready"))
-        while (told := await _next(stream))["kinds"][0]["states"] != {"ready": 1}:
+        while (fetched := await _next(stream))["kinds"][0]["states"] != {"ready": 1}:
             pass
         fail_one(page, make_job)
-        while not (told := await _next(stream))["failures"]:
+        while not (fetched := await _next(stream))["failures"]:
             pass
-        assert told["failures"][0]["task"] == "Deploy"
+        assert fetched["failures"][0]["task"] == "Deploy"
 
 
-async def test_who_has_left_is_noticed_and_too_many_are_refused(shown: Callable[..., Any]) -> None:
+async def test_closed_streams_are_released_and_too_many_are_refused(shown: Callable[..., Any]) -> None:
     async with shown(StreamTimings(interval=0.001, keepalive=0.01)) as page:
         streams = [await page.ask("/events") for _ in range(MOST_STREAMS)]
         async with page.ask("/events") as refused:
@@ -330,7 +330,7 @@ async def test_who_has_left_is_noticed_and_too_many_are_refused(shown: Callable[
         await page.until(lambda: page.page.streams == 0)
 
 
-async def test_who_does_not_read_is_left_and_holds_nothing_up(
+async def test_a_stream_whose_client_does_not_read_is_closed_without_delaying_others(
     shown: Callable[..., Any], make_job: Callable[..., Job]
 ) -> None:
     async with shown(StreamTimings(interval=0.001, keepalive=0.0, write_timeout=0.2)) as page:
@@ -342,7 +342,7 @@ async def test_who_does_not_read_is_left_and_holds_nothing_up(
         with socket.create_connection(("127.0.0.1", page.port)) as deaf:
             deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await page.until(lambda: page.page.streams == 1)
-            assert (await page.told("overview"))["failures"]
+            assert (await page.fetched("overview"))["failures"]
             await page.until(lambda: page.page.streams == 0)
 
 

@@ -34,7 +34,7 @@ def keep(artifacts: Path, ident: str, *events: dict[str, Any]) -> None:
         (artifacts / ident / "job_events" / f"{number}-uuid.json").write_text(json.dumps(event))
 
 
-def test_runs_that_are_kept_are_told_the_latest_first(artifacts: Path, tmp_path: Path) -> None:
+def test_stored_runs_are_listed_latest_first(artifacts: Path, tmp_path: Path) -> None:
     found = stored_runs.runs(tmp_path, THING, KEY)
     assert [(run.ident, run.outcome) for run in found] == [(SECOND, "succeeded"), (FIRST, "failed")]
     assert found[1].began == 1_795_258_800.5
@@ -42,7 +42,7 @@ def test_runs_that_are_kept_are_told_the_latest_first(artifacts: Path, tmp_path:
     assert stored_runs.runs(tmp_path, THING, ObjectKey("shop", "milk")) == []
 
 
-def test_tasks_come_in_their_order_and_the_last_failure_says_why(artifacts: Path, tmp_path: Path) -> None:
+def test_tasks_are_in_order_and_the_run_has_the_message_of_the_last_failure(artifacts: Path, tmp_path: Path) -> None:
     events = [start(f"t{number}", number) for number in range(11)]
     keep(
         artifacts, FIRST, *events, start("Deploy", 20, "/r/main.yml:7"), ended("on_failed", 21, res={"msg": "no image"})
@@ -55,7 +55,7 @@ def test_tasks_come_in_their_order_and_the_last_failure_says_why(artifacts: Path
 
 
 @pytest.mark.parametrize("ident", ["", "..", "strange", "latest", f"../{FIRST}", "20261121T130000.000000Z-cccccc"])
-def test_nothing_but_a_run_that_is_there_is_read(artifacts: Path, tmp_path: Path, ident: str) -> None:
+def test_only_stored_runs_are_read(artifacts: Path, tmp_path: Path, ident: str) -> None:
     assert stored_runs.run(tmp_path, THING, KEY, ident) is None
 
 

@@ -27,7 +27,7 @@ def timeline(*events: Event) -> Timeline:
         (ended("on_unreachable", res={"msg": "no"}), "unreachable"),
     ],
 )
-def test_a_task_ends_as_its_event_says(event: Event, state: str) -> None:
+def test_a_task_has_the_state_of_its_last_event(event: Event, state: str) -> None:
     made = timeline(start("a", 1), event | {"created": at(3.5)})
     (task,) = made.tasks
     assert (task.name, task.path, task.state) == ("a", "/r/main.yml:1", state)
@@ -88,7 +88,7 @@ def test_labels_of_items_that_become_known_as_secret_are_masked_at_the_end() -> 
     assert [item.label for item in made.tasks[0].items] == ["***"]
 
 
-def test_what_becomes_known_as_secret_later_is_masked_at_the_end() -> None:
+def test_values_that_become_known_as_secret_later_are_masked_at_the_end() -> None:
     known: set[str] = set()
     made = Timeline(lambda text: "***" if text in known else text)
     made.add(start("a"))
@@ -98,12 +98,12 @@ def test_what_becomes_known_as_secret_later_is_masked_at_the_end() -> None:
     assert made.tasks[0].message == "***"
 
 
-def test_a_hidden_result_says_where_it_failed_and_no_more() -> None:
+def test_the_message_of_a_hidden_result_has_only_task_and_place() -> None:
     made = timeline(start("a"), ended("on_failed", task="a", task_path="/r/main.yml:1", res={"censored": "hidden"}))
     assert made.tasks[0].message == "task 'a' (/r/main.yml:1) failed; no_log hides its result"
 
 
-def test_what_failed_and_is_not_among_the_failures_was_rescued() -> None:
+def test_a_failed_task_that_is_not_a_failure_of_the_run_was_rescued() -> None:
     made = timeline(
         start("try", path="/r/main.yml:1"),
         ended("on_failed", res={"msg": "no"}),
@@ -115,13 +115,13 @@ def test_what_failed_and_is_not_among_the_failures_was_rescued() -> None:
 
 
 @pytest.mark.parametrize(("whole", "state"), [(True, "ok"), (False, "cut short")])
-def test_a_task_that_nobody_ended_ends_with_the_run(whole: bool, state: str) -> None:  # noqa: FBT001 - a case
+def test_a_task_without_an_end_ends_with_the_run(whole: bool, state: str) -> None:  # noqa: FBT001 - a case
     made = timeline(start("a", 0))
     made.end(1_800_000_004, (), whole=whole)
     assert (made.tasks[0].state, made.tasks[0].ended) == (state, 1_800_000_004)
 
 
-def test_of_failed_items_their_messages_are_told() -> None:
+def test_the_message_of_a_loop_contains_the_messages_of_its_failed_items() -> None:
     made = timeline(
         start("a"),
         ended("item_on_failed", res={"msg": "bread is out"}),
@@ -131,7 +131,7 @@ def test_of_failed_items_their_messages_are_told() -> None:
     assert made.tasks[0].message == "One or more items failed: bread is out; milk is out"
 
 
-def test_of_several_hosts_the_worst_tells() -> None:
+def test_a_task_on_several_hosts_has_the_worst_state() -> None:
     made = timeline(start("a"), ended("on_failed", res={"msg": "no"}), ended("on_ok", 5))
     assert made.tasks[0].state == "failed"
 
@@ -147,7 +147,7 @@ def test_long_texts_are_cut() -> None:
     assert len(made.tasks[0].message) == 2000
 
 
-def test_handlers_are_tasks_and_other_events_say_nothing_new() -> None:
+def test_handlers_are_tasks_and_other_events_are_ignored() -> None:
     made = Timeline(str)
     assert not made.add(ended("on_ok"))
     assert not made.add({"event": "verbose", "stdout": "x"})

@@ -84,7 +84,7 @@ async def test_an_ansible_cfg_counts_only_where_runs_read_it(make: Callable[...,
     assert await make(environ=given).digest() != before_given
 
 
-async def test_what_lies_beside_a_playbook_counts_but_not_what_runs_leave(
+async def test_files_beside_a_playbook_count_except_run_folders(
     make: Callable[..., ContentDigest], folder: Path
 ) -> None:
     content = Playbook(folder / "site.yml")
@@ -96,7 +96,9 @@ async def test_what_lies_beside_a_playbook_counts_but_not_what_runs_leave(
     assert await make(content=content).digest() != before
 
 
-async def test_what_a_watch_gives_its_runs_counts_and_when_it_runs_does_not(make: Callable[..., ContentDigest]) -> None:
+async def test_fields_of_a_watch_that_change_its_runs_count_and_its_schedule_does_not(
+    make: Callable[..., ContentDigest],
+) -> None:
     before = await make(vars={"a": 1}, blacklist=frozenset()).digest()
     assert await make(vars={"a": 2}).digest() != before
     assert await make(vars={"a": 1}, mark_unsafe=False).digest() != before
@@ -111,7 +113,7 @@ async def test_the_environment_counts_but_for_what_differs_from_pod_to_pod(make:
     assert await make(environ={"RELATED_IMAGE_CACHE": "a:1", **passing}).digest() == before
 
 
-async def test_files_are_looked_at_again_after_a_while_and_read_only_if_they_changed(
+async def test_files_are_checked_again_after_a_while_and_read_only_if_changed(
     make: Callable[..., ContentDigest], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make()

@@ -41,7 +41,7 @@ def changed(**paths: Any) -> Object:
         changed(metadata__uid="another"),
     ],
 )
-def test_what_a_role_may_depend_on_counts(other: Object) -> None:
+def test_fields_that_a_role_may_depend_on_change_the_digest(other: Object) -> None:
     assert digest_of(other) != digest_of(THING)
 
 
@@ -54,7 +54,7 @@ def test_what_a_role_may_depend_on_counts(other: Object) -> None:
         changed(metadata__annotations={"b": "2", LAST_RUN: "{}"}),
     ],
 )
-def test_what_changes_by_itself_or_by_us_does_not_count(same: Object) -> None:
+def test_fields_that_the_operator_or_the_api_server_changes_do_not_change_the_digest(same: Object) -> None:
     assert digest_of(same) == digest_of(THING)
 
 
@@ -67,7 +67,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
     "text",
     ["", "{", "[]", "3", '{"object": 1}', '{"object":"","content":"","owned":"","reads":[]}'],
 )
-def test_a_record_that_makes_no_sense_is_none(text: str) -> None:
+def test_an_invalid_record_is_ignored(text: str) -> None:
     assert LastRun.of(changed(metadata__annotations={LAST_RUN: text})) is None
     assert LastRun.of(THING) is None
 

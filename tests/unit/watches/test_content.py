@@ -108,7 +108,7 @@ class TestFinalizer:
         assert f"{MEMCACHED}: finalizer.role: role and playbook are both set" in loaded.warnings[0]
 
     @pytest.mark.parametrize(
-        ("finalizer", "said"),
+        ("finalizer", "message"),
         [
             ("{role: cleanup}", "finalizer.name: missing or empty"),
             ("{name: '', role: cleanup}", "finalizer.name: missing or empty"),
@@ -124,9 +124,9 @@ class TestFinalizer:
             ),
         ],
     )
-    def test_a_finalizer_that_cannot_run_is_one_error(self, errors: Errors, finalizer: str, said: str) -> None:
+    def test_a_finalizer_that_cannot_run_is_one_error(self, errors: Errors, finalizer: str, message: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  finalizer: {finalizer}\n")
-        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {said}")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {message}")
 
 
 class TestSelector:
@@ -148,7 +148,7 @@ class TestSelector:
         assert not one("  selector: {}\n").selector
 
     @pytest.mark.parametrize(
-        ("selector", "said"),
+        ("selector", "message"),
         [
             ("app=cache", "selector: found text"),
             ("{matchLabels: [a]}", "selector.matchLabels: found a list"),
@@ -173,9 +173,11 @@ class TestSelector:
             ),
         ],
     )
-    def test_a_selector_the_api_server_would_refuse_is_an_error(self, errors: Errors, selector: str, said: str) -> None:
+    def test_a_selector_the_api_server_would_refuse_is_an_error(
+        self, errors: Errors, selector: str, message: str
+    ) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  selector: {selector}\n")
-        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {said}")
+        assert line.startswith(f"watches.yaml:5: {MEMCACHED}: {message}")
 
 
 class TestFieldSelector:
@@ -192,7 +194,7 @@ class TestFieldSelector:
         assert one("  name: ${TENANT}\n", TENANT="blue").field_selector == "metadata.name=blue"
 
     @pytest.mark.parametrize(
-        ("rest", "said"),
+        ("rest", "message"),
         [
             ("name: a/b", "name: invalid object name 'a/b': use the value"),
             ("name: ${TENANT}", "(not set in the environment: TENANT)"),
@@ -205,9 +207,9 @@ class TestFieldSelector:
             ("fieldSelector: metadata.name=a\n  name: a", "name: fieldSelector also contains metadata.name"),
         ],
     )
-    def test_what_selects_nothing_that_can_be_meant_is_one_error(self, errors: Errors, rest: str, said: str) -> None:
+    def test_an_invalid_selector_is_one_error(self, errors: Errors, rest: str, message: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  {rest}\n")
-        assert said in line
+        assert message in line
 
 
 class TestSnakeCaseExcept:
@@ -216,7 +218,7 @@ class TestSnakeCaseExcept:
         assert (path.text, other.text) == ("spec.labels", "spec.pools[*].env")
 
     @pytest.mark.parametrize(
-        ("value", "said"),
+        ("value", "message"),
         [
             ("spec.labels", "snakeCaseExcept: found text ('spec.labels'), expected a list"),
             ("[labels]", "snakeCaseExcept: invalid path 'labels': use a path in the spec such as spec.config.env"),
@@ -224,11 +226,11 @@ class TestSnakeCaseExcept:
             ("['']", "snakeCaseExcept: invalid path ''"),
         ],
     )
-    def test_what_is_no_path_is_one_error(self, errors: Errors, value: str, said: str) -> None:
+    def test_an_invalid_path_is_one_error(self, errors: Errors, value: str, message: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  snakeCaseExcept: {value}\n")
-        assert said in line
+        assert message in line
 
-    def test_where_no_key_is_converted_there_is_nothing_to_except(self, load: Load) -> None:
+    def test_snake_case_exceptions_without_conversion_are_a_warning(self, load: Load) -> None:
         rest = "  role: memcached\n  snakeCaseParameters: false\n  snakeCaseExcept: [spec.labels]\n"
         loaded = load(HEAD + rest)
         assert not loaded.watches[0].snake_case_parameters

@@ -16,13 +16,13 @@ def test_escaped_separators_are_part_of_a_value() -> None:
     assert (condition.field, condition.value) == ("spec.text", r"a\,b\=c")
 
 
-def test_an_empty_text_and_an_empty_value_are_no_mistakes() -> None:
+def test_an_empty_selector_and_an_empty_value_are_accepted() -> None:
     assert field_selectors.parse(" ") == ()
     assert field_selectors.render(field_selectors.parse("spec.nodeName=")) == "spec.nodeName="
 
 
 @pytest.mark.parametrize("text", ["main", "=main", "a=b,", "a=b=c", "a in (b)", "a~b", "a b=c", "a=b c", ".a=b"])
-def test_what_is_no_condition_is_named_with_what_would_be(text: str) -> None:
+def test_an_invalid_condition_is_an_error_with_the_valid_syntax(text: str) -> None:
     with pytest.raises(ValueError, match=r"invalid field selector .*: use path=value or path!=value"):
         field_selectors.parse(text)
 
@@ -37,6 +37,10 @@ def test_what_is_no_condition_is_named_with_what_would_be(text: str) -> None:
         ("spec.mode!=off", "", True),
     ],
 )
-def test_names_and_namespaces_last_and_other_fields_may_change(selector: str, lasting: str, can_be_left: bool) -> None:  # noqa: FBT001 - a row of the table
+def test_names_and_namespaces_are_constant_and_other_fields_can_change(
+    selector: str,
+    lasting: str,
+    can_be_left: bool,  # noqa: FBT001 - a row of the table
+) -> None:
     assert field_selectors.lasting(selector) == lasting
     assert field_selectors.can_be_left(selector) is can_be_left

@@ -200,7 +200,7 @@ class TestTypes:
         assert one(f"  serviceAccount: {text}\n").service_account == text
 
     @pytest.mark.parametrize("text", ["a/b/c", "/narrow", "tools/", "Narrow", "a.b/c", "a:b", "{name: narrow}"])
-    def test_what_cannot_be_a_service_account_is_an_error(self, errors: Errors, text: str) -> None:
+    def test_an_invalid_service_account_is_an_error(self, errors: Errors, text: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  serviceAccount: {text}\n")
         assert line.startswith(f"watches.yaml:5: {MEMCACHED}: serviceAccount: ")
 
@@ -226,7 +226,7 @@ class TestTypes:
         assert one(f"  watchAnnotationsChanges: {text}\n").watch_annotations_changes is value
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ('"true"', "found text ('true'), expected true or false without quotes"),
             ("1", "found a number ('1'), expected true or false"),
@@ -234,9 +234,9 @@ class TestTypes:
             ("[]", "found a list, expected true or false"),
         ],
     )
-    def test_what_is_no_boolean_is_an_error(self, errors: Errors, text: str, said: str) -> None:
+    def test_an_invalid_boolean_is_an_error(self, errors: Errors, text: str, message: str) -> None:
         assert errors(f"{HEAD}  role: memcached\n  manageStatus: {text}\n") == [
-            f"watches.yaml:5: {MEMCACHED}: manageStatus: {said}"
+            f"watches.yaml:5: {MEMCACHED}: manageStatus: {message}"
         ]
 
     @pytest.mark.parametrize(("text", "kept"), [("0", 20), ("-1", -1), ("1", 1), ("0x10", 16)])
@@ -244,7 +244,7 @@ class TestTypes:
         assert one(f"  maxRunnerArtifacts: {text}\n").max_runner_artifacts == kept
 
     @pytest.mark.parametrize("text", ['"5"', "1.5", "true", "-2", "{}"])
-    def test_what_is_no_count_of_run_folders_is_an_error(self, errors: Errors, text: str) -> None:
+    def test_an_invalid_count_of_run_folders_is_an_error(self, errors: Errors, text: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  maxRunnerArtifacts: {text}\n")
         assert line.startswith(f"watches.yaml:5: {MEMCACHED}: maxRunnerArtifacts: ")
 
@@ -294,7 +294,7 @@ class TestTypes:
         }
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("[1]", "found a list, expected a mapping"),
             ("text", "found text ('text'), expected a mapping"),
@@ -307,10 +307,10 @@ class TestTypes:
             ('{a: "\\ud800"}', "unpaired surrogate escape"),
         ],
     )
-    def test_vars_that_cannot_be_passed_on_are_an_error(self, errors: Errors, text: str, said: str) -> None:
+    def test_vars_that_cannot_be_passed_on_are_an_error(self, errors: Errors, text: str, message: str) -> None:
         (line,) = errors(f"{HEAD}  role: memcached\n  vars: {text}\n")
         assert line.startswith(f"watches.yaml:5: {MEMCACHED}: vars: ")
-        assert said in line
+        assert message in line
 
     def test_anchors_and_merges_work_across_watches(self, load: Load) -> None:
         text = """\
@@ -328,6 +328,6 @@ class TestTypes:
         assert second.vars == {"a": 1, "b": 3}
 
 
-def test_an_engine_that_there_is_not_is_refused_with_those_there_are(one: One) -> None:
+def test_an_unknown_engine_is_refused_with_the_list_of_engines(one: One) -> None:
     with pytest.raises(ConfigError, match="invalid engine 'fast': use auto, warm or exec"):
         one("  engine: fast\n")

@@ -61,7 +61,7 @@ class TestEnvironment:
 
 
 class TestWholeFile:
-    def test_all_errors_are_told_at_once_in_the_order_of_the_file(self, errors: Errors) -> None:
+    def test_all_errors_are_reported_at_once_in_the_order_of_the_file(self, errors: Errors) -> None:
         text = """\
 - group: cache.example.com
   version: v1alpha1
@@ -95,7 +95,7 @@ class TestWholeFile:
         assert f"watch 1: {missing}: missing or empty" in line
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("", "watches.yaml: file is empty: expected a list of watches"),
             ("# only a comment\n", "watches.yaml: file is empty"),
@@ -104,32 +104,32 @@ class TestWholeFile:
             ("\n\ntext\n", "watches.yaml:3: found text, expected a list"),
             ("- a: 1\n b: 2\n", "watches.yaml:2: invalid YAML: "),
             ("- a: [1\n- b\n", "watches.yaml:2: invalid YAML: "),
-            ("- *nobody\n", "watches.yaml:1: invalid YAML: found undefined alias"),
+            ("- *unknown\n", "watches.yaml:1: invalid YAML: found undefined alias"),
             ("- \x01\n", "watches.yaml: invalid YAML: "),
             ("[" * 700, "watches.yaml: invalid YAML: nested too deeply"),
         ],
     )
-    def test_a_file_that_is_no_list_or_no_yaml_is_an_error(self, errors: Errors, text: str, said: str) -> None:
+    def test_a_file_that_is_not_a_yaml_list_is_an_error(self, errors: Errors, text: str, message: str) -> None:
         (line,) = errors(text)
-        assert line.startswith(said)
+        assert line.startswith(message)
 
-    def test_a_file_that_is_no_text_or_not_there_is_an_error(self, errors: Errors, project: Path) -> None:
+    def test_a_missing_or_binary_file_is_an_error(self, errors: Errors, project: Path) -> None:
         assert errors(b"\xff\xfe") == [
             "watches.yaml: invalid UTF-8 (invalid start byte at byte 0); save the file as UTF-8"
         ]
-        for path, said in ((Path("none.yaml"), "file not found"), (Path("roles"), "cannot read the file")):
-            with pytest.raises(ConfigError, match=f"{path}: {said}"):
+        for path, message in ((Path("none.yaml"), "file not found"), (Path("roles"), "cannot read the file")):
+            with pytest.raises(ConfigError, match=f"{path}: {message}"):
                 watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
 
     def test_a_byte_order_mark_and_windows_line_ends_are_accepted(self, load: Load) -> None:
         text = f"{HEAD}  role: memcached\n".replace("\n", "\r\n")
         assert load(b"\xef\xbb\xbf" + text.encode()).watches[0].gvk.kind == "Memcached"
 
-    def test_an_empty_list_watches_nothing_and_says_so(self, load: Load) -> None:
+    def test_an_empty_list_is_accepted_with_a_warning(self, load: Load) -> None:
         assert load("[]\n") == LoadedWatches((), ("watches.yaml:1: the list is empty: the operator watches nothing",))
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             (
                 "  manageStats: true\n",
@@ -145,12 +145,12 @@ class TestWholeFile:
             ("---\n- more\n", "6: only the first document of the file is used"),
         ],
     )
-    def test_what_is_odd_but_works_is_a_warning(self, load: Load, text: str, said: str) -> None:
+    def test_questionable_fields_that_work_are_a_warning(self, load: Load, text: str, message: str) -> None:
         loaded = load(f"{HEAD}  role: memcached\n{text}")
         assert len(loaded.watches) == 1
-        assert [line[: len("watches.yaml:") + len(said)] for line in loaded.warnings] == [f"watches.yaml:{said}"]
+        assert [line[: len("watches.yaml:") + len(message)] for line in loaded.warnings] == [f"watches.yaml:{message}"]
 
-    def test_of_two_values_for_a_field_the_last_counts(self, load: Load) -> None:
+    def test_the_last_of_two_values_for_a_field_is_used(self, load: Load) -> None:
         assert load(f"{HEAD}  role: nowhere\n  role: memcached\n").watches[0].content.path.name == "memcached"
 
     def test_a_group_no_api_can_have_is_a_warning(self, load: Load) -> None:

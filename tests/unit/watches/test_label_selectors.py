@@ -33,7 +33,7 @@ def test_a_qualified_name_is_accepted(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "-a", "a b", "a" * 64, "Example.com/a", "a/b/c", "/a", "a/", "ä"])
-def test_what_is_no_qualified_name_is_refused(key: str) -> None:
+def test_an_invalid_qualified_name_is_refused(key: str) -> None:
     assert repr(key) in label_selectors.key_problem(key)
 
 

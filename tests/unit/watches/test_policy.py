@@ -41,7 +41,7 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
 
 
 @pytest.mark.parametrize(
-    ("rest", "said"),
+    ("rest", "message"),
     [
         ("  runTimeout: -1s\n", "runTimeout: invalid duration '-1s': use a positive duration such as 10m, or off"),
         ("  runTimeout: soon\n", "invalid duration 'soon'"),
@@ -56,5 +56,5 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
         ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {attempts: 1, then: drop}}\n", "invalid value 'drop'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_would_be_right(errors: Errors, rest: str, said: str) -> None:
-    assert [said in error for error in errors(HEAD + rest)] == [True]
+def test_an_invalid_policy_is_refused_with_a_correction(errors: Errors, rest: str, message: str) -> None:
+    assert [message in error for error in errors(HEAD + rest)] == [True]

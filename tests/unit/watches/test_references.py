@@ -39,7 +39,7 @@ def test_a_watch_lists_the_namespaces_that_a_spec_may_name(one: One) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
         ("{kind: Secret, path: spec.a}", "references[0].version: missing or empty: set the API version"),
         ("{version: v1, path: spec.a}", "references[0].kind: missing or empty: set a kind, such as Secret"),
@@ -64,7 +64,7 @@ def test_a_watch_lists_the_namespaces_that_a_spec_may_name(one: One) -> None:
         ("spec.secret", "references[0]: found text, expected a mapping with group, version, kind, path"),
     ],
 )
-def test_what_refers_to_nothing_is_one_error(errors: Errors, item: str, said: str) -> None:
+def test_an_invalid_reference_is_one_error(errors: Errors, item: str, message: str) -> None:
     (line,) = errors(f"{HEAD}  - {item}\n")
-    assert said in line
+    assert message in line
     assert line.startswith("watches.yaml:6: ")

@@ -33,18 +33,18 @@ SPEC: dict[str, Any] = {
         ("spec", [SPEC]),
     ],
 )
-def test_a_path_finds_what_stands_there(text: str, found: list[Any]) -> None:
+def test_a_path_finds_the_values_at_its_place(text: str, found: list[Any]) -> None:
     assert list(SpecPath.parse(text).find(SPEC)) == found
 
 
-def test_a_path_ends_at_a_list_unless_it_says_that_its_items_are_meant() -> None:
+def test_a_path_finds_the_items_of_a_list_only_with_brackets() -> None:
     spec = {"names": ["a", "b"]}
     assert list(SpecPath.parse("spec.names").find(spec)) == [["a", "b"]]
     assert list(SpecPath.parse("spec.names[*]").find(spec)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("spec", [None, "text", 3, [], {}])
-def test_whatever_a_spec_is_finding_nothing_is_no_error(spec: Any) -> None:
+def test_a_path_finds_nothing_in_specs_of_other_types(spec: Any) -> None:
     assert list(SpecPath.parse("spec.a[*].b").find(spec)) == []
 
 
@@ -65,7 +65,7 @@ def test_whatever_a_spec_is_finding_nothing_is_no_error(spec: Any) -> None:
         ".spec.a",
     ],
 )
-def test_what_is_no_path_is_refused_with_what_would_be(text: str) -> None:
+def test_an_invalid_path_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"invalid path .*: use a path in the spec such as spec\.config\.env"):
         SpecPath.parse(text)
 

@@ -30,9 +30,9 @@ def validate(project: Path) -> Validate:
         environ = {"HOME": str(project / "home")}
         places = paths.search_path(cwd=project, roles_path="", collections_path="", environ=environ)
         report = validation.validate(Path("watches.yaml"), environ=environ, cwd=project, search_path=places)
-        told = [(each, "error") for each in report.problems.errors]
-        told += [(each, "warning") for each in report.problems.warnings]
-        return [each.render(level) for each, level in sorted(told)]
+        expected = [(each, "error") for each in report.problems.errors]
+        expected += [(each, "warning") for each in report.problems.warnings]
+        return [each.render(level) for each, level in sorted(expected)]
 
     return run
 
@@ -48,7 +48,7 @@ def test_a_project_that_is_right_has_no_problem(validate: Validate, project: Pat
     assert validate() == []
 
 
-def test_problems_of_the_watches_file_and_of_its_roles_are_told_together(validate: Validate, project: Path) -> None:
+def test_problems_of_the_watches_file_and_of_its_roles_are_reported_together(validate: Validate, project: Path) -> None:
     write(project, "watches.yaml", "- {version: v1, kind: K, role: r, manageStatus: 5}\n- {kind: L, role: nowhere}\n")
     write(project, "roles/r/tasks/main.yml", "a: b\n")
     problems = validate()
@@ -93,7 +93,7 @@ def test_each_file_of_a_role_is_read(validate: Validate, project: Path, name: st
     assert line.startswith(f"roles/r/{said}")
 
 
-def test_a_file_that_is_no_text_is_an_error(validate: Validate, project: Path) -> None:
+def test_a_binary_file_is_an_error(validate: Validate, project: Path) -> None:
     (project / "roles/r/tasks/main.yml").write_bytes(b"\xff")
     assert validate()[0].startswith("roles/r/tasks/main.yml: error: invalid UTF-8")
 
@@ -115,7 +115,7 @@ SERVER_SIDE = """\
 
 
 @pytest.mark.parametrize(
-    ("rest", "is_told"),
+    ("rest", "is_reported"),
     [
         ("", True),
         ("    apply: false\n", True),
@@ -124,14 +124,14 @@ SERVER_SIDE = """\
         ("  module_defaults: {kubernetes.core.k8s: {apply: true}}\n", False),
     ],
 )
-def test_a_server_side_apply_that_would_be_none_is_told(
-    validate: Validate, project: Path, rest: str, *, is_told: bool
+def test_an_ineffective_server_side_apply_is_a_warning(
+    validate: Validate, project: Path, rest: str, *, is_reported: bool
 ) -> None:
     write(project, "roles/r/tasks/main.yml", SERVER_SIDE + rest)
-    told = (
+    expected = (
         "roles/r/tasks/main.yml:4: warning: server_side_apply: kubernetes.core.k8s ignores this without `apply: true`"
     )
-    assert [line.startswith(told) for line in validate() if "server_side" in line] == [True] * is_told
+    assert [line.startswith(expected) for line in validate() if "server_side" in line] == [True] * is_reported
 
 
 def test_a_collection_that_is_not_installed_is_a_warning_at_its_first_use(validate: Validate, project: Path) -> None:
@@ -211,7 +211,7 @@ class TestIncludes:
     @pytest.mark.parametrize(
         "task", ["include_role: {name: '{{ a }}'}", "include_tasks: '{{ a }}.yml'", "include_role: {name: here}"]
     )
-    def test_a_template_or_a_role_of_a_listed_collection_is_no_problem(
+    def test_roles_with_template_names_or_of_listed_collections_are_accepted(
         self, validate: Validate, project: Path, task: str
     ) -> None:
         write(project, "roles/r/meta/main.yml", "collections: [no.such, a.b]\n")
@@ -267,7 +267,9 @@ class TestPlaybook:
         (line,) = validate()
         assert line.startswith(f"playbooks/site.yml{said}")
 
-    def test_what_its_tasks_and_imports_name_is_checked(self, validate: Validate, project: Path) -> None:
+    def test_roles_and_files_that_its_tasks_and_imports_name_are_checked(
+        self, validate: Validate, project: Path
+    ) -> None:
         tasks = "  tasks: [{include_role: {name: beside}}, {import_tasks: tasks/a.yml}]\n"
         write(project, "playbooks/site.yml", f"- import_playbook: other.yml\n- hosts: all\n{tasks}")
         files = ("playbooks/roles/beside/tasks/main.yml", "playbooks/tasks/a.yml")

@@ -82,7 +82,7 @@ def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
 @pytest.mark.parametrize(
     "reason", [reason for reason in RunReason if reason.is_background], ids=lambda reason: reason.value
 )
-def test_no_reason_of_the_background_takes_what_is_kept(virtually: Virtually, reason: RunReason) -> None:
+def test_no_background_reason_uses_reserved_workers(virtually: Virtually, reason: RunReason) -> None:
     async def scenario() -> None:
         kind = Kind(4, Dispatcher(ConcurrencyLimit.of(8)))
         for number in range(100):
@@ -105,7 +105,7 @@ def test_background_work_of_other_kinds_does_not_keep_a_change_waiting(virtually
     virtually(scenario())
 
 
-def test_with_one_worker_a_change_waits_for_the_run_that_goes_on_and_for_no_other(virtually: Virtually) -> None:
+def test_with_one_worker_a_change_waits_only_for_the_active_run(virtually: Virtually) -> None:
     async def scenario() -> None:
         kind = Kind(1, Dispatcher(ConcurrencyLimit.of(2)))
         kind.present()
@@ -182,7 +182,7 @@ def test_all_kinds_together_keep_to_their_limit_and_each_has_one_run_at_least(vi
     virtually(scenario())
 
 
-def test_of_two_kinds_that_want_a_slot_the_more_urgent_request_has_it(virtually: Virtually) -> None:
+def test_the_more_urgent_request_of_two_kinds_gets_the_slot(virtually: Virtually) -> None:
     async def scenario() -> None:
         dispatcher = Dispatcher(ConcurrencyLimit(most=3, background=3))
         first, second = Kind(3, dispatcher), Kind(3, dispatcher)

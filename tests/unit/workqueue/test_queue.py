@@ -51,7 +51,7 @@ def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtuall
     virtually(scenario())
 
 
-def test_what_waits_long_overtakes_what_came_later(virtually: Virtually) -> None:
+def test_a_request_that_waits_long_overtakes_later_ones(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
         queue.add(A, RunReason.RESYNC)
@@ -80,7 +80,7 @@ def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place(v
     virtually(scenario())
 
 
-def test_changes_during_a_background_run_cause_exactly_one_more_which_is_nobodys_background(
+def test_changes_during_a_background_run_cause_exactly_one_run_that_is_not_background(
     virtually: Virtually,
 ) -> None:
     async def scenario() -> None:
@@ -112,7 +112,7 @@ def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtu
     virtually(scenario())
 
 
-def test_what_exactly_happened_is_gathered_for_the_most_urgent_reason(virtually: Virtually) -> None:
+def test_details_are_collected_for_the_most_urgent_reason(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
         queue.add(A, RunReason.RESYNC)
@@ -147,7 +147,7 @@ def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_chan
     virtually(scenario())
 
 
-def test_what_happens_before_the_object_is_read_is_served_by_the_same_run(virtually: Virtually) -> None:
+def test_changes_before_the_object_is_read_are_handled_by_the_same_run(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
         queue.add(A, RunReason.GONE)
@@ -263,7 +263,7 @@ def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
     virtually(scenario())
 
 
-def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtually: Virtually) -> None:
+def test_the_entries_are_the_running_waiting_and_delayed_requests(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
         queue.add(A, RunReason.CHANGED, ("spec.size",))
@@ -286,7 +286,7 @@ def test_whoever_looks_on_sees_what_runs_what_waits_and_what_comes_later(virtual
     virtually(scenario())
 
 
-def test_a_forgotten_key_never_comes_back_by_itself(virtually: Virtually) -> None:
+def test_a_forgotten_key_is_not_requeued(virtually: Virtually) -> None:
     async def scenario() -> None:
         queue = a_queue()
         queue.add(A, RunReason.CREATED)

@@ -68,14 +68,16 @@ def test_an_item_that_is_there_is_not_added_again() -> None:
         ("a: 1\n---\nb: 1\n", RESOURCES, "f.yaml: contains several documents"),
     ],
 )
-def test_what_cannot_be_added_to_is_told_with_what_to_write_by_hand(text: str, path: tuple[str, ...], why: str) -> None:
+def test_an_item_that_cannot_be_added_is_an_error_with_the_lines_to_add(
+    text: str, path: tuple[str, ...], why: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         insert(text, path, ITEM, file="f.yaml")
     assert str(caught.value).startswith(why)
     assert str(caught.value).endswith(f"\n{ITEM}")
 
 
-def test_broken_yaml_is_told_with_its_line() -> None:
+def test_invalid_yaml_is_an_error_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"f\.yaml:3: invalid YAML .*; fix the file first"):
         insert("resources:\n  - [a\n", RESOURCES, ITEM, file="f.yaml")
 
@@ -109,7 +111,7 @@ def test_whatever_the_list_holds_only_lines_are_added(held: list[object], behind
         ("a:\n  c:\n    d: 3\n", "a:\n  c:\n    d: 3\n"),
     ],
 )
-def test_a_value_is_put_at_the_end_of_its_mapping_and_what_stands_there_stays(text: str, after: str) -> None:
+def test_a_value_is_added_at_the_end_of_its_mapping_and_other_lines_are_kept(text: str, after: str) -> None:
     assert put(text, ("a", "c", "d"), 2, file="f") == after
 
 
@@ -120,7 +122,7 @@ def test_a_value_that_has_no_place_is_to_be_put_by_hand(text: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 7, 14])
-def test_lines_that_are_written_anew_are_no_longer_where_they_stand_deeper(depth: int) -> None:
+def test_replaced_lines_are_wrapped_at_any_depth(depth: int) -> None:
     text = "".join(f"{'  ' * level}level{level}:\n" for level in range(depth + 1)) + "  " * (depth + 1) + "a: 1\n"
     node = yaml.compose(text)
     for _ in range(depth + 1):
