@@ -36,11 +36,13 @@ _VIA = (b"Via", b"1.1 ansible-operator")
 _SWITCHING = 101
 _UNAUTHORIZED = 401
 _FIRST_FINAL = 200
+_DRY_RUN = "dryRun=All"
 _IMPERSONATE = "impersonate-"
 _NOT_OURS = (
     "the operator could not renew its Lease in time, so another replica may reconcile this object now: "
     "the proxy rejects all writes of this run"
 )
+_NOT_A_DRY_RUN = "a plan run can send reads and dry runs only"
 
 
 class Forward:
@@ -54,6 +56,8 @@ class Forward:
         """Forward the call. Raises ApiUnavailableError if the API server does not respond."""
         login = await self._credentials.headers()
         account = call.run.run.service_account
+        if call.run.run.plan is not None and not _is_planned(call):
+            return refusal(403, _NOT_A_DRY_RUN)
         if problem := _clash(login, account, call.headers):
             return refusal(403, problem)
         login = _acting_as(account, login)
@@ -183,6 +187,11 @@ async def _pump(call: Call, content: Body, connection: ServerConnection) -> None
 def _may_send(call: Call) -> bool:
     """Return whether a call is read-only or its run may write. After an upgrade, a client can do anything."""
     return (call.head.method in _SAFE and not call.head.upgrade) or call.run.run.may_write()
+
+
+def _is_planned(call: Call) -> bool:
+    """Return whether a call of a plan run changes nothing, if another handler failed to ensure that."""
+    return not call.head.upgrade and (call.head.method in _SAFE or call.info.query.endswith(_DRY_RUN))
 
 
 def _retrieve(pump: asyncio.Task[None]) -> None:

@@ -6,7 +6,8 @@ longer execute it.
 
 Promises: a cached response has the bytes of the API server's response and `X-Cache: HIT`, without the headers `Date`,
 `Audit-Id` and those of flow control. `ReadCache` decides whether an entry is fresh. All other requests are forwarded
-unchanged. Must run before every handler that sends requests for a run, and after those that observe all responses.
+unchanged. Plan runs bypass the cache: they write nothing, and read the planned objects. Must run before every handler
+that sends requests for a run, and after those that observe all responses.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Reads:
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
         info, method = call.info, call.head.method
-        if not info.is_resource or method == "OPTIONS":
+        if not info.is_resource or method == "OPTIONS" or call.run.run.plan is not None:
             return await proceed(call)
         if method not in {"GET", "HEAD"}:
             return await proceed(call) if _is_dry_run(info) else await self._write(call, proceed)

@@ -31,6 +31,7 @@ from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.handlers import content, owners
 from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
+from runner.proxy.planning.overlay import KindId
 from runner.proxy.request import RequestInfo
 
 _AFTERWARDS = 30.0
@@ -150,7 +151,7 @@ class Writes:
             raise
 
     async def _get(self, call: Call, proceed: Proceed, run: RunIdentity) -> Answer:
-        resource = await self._find(call) if run.watch_dependents else None
+        resource = await self._find(call) if run.watch_dependents and run.plan is None else None
         answer = await proceed(call)
         if resource is None or answer.status >= _REDIRECT:
             return answer
@@ -162,7 +163,8 @@ class Writes:
 
     async def _write(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:
         answer = await proceed(call)
-        if not run.watch_dependents or answer.status >= _REDIRECT or call.info.is_dry_run:
+        is_dry_run = call.info.is_dry_run or run.plan is not None
+        if not run.watch_dependents or answer.status >= _REDIRECT or is_dry_run:
             return answer
         obj = await _observed(answer)
         if obj is not None:
@@ -242,7 +244,7 @@ class Writes:
         if info.name:
             key = ObjectKey(info.namespace if resource.namespaced else "", info.name)
             try:
-                current = await self._reader.get(resource, key)
+                current = await self._current(run, resource, key)
             except NotFoundError:
                 current = None
             except ApiError as error:
@@ -256,6 +258,15 @@ class Writes:
             return owners.adopt(obj, run.owner, resource, info.namespace, current)
         replaces = info.verb == "update"
         return owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
+
+    async def _current(self, run: RunIdentity, resource: ApiResource, key: ObjectKey) -> Object | None:
+        """Read an object with the operator's rights; for a plan run, as the run planned it. Raises NotFoundError."""
+        kind = KindId(resource.gvk.group, resource.plural)
+        if run.plan is not None and (planned := run.plan.find(kind, key)) is not None:
+            return planned.after
+        if run.plan is not None and run.plan.hides(kind, key):
+            return None
+        return await self._reader.get(resource, key)
 
     def _warn(self, call: Call, message: str, **fields: str) -> None:
         """Log a warning once per message and resource."""

@@ -1,0 +1,85 @@
+"""Handler of plan runs (`RunIdentity.plan`), which must not change the cluster.
+
+Owns: which requests reach the API server. Reads do, with the planned writes merged into their responses. Writes do as
+dry runs. Requests that the API server cannot dry-run are refused and recorded. Must be the last handler before the
+request is forwarded, so that all other handlers treat a plan run like a real one. Must not import: the read cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runner.proxy.calls import Answer, Call, Proceed
+from runner.proxy.handlers import plan_calls
+from runner.proxy.handlers.plan_calls import PlanCall, RefusedError, StatusError
+from runner.proxy.handlers.plan_reads import PlanReads
+from runner.proxy.handlers.plan_schemas import ApiDocuments
+from runner.proxy.handlers.plan_writes import PlanWrites
+from runner.proxy.handlers.writes import ServedResources
+from runner.proxy.request import RequestInfo
+
+_LONGEST_WATCH = 30.0
+_SAFE = frozenset({"GET", "HEAD"})
+_SESSIONS = frozenset({"exec", "attach", "portforward", "proxy"})
+_READS = frozenset({"get", "list", "watch"})
+_BAD_REQUEST = 400
+
+
+class Planning:
+    """Handler of plan runs."""
+
+    def __init__(
+        self, served: ServedResources, clock: Callable[[], float], longest_watch: float = _LONGEST_WATCH
+    ) -> None:
+        self._reads = PlanReads(longest_watch)
+        self._writes = PlanWrites(served, ApiDocuments(clock))
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        """Answer a call of a plan run; forward the calls of real runs."""
+        overlay = call.run.run.plan
+        if overlay is None:
+            return await proceed(call)
+        plan = PlanCall(call, proceed, call.run.run, overlay, plan_calls.parse_query(call.info.query))
+        try:
+            return await self._answer(plan)
+        except RefusedError as error:
+            return plan_calls.refused(plan, error)
+        except StatusError as error:
+            return error.answer
+
+    async def _answer(self, plan: PlanCall) -> Answer:
+        info, method = plan.info, plan.call.head.method
+        if plan.call.head.upgrade or info.subresource in _SESSIONS or info.verb == "proxy":
+            raise RefusedError("it opens a session with a process in the cluster, which the API server cannot dry-run")
+        if not info.is_resource:
+            if method in _SAFE:
+                return await plan.forward()
+            raise RefusedError("it is no request for a resource, so the API server cannot dry-run it")
+        if not _is_canonical(plan.call.head.target, info):
+            raise RefusedError(
+                "the path is ambiguous: use /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME", _BAD_REQUEST
+            )
+        if method not in _SAFE:
+            return await self._writes.answer(plan)
+        if info.verb in _READS:
+            return await self._reads.answer(plan)
+        raise RefusedError("plan runs do not support this verb")
+
+
+def _is_canonical(target: str, info: RequestInfo) -> bool:
+    """Return whether a path has one meaning only: no encoded slashes, empty or dot segments, or more parts."""
+    raw = target.partition("?")[0].rstrip("/")
+    segments = info.path.rstrip("/").split("/")[1:]
+    if "%2f" in raw.lower() or any(each in {"", ".", ".."} for each in segments):
+        return False
+    name = "" if info.verb in {"list", "deletecollection"} else info.name
+    if info.verb == "watch":
+        # The name is in the field selector, or in a deprecated path.
+        name = info.name if segments[-1] == info.name else ""
+        segments = [each for number, each in enumerate(segments) if (each, number) not in _OLD_WATCH]
+    namespace = "" if info.resource == "namespaces" and not info.group else info.namespace
+    return segments == plan_calls.segments_of(info, namespace, name, info.subresource)
+
+
+_OLD_WATCH = frozenset({("watch", 2), ("watch", 3)})
+"""Places of the verb in `/api/v1/watch/pods` and `/apis/apps/v1/watch/deployments`."""

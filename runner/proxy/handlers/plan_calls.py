@@ -1,0 +1,341 @@
+"""Requests of plan runs: their parts, further requests for the same client, and responses.
+
+Owns: the request that the API server gets. Path and query are built from the parsed ones, so that both sides see the
+same request. Must not import: other handlers of plan runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote_plus, urlencode
+
+import orjson
+
+from runner.kube import decode
+from runner.objects import Object, ObjectKey, metadata
+from runner.proxy import request
+from runner.proxy.calls import Answer, Call, Proceed, Whole
+from runner.proxy.handlers import content
+from runner.proxy.http.connection import Body
+from runner.proxy.http.messages import Headers
+from runner.proxy.identity import RunIdentity
+from runner.proxy.planning.changes import Refusal
+from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, PlannedObject
+from runner.proxy.request import RequestInfo
+
+JSON = b"application/json"
+LARGEST_LIST = 64 << 20
+"""Bytes of a list into which planned objects can be merged."""
+_HEX = frozenset("0123456789abcdefABCDEF")
+_REDIRECT = 300
+_PASSED = frozenset({b"user-agent"})
+_IMPERSONATE = b"impersonate-"
+_TOOLS = (b"kubectl", b"oc/", b"helm", b"Helm")
+_PARTIAL = "as=partialobjectmetadata"
+
+Params: TypeAlias = list[tuple[str, str]]
+
+
+class RefusedError(Exception):
+    """A request that a plan run cannot send or answer. The proxy records it and responds with its status."""
+
+    def __init__(self, reason: str, status: int = HTTPStatus.FORBIDDEN) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class StatusError(Exception):
+    """An error response, as the API server would send it in a real run."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete response of the API server."""
+
+    answer: Answer
+    data: bytes = field(repr=False)
+    obj: Object = field(repr=False)
+    """The object in it; empty if there is none."""
+
+    @property
+    def is_success(self) -> bool:
+        """True for status 2xx."""
+        return self.answer.status < _REDIRECT
+
+
+@dataclass(slots=True)
+class PlanCall:
+    """One request of a plan run."""
+
+    call: Call
+    proceed: Proceed
+    run: RunIdentity
+    overlay: Overlay
+    params: Params
+    """Query parameters, as Go parses them."""
+
+    @property
+    def info(self) -> RequestInfo:
+        """Attributes of the request."""
+        return self.call.info
+
+    @property
+    def kind(self) -> KindId:
+        """The kind in the path."""
+        return KindId(self.info.group, self.info.resource)
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name in the path."""
+        return ObjectKey("" if self.kind == NAMESPACES else self.info.namespace, self.info.name)
+
+    @property
+    def planned(self) -> PlannedObject | None:
+        """The planned object at the path."""
+        return self.overlay.find(self.kind, self.key)
+
+    @property
+    def is_trial(self) -> bool:
+        """True if a command-line tool requests a dry run itself: a real run would not write either.
+
+        Modules in check mode request dry runs too, so the client's name decides.
+        """
+        return "All" in self.values("dryRun") and self.call.head.get(b"user-agent").startswith(_TOOLS)
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of a query parameter."""
+        return [value for key, value in self.params if key == name]
+
+    def without(self, *names: str) -> Params:
+        """Return the query parameters without some."""
+        return [(name, value) for name, value in self.params if name not in names]
+
+    def path(self, *, name: str | None = None, subresource: str | None = None) -> str:
+        """Return the path of the request, or of another name or subresource; an empty name means the collection."""
+        info = self.info
+        return path_of(
+            info,
+            self.key.namespace,
+            info.name if name is None else name,
+            info.subresource if subresource is None else subresource,
+        )
+
+    @property
+    def template(self) -> str:
+        """The path as in the OpenAPI document, with placeholders."""
+        info = self.info
+        has_name = bool(info.name) and info.verb != "deletecollection"
+        return path_of(
+            info, "{namespace}" if self.key.namespace else "", "{name}" if has_name else "", info.subresource
+        )
+
+    async def forward(self) -> Answer:
+        """Forward the request unchanged."""
+        return await self.proceed(self.call)
+
+    async def write(
+        self, method: str, path: str, body: Object | bytes | None, params: Params | None = None, media: bytes = JSON
+    ) -> Reply:
+        """Send a dry-run write. `params` default to those of the request.
+
+        The API server ignores the query of a deletion with content, so both contain `dryRun`.
+        """
+        if method == "DELETE" and body is not None:
+            if isinstance(body, bytes):
+                raise TypeError("DeleteOptions must be an object")
+            body = {**body, "dryRun": ["All"]}
+        query: Params = [*(self.without("dryRun") if params is None else params), ("dryRun", "All")]
+        data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        return await self._send(method, path, query, data, [(b"Content-Type", media)] if data else [])
+
+    async def get(self, path: str, params: Iterable[tuple[str, str]] = (), most: int = content.LARGEST_ANSWER) -> Reply:
+        """Send a GET request."""
+        return await self._send("GET", path, list(params), b"", [], most)
+
+    async def _send(
+        self, method: str, path: str, params: Params, data: bytes, headers: Headers, most: int = content.LARGEST_ANSWER
+    ) -> Reply:
+        target = f"{path}?{urlencode(params)}" if params else path
+        kept = [each for each in self.call.headers if _is_passed(each[0].lower())]
+        sent: Headers = [*kept, (b"Accept", JSON), *headers]
+        head = replace(self.call.head, method=method, target=target, headers=sent, length=len(data), upgrade=b"")
+        info = request.parse(method, target)
+        answer = await self.proceed(replace(self.call, head=head, info=info, headers=sent, content=data))
+        return await _whole(answer, most)
+
+    async def body(self) -> tuple[str, bytes]:
+        """Read the content of the request; return its media type too."""
+        data = await content.hold(self.call)
+        if data is None:
+            raise RefusedError("the request is larger than 4 MiB", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return content.media_type(self.call.head.get(b"content-type")), data
+
+    async def object(self) -> Object:
+        """Read the object in the request."""
+        media, data = await self.body()
+        return parse_object(media, data)
+
+
+def path_of(info: RequestInfo, namespace: str, name: str, subresource: str) -> str:
+    """Return the path of a request's kind; placeholders in braces are not quoted."""
+    segments = segments_of(info, namespace, name, subresource)
+    return "/" + "/".join(quote(part, safe="{}:") for part in segments)
+
+
+def segments_of(info: RequestInfo, namespace: str, name: str, subresource: str) -> list[str]:
+    """Return the segments of the path of a request's kind."""
+    segments = ["apis", info.group, info.version] if info.group else ["api", info.version]
+    if namespace:
+        segments += ["namespaces", namespace]
+    segments.append(info.resource)
+    if name:
+        segments += [name, subresource] if subresource else [name]
+    return segments
+
+
+def parse_query(query: str) -> Params:
+    """Parse a query like Go: pairs with a semicolon or an invalid escape are dropped."""
+    found: Params = []
+    for pair in query.split("&"):
+        if not pair or ";" in pair or not _is_escaped(pair):
+            continue
+        name, _, value = pair.partition("=")
+        found.append((unquote_plus(name), unquote_plus(value)))
+    return found
+
+
+def parse_object(media: str, data: bytes) -> Object:
+    """Parse an object in a request. Raises RefusedError, or StatusError if it is invalid."""
+    if media == content.PROTOBUF or not content.is_readable(media):
+        raise RefusedError(
+            f"a plan run cannot read {media}: send the object as JSON or YAML", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+        )
+    try:
+        obj = content.parse(media, data)
+    except decode.TooDeepError as error:
+        raise RefusedError(f"the object nests too deeply: {error}", HTTPStatus.UNPROCESSABLE_ENTITY) from error
+    if obj is None:
+        raise StatusError(failure(HTTPStatus.BAD_REQUEST, "BadRequest", "the content of the request is no object"))
+    return obj
+
+
+async def _whole(answer: Answer, most: int) -> Reply:
+    """Read a response, and release its connection."""
+    try:
+        if isinstance(answer.content, Body):
+            data = await answer.content.read_all(most)
+        else:
+            data = await answer.content.read()
+        if data is None:
+            raise RefusedError(
+                f"the response is larger than {most >> 20} MiB, so planned changes cannot be merged into it",
+                HTTPStatus.INSUFFICIENT_STORAGE,
+            )
+        answer.content = Whole(data)
+        obj = await content.observe(answer)
+        answer.content = Whole(data)
+    finally:
+        answer.finish()
+        answer.finish = lambda: None
+    headers = [each for each in answer.headers if each[0].lower() not in {b"content-length", b"transfer-encoding"}]
+    answer.headers, answer.length = [*headers, (b"Content-Length", b"%d" % len(data))], len(data)
+    return Reply(answer, data, obj or {})
+
+
+def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: bool = False) -> Answer:
+    """Return a response with a JSON object."""
+    body = orjson.dumps(obj)
+    headers = [
+        (b"Content-Type", JSON),
+        (b"Content-Length", b"%d" % len(body)),
+        (b"Cache-Control", b"no-cache, private"),
+    ]
+    return Answer(status, b"", headers, 0 if to_head else len(body), Whole(b"" if to_head else body))
+
+
+def failure(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> Answer:
+    """Return an error like the API server's."""
+    status: Object = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": int(code),
+    }
+    return respond(status | ({"details": dict(details)} if details else {}), code)
+
+
+def not_found(kind: KindId, name: str) -> Answer:
+    """Return the API server's error for a missing object."""
+    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    return failure(HTTPStatus.NOT_FOUND, "NotFound", f'{qualified} "{name}" not found', _details(kind, name))
+
+
+def already_exists(kind: KindId, name: str) -> Answer:
+    """Return the API server's error for an object that exists."""
+    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    message = f'{qualified} "{name}" already exists'
+    return failure(HTTPStatus.CONFLICT, "AlreadyExists", message, _details(kind, name))
+
+
+def conflict(kind: KindId, name: str, why: str) -> Answer:
+    """Return the API server's error for an outdated or unexpected object."""
+    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
+    return failure(HTTPStatus.CONFLICT, "Conflict", message, _details(kind, name))
+
+
+def _details(kind: KindId, name: str) -> Object:
+    return {"name": name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
+
+
+def refused(plan: PlanCall, error: RefusedError) -> Answer:
+    """Record a refusal, and return the response."""
+    info = plan.info
+    key = plan.key if info.is_resource else ObjectKey("", "")
+    plan.overlay.refuse(Refusal(info.verb, info.qualified, key, str(error)))
+    reason = "MethodNotAllowed" if error.status == HTTPStatus.METHOD_NOT_ALLOWED else "Forbidden"
+    return failure(error.status, reason, f"plan run: refused {info.verb} {info.qualified} {key}: {error}")
+
+
+def accepts_partial(call: Call) -> bool:
+    """Return whether the client accepts metadata only, such as `application/json;as=PartialObjectMetadata`.
+
+    Raises:
+        RefusedError: the client accepts no JSON.
+    """
+    ranges = [part.strip().lower() for part in _joined(call.headers, b"accept").decode("latin-1").split(",")]
+    for each in ranges:
+        media = each.partition(";")[0].strip()
+        if media in {"", "*/*", "application/*"}:
+            return False
+        if media == content.JSON:
+            return _PARTIAL in each.replace(" ", "")
+    raise RefusedError("objects that the plan changes are available as JSON only", HTTPStatus.NOT_ACCEPTABLE)
+
+
+def partial(obj: Object) -> Object:
+    """Return the metadata of an object, as `PartialObjectMetadata`."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata(obj)}
+
+
+def _joined(headers: Headers, name: bytes) -> bytes:
+    return b",".join(value for key, value in headers if key.lower() == name)
+
+
+def _is_passed(name: bytes) -> bool:
+    return name in _PASSED or name.startswith(_IMPERSONATE)
+
+
+def _is_escaped(text: str) -> bool:
+    """Return whether every percent sign begins an escape."""
+    return all(len(part) > 1 and set(part[:2]) <= _HEX for part in text.split("%")[1:])

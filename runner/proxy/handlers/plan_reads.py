@@ -1,0 +1,225 @@
+"""Reads of plan runs: responses of the API server, with planned objects merged into them.
+
+Owns: which reads the planned writes affect. All other reads are forwarded unchanged. A list is read whole, and planned
+objects are sorted into it. A watch gets the planned state at once, and nothing more until it ends. Must not import:
+writes of plan runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import orjson
+
+from runner.objects import Object, ObjectKey, key_of, metadata
+from runner.proxy.calls import Answer
+from runner.proxy.handlers import plan_calls
+from runner.proxy.handlers.plan_calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
+from runner.proxy.http.messages import CHUNKED
+from runner.proxy.planning.overlay import PlannedObject
+from runner.proxy.planning.selection import Selector, SelectorError
+
+_SELECTORS = ("labelSelector", "fieldSelector")
+_OF_PAGES = ("limit", "watch", "timeoutSeconds", "allowWatchBookmarks", "sendInitialEvents")
+_NO = frozenset({"", "false", "0"})
+_FROM_NOW = frozenset({"", "0"})
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_SCALE = "scale"
+
+
+class PlanReads:
+    """Answers reads of plan runs."""
+
+    def __init__(self, longest_watch: float) -> None:
+        """`longest_watch` is the duration in seconds of watches whose objects the plan changes."""
+        self._longest_watch = longest_watch
+
+    async def answer(self, plan: PlanCall) -> Answer:
+        """Answer a read. Raises RefusedError or StatusError."""
+        if plan.info.verb == "get":
+            return await self._get(plan)
+        if not plan.overlay.affects(plan.kind, plan.key.namespace):
+            return await plan.forward()
+        if plan.info.verb == "watch":
+            return await self._watch(plan)
+        merged = await merged_list(plan, plan.without(*_OF_PAGES))
+        return self._as_list(plan, merged)
+
+    async def _get(self, plan: PlanCall) -> Answer:
+        planned, info = plan.planned, plan.info
+        if planned is None:
+            if plan.overlay.hides(plan.kind, plan.key):
+                return plan_calls.not_found(plan.kind, info.name)
+            return await plan.forward()
+        obj = current(planned, plan)
+        if info.subresource == _SCALE:
+            obj = scale_of(obj)
+        elif info.subresource not in {"", "status"}:
+            if planned.existed and not planned.recreated:
+                return await plan.forward()
+            return plan_calls.not_found(plan.kind, info.name)
+        elif plan_calls.accepts_partial(plan.call):
+            obj = plan_calls.partial(obj)
+        return plan_calls.respond(obj, to_head=plan.call.head.method == "HEAD")
+
+    def _as_list(self, plan: PlanCall, merged: Object) -> Answer:
+        if plan_calls.accepts_partial(plan.call):
+            items = [plan_calls.partial(each) for each in merged["items"]]
+            kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+            merged = {**kind, "metadata": merged.get("metadata") or {}, "items": items}
+        return plan_calls.respond(merged, to_head=plan.call.head.method == "HEAD")
+
+    async def _watch(self, plan: PlanCall) -> Answer:
+        is_partial = plan_calls.accepts_partial(plan.call)
+        labels, fields = ((name, value) for name in _SELECTORS for value in [",".join(plan.values(name))])
+        selectors = [pair for pair in (labels, fields) if pair[1]]
+        version = next(iter(plan.values("resourceVersion")), "")
+        is_initial = next(iter(plan.values("sendInitialEvents")), "") not in _NO
+        if version in _FROM_NOW or is_initial:
+            listed = await merged_list(plan, selectors)
+            version = str(metadata(listed).get("resourceVersion") or version)
+            events = [("ADDED", each) for each in listed["items"]]
+        else:
+            events = list(_planned_events(plan, _selector(plan)))
+        lines = [
+            orjson.dumps({"type": kind, "object": plan_calls.partial(each) if is_partial else each}) + b"\n"
+            for kind, each in events
+        ]
+        if is_initial:
+            mark = {"resourceVersion": version, "annotations": {_INITIAL_EVENTS_END: "true"}}
+            lines.append(
+                orjson.dumps({"type": "BOOKMARK", "object": _type_of(plan, events) | {"metadata": mark}}) + b"\n"
+            )
+        waits = _PlannedEvents(b"".join(lines), min(_seconds(plan), self._longest_watch))
+        return Answer(HTTPStatus.OK, b"", [(b"Content-Type", plan_calls.JSON)], CHUNKED, waits)
+
+
+class _PlannedEvents:
+    """Content of a watch: events, then nothing until the watch ends."""
+
+    def __init__(self, events: bytes, seconds: float) -> None:
+        self._events = events
+        self._seconds = seconds
+        self.ended = False
+
+    def take(self) -> bytes:
+        """Return the events once, then nothing."""
+        events, self._events = self._events, b""
+        return events
+
+    async def read(self) -> bytes:
+        """Wait for the end."""
+        if events := self.take():
+            return events
+        await asyncio.sleep(self._seconds)
+        self.ended = True
+        return b""
+
+
+async def merged_list(plan: PlanCall, params: plan_calls.Params) -> Object:
+    """Return the list at the request's path, with planned objects.
+
+    Raises:
+        RefusedError: the list is too large, or it needs planned objects in another version.
+        StatusError: the API server's error.
+    """
+    selector = _selector(plan)
+    added = {each.key: current(each, plan) for each in _present(plan) if selector.matches(current(each, plan))}
+    reply = await plan.get(plan.path(name="", subresource=""), params, most=LARGEST_LIST)
+    items = _items(reply)
+    kept = [each for each in items if _is_unplanned(plan, key_of(each))]
+    if any(name == "continue" and value for name, value in params):
+        # Earlier pages contain the objects before these.
+        page = {key_of(each) for each in items}
+        created = {each.key for each in _present(plan) if not each.existed}
+        added = {key: each for key, each in added.items() if key in page | created}
+    merged = sorted([*kept, *added.values()], key=lambda each: "/".join(key_of(each)))
+    return {**reply.obj, "items": merged}
+
+
+def current(planned: PlannedObject, plan: PlanCall) -> Object:
+    """Return a planned object in the version of the request.
+
+    Raises:
+        StatusError: it is deleted.
+        RefusedError: it is planned in another version.
+    """
+    if planned.after is None:
+        raise StatusError(plan_calls.not_found(plan.kind, planned.key.name))
+    if planned.resource.gvk.version != plan.info.version:
+        raise RefusedError(
+            f"the plan changes {planned.resource.gvk.kind} {planned.key} in version {planned.resource.gvk.version}: it "
+            f"cannot be converted to {plan.info.version}",
+            HTTPStatus.NOT_ACCEPTABLE,
+        )
+    return planned.after
+
+
+def scale_of(obj: Object) -> Object:
+    """Return the `Scale` of an object with `spec.replicas`."""
+    status = obj.get("status") or {}
+    named = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata(obj)[name] for name in named if name in metadata(obj)},
+        "spec": {"replicas": (obj.get("spec") or {}).get("replicas", 0)},
+        "status": {"replicas": status.get("replicas", 0)},
+    }
+
+
+def _items(reply: Reply) -> list[Object]:
+    if not reply.is_success:
+        raise StatusError(reply.answer)
+    items = reply.obj.get("items")
+    if not isinstance(items, list) and reply.obj.get("kind", "").endswith("List"):
+        return []
+    if not isinstance(items, list):
+        raise RefusedError("the API server's response is no list in JSON", HTTPStatus.BAD_GATEWAY)
+    return [each for each in items if isinstance(each, dict)]
+
+
+def _present(plan: PlanCall) -> Iterator[PlannedObject]:
+    return (each for each in plan.overlay.of_kind(plan.kind, plan.key.namespace) if each.after is not None)
+
+
+def _is_unplanned(plan: PlanCall, key: ObjectKey) -> bool:
+    return plan.overlay.find(plan.kind, key) is None and not plan.overlay.hides(plan.kind, key)
+
+
+def _planned_events(plan: PlanCall, selector: Selector) -> Iterator[tuple[str, Object]]:
+    for each in plan.overlay.of_kind(plan.kind, plan.key.namespace):
+        if each.after is None:
+            if each.before is not None and selector.matches(each.before):
+                yield "DELETED", each.before
+        elif selector.matches(current(each, plan)):
+            yield ("MODIFIED" if each.existed else "ADDED"), current(each, plan)
+        elif each.before is not None and selector.matches(each.before):
+            yield "DELETED", current(each, plan)
+
+
+def _selector(plan: PlanCall) -> Selector:
+    fields = plan.values("fieldSelector")
+    if plan.info.name:
+        fields = [*fields, f"metadata.name={plan.info.name}"]
+    try:
+        return Selector.parse(plan.values("labelSelector"), fields)
+    except SelectorError as error:
+        raise StatusError(plan_calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
+
+
+def _type_of(plan: PlanCall, events: list[tuple[str, Object]]) -> Object:
+    """Return the type of a bookmark's object: that of the planned objects."""
+    planned = next(iter(plan.overlay.of_kind(plan.kind)), None)
+    if planned is not None:
+        return {"apiVersion": planned.resource.gvk.api_version, "kind": planned.resource.gvk.kind}
+    return {name: events[0][1].get(name, "") for name in ("apiVersion", "kind")} if events else {}
+
+
+def _seconds(plan: PlanCall) -> float:
+    try:
+        return max(float(next(iter(plan.values("timeoutSeconds")), "inf")), 0.0)
+    except ValueError:
+        return 0.0

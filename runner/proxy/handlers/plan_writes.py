@@ -1,0 +1,456 @@
+"""Writes of plan runs: dry runs at the API server, whose results are recorded in the overlay.
+
+The first write of an object is sent as it is, as a dry run. Each later one is computed on the planned object. The API
+server then validates the result by a dry-run update, or by a dry-run creation if the object exists in the plan only.
+If it cannot validate a write, the change is recorded with the reason.
+
+Promises: every write that reaches the API server is a dry run, whatever the client sends.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from runner.errors import ApiError
+from runner.kube import forbidden
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.proxy.calls import Answer
+from runner.proxy.handlers import content, owners, plan_calls
+from runner.proxy.handlers.plan_calls import Params, PlanCall, RefusedError, Reply, StatusError
+from runner.proxy.handlers.plan_reads import current, merged_list, scale_of
+from runner.proxy.handlers.plan_schemas import ApiDocuments
+from runner.proxy.handlers.writes import ServedResources
+from runner.proxy.planning import apply, patches, strategic
+from runner.proxy.planning.overlay import NAMESPACES, PlannedObject
+from runner.proxy.planning.patches import PatchError
+from runner.proxy.planning.schemas import ApiDocument
+
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_CHANGES = frozenset({"update", "patch"})
+_SUBRESOURCES = {
+    "": _WRITES,
+    "status": _CHANGES,
+    "scale": _CHANGES,
+    "resize": _CHANGES,
+    "ephemeralcontainers": _CHANGES,
+    "approval": _CHANGES,
+    "eviction": frozenset({"create"}),
+}
+"""Verbs that the API server dry-runs, by subresource. Others are actions, such as `exec`, `binding` and `token`."""
+_REVIEW_GROUPS = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
+_OF_WRITES = frozenset({"fieldManager", "fieldValidation"})
+_NEW_OBJECT = frozenset({"resourceVersion", "uid", "creationTimestamp", "managedFields", "generation", "selfLink"})
+_IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_DELETE_OPTIONS = {"kind": "DeleteOptions", "apiVersion": "v1"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write, and the kind of its object."""
+
+    plan: PlanCall
+    resource: ApiResource
+    document: ApiDocument
+
+    @property
+    def has_status(self) -> bool:
+        """True if the status is a subresource."""
+        return "status" in self.resource.subresources
+
+    def record(
+        self, key: ObjectKey, before: Object | None, after: Object | None, *, existed: bool, reason: str = ""
+    ) -> None:
+        """Record the result."""
+        if not self.plan.is_trial:
+            self.plan.overlay.record(self.resource, key, before, after, existed=existed, reason=reason)
+
+
+class PlanWrites:
+    """Answers writes of plan runs."""
+
+    def __init__(self, served: ServedResources, documents: ApiDocuments) -> None:
+        self._served = served
+        self._documents = documents
+
+    async def answer(self, plan: PlanCall) -> Answer:
+        """Answer a write. Raises RefusedError or StatusError."""
+        info = plan.info
+        if info.verb not in _SUBRESOURCES.get(info.subresource, ()):
+            raise RefusedError("the API server cannot dry-run it")
+        if info.group in _REVIEW_GROUPS and info.verb == "create" and not info.name:
+            media, data = await plan.body()
+            return (await plan.write("POST", plan.path(), data, media=media.encode())).answer
+        try:
+            resource = await self._served.find(info)
+        except ApiError as error:
+            raise RefusedError(f"cannot look up its kind: {error}", error.status) from error
+        if resource is None:
+            raise RefusedError("the API server does not serve this kind", HTTPStatus.NOT_FOUND)
+        if owners.is_virtual(resource):
+            raise RefusedError("objects of this kind are not stored, so a write is an action")
+        async with plan.overlay.writing:
+            return await self._write(_Write(plan, resource, await self._documents.check(plan)))
+
+    async def _write(self, write: _Write) -> Answer:
+        match write.plan.info.verb:
+            case "create" if write.plan.info.subresource:
+                return await self._evict(write)
+            case "create":
+                return await self._create(write, await write.plan.object())
+            case "update" | "patch":
+                return await self._change(write)
+            case "delete":
+                return await self._delete(write)
+            case _:
+                return await self._delete_collection(write)
+
+    # Creation.
+
+    async def _create(self, write: _Write, obj: Object) -> Answer:
+        plan, overlay = write.plan, write.plan.overlay
+        meta = metadata(obj)
+        name = meta.get("name") or ""
+        namespace = plan.key.namespace
+        if not name and isinstance(meta.get("generateName"), str):
+            name = overlay.generated_name(plan.kind, namespace, meta["generateName"])
+            obj = {**obj, "metadata": {**meta, "name": name}}
+        key = ObjectKey(namespace, name)
+        planned = overlay.find(plan.kind, key)
+        if planned is not None and planned.after is not None:
+            raise StatusError(plan_calls.already_exists(plan.kind, name))
+        _check_namespace(plan, namespace)
+        reason = _unvalidated(plan, namespace)
+        if reason:
+            after = _as_new(write, key, obj)
+        elif planned is not None and planned.existed:
+            after, reason = await self._replace(write, replace(planned, after=_as_new(write, key, obj)), obj)
+        else:
+            after = _as_new(write, key, _object(await plan.write("POST", plan.path(name="", subresource=""), obj)))
+        write.record(key, None, after, existed=False, reason=reason)
+        return plan_calls.respond(after, HTTPStatus.CREATED)
+
+    # Update and patch.
+
+    async def _change(self, write: _Write) -> Answer:
+        plan = write.plan
+        media, data = await plan.body()
+        is_apply = plan.info.verb == "patch" and media == content.APPLY
+        planned, is_hidden = plan.planned, plan.overlay.hides(plan.kind, plan.key)
+        if planned is not None and planned.after is not None:
+            return await self._change_planned(write, planned, media, data)
+        is_missing = is_hidden or planned is not None or _unvalidated(plan, plan.key.namespace)
+        if is_missing and not (is_apply and not plan.info.subresource):
+            raise StatusError(plan_calls.not_found(plan.kind, plan.info.name))
+        if is_missing:
+            return await self._create(write, _named(plan_calls.parse_object(media, data), plan.info.name))
+        return await self._change_first(write, media, data)
+
+    async def _change_first(self, write: _Write, media: str, data: bytes) -> Answer:
+        """Send the first write of an object as it is."""
+        plan, key = write.plan, write.plan.key
+        if plan.info.verb == "update":
+            plan_calls.parse_object(media, data)
+        before, existed = await _before(plan)
+        reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
+        found = _object(reply)
+        after = found
+        if plan.info.subresource == "scale":
+            after = _scaled(before or {}, found)
+            if "replicas" not in ((before or {}).get("spec") or {}):
+                plan.overlay.incomplete(f"cannot determine the field that scales {plan.info.qualified} {key}")
+        if not existed:
+            after = found = _as_new(write, key, found)
+        write.record(key, before, after, existed=existed)
+        return plan_calls.respond(found, reply.answer.status)
+
+    async def _change_planned(self, write: _Write, planned: PlannedObject, media: str, data: bytes) -> Answer:
+        """Compute a write on the planned object, and validate the result."""
+        plan, subresource = write.plan, write.plan.info.subresource
+        now = current(planned, plan)
+        if subresource not in {"", "status", "scale"}:
+            raise RefusedError("the plan already changes this object, so it cannot plan a write of this subresource")
+        seen = scale_of(now) if subresource == "scale" else now
+        wanted = self._computed(write, seen, media, data)
+        _check_identity(plan, seen, wanted)
+        if subresource == "status":
+            after, reason = await self._validate_status(write, planned, wanted)
+        else:
+            desired = _scaled(now, wanted) if subresource == "scale" else wanted
+            after, reason = await self._validate(write, planned, desired)
+        write.record(plan.key, planned.before, after, existed=planned.existed, reason=reason)
+        return plan_calls.respond(scale_of(after) if subresource == "scale" else after)
+
+    def _computed(self, write: _Write, seen: Object, media: str, data: bytes) -> Object:
+        """Return the object that a write results in."""
+        plan = write.plan
+        if plan.info.verb == "update":
+            return plan_calls.parse_object(media, data)
+        schema = write.document.schema(write.resource.gvk)
+        try:
+            match media:
+                case "application/json-patch+json":
+                    return patches.json_patch(seen, orjson.loads(data))
+                case content.MERGE:
+                    return _dict(patches.merge_patch(seen, plan_calls.parse_object(media, data)))
+                case content.STRATEGIC if write.document.takes_strategic(plan.template):
+                    return strategic.strategic_patch(seen, plan_calls.parse_object(media, data), schema)
+                case content.APPLY:
+                    manager = next(iter(plan.values("fieldManager")), "")
+                    return apply.apply(seen, plan_calls.parse_object(media, data), manager, schema)
+                case _:
+                    message = f"the body of the request was in an unknown format: {media}"
+                    code = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+                    raise StatusError(plan_calls.failure(code, "UnsupportedMediaType", message))
+        except orjson.JSONDecodeError as error:
+            raise StatusError(plan_calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
+        except PatchError as error:
+            code = HTTPStatus.UNPROCESSABLE_ENTITY
+            raise StatusError(plan_calls.failure(code, "Invalid", f"invalid patch: {error}")) from error
+
+    async def _validate(self, write: _Write, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
+        """Return the object as the API server would store it, and why it is not validated."""
+        plan = write.plan
+        local = _kept(write, planned, desired)
+        if reason := _unvalidated(plan, plan.key.namespace):
+            return local, reason
+        if planned.recreated:
+            return await self._replace(write, planned, desired)
+        if planned.existed:
+            reply = await _put(plan, plan.path(subresource=""), desired)
+        else:
+            collection = plan.path(name="", subresource="")
+            reply = await plan.write("POST", collection, _without(desired, _NEW_OBJECT), _params(plan))
+        if not reply.is_success:
+            return local, _denied(plan, reply)
+        return _kept(write, planned, reply.obj), ""
+
+    async def _validate_status(self, write: _Write, planned: PlannedObject, wanted: Object) -> tuple[Object, str]:
+        plan, now = write.plan, planned.after or {}
+        local = {**now, "status": wanted.get("status") or {}}
+        if not planned.existed or planned.recreated:
+            return local, planned.reason or "its status cannot be validated, because the object exists in the plan only"
+        reply = await _put(plan, plan.path(), local)
+        if not reply.is_success:
+            return local, _denied(plan, reply)
+        return {**now, "status": reply.obj.get("status") or {}}, planned.reason
+
+    async def _replace(self, write: _Write, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
+        """Validate an object that the plan deletes and creates again, by an update of the existing one."""
+        plan, key = write.plan, planned.key
+        old = metadata(planned.before or {})
+        body = _without(desired, _NEW_OBJECT)
+        body = {**body, "metadata": {**metadata(body), "resourceVersion": old.get("resourceVersion")}}
+        reply = await _put(plan, plan.path(name=key.name, subresource=""), body)
+        if not reply.is_success:
+            message = reply.obj.get("message") or f"status {reply.answer.status}"
+            return _kept(write, planned, desired), (
+                f"the API server cannot dry-run a creation while the old object exists; it rejects an update: {message}"
+            )
+        return _kept(write, planned, reply.obj), ""
+
+    # Deletion.
+
+    async def _delete(self, write: _Write) -> Answer:
+        plan, overlay, key = write.plan, write.plan.overlay, write.plan.key
+        media, data = await plan.body()
+        options = plan_calls.parse_object(media, data) if data else None
+        planned = plan.planned
+        if (planned.after is None) if planned else overlay.hides(plan.kind, key):
+            raise StatusError(plan_calls.not_found(plan.kind, key.name))
+        now = None if planned is None else planned.after
+        if now is not None:
+            _check_preconditions(plan, now, (options or {}).get("preconditions") or {})
+        is_local = planned is not None and (not planned.existed or planned.recreated)
+        before, existed = (planned.before, planned.existed) if planned else await _before(plan)
+        answer = _deleted(plan, now)
+        if not is_local:
+            params = plan.without("dryRun") if options is None else []
+            reply = await plan.write("DELETE", plan.path(), options, params)
+            _object(reply)
+            answer = reply.answer
+        if not _is_trial(plan, options):
+            write.record(key, before, None, existed=existed)
+        return answer
+
+    async def _delete_collection(self, write: _Write) -> Answer:
+        plan = write.plan
+        media, data = await plan.body()
+        options = plan_calls.parse_object(media, data) if data else None
+        selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
+        merged = await merged_list(plan, selectors)
+        if not _unvalidated(plan, plan.key.namespace):
+            params = plan.without("dryRun") if options is None else selectors
+            _object(await plan.write("DELETE", plan.path(name=""), options, params))
+        if not _is_trial(plan, options):
+            gvk = write.resource.gvk
+            for each in merged["items"]:
+                obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **each}
+                key = ObjectKey(metadata(obj).get("namespace") or "", metadata(obj).get("name") or "")
+                write.record(key, obj, None, existed=True)
+        return plan_calls.respond(merged)
+
+    async def _evict(self, write: _Write) -> Answer:
+        plan = write.plan
+        eviction = await plan.object()
+        planned = plan.planned
+        if (planned.after is None) if planned else plan.overlay.hides(plan.kind, plan.key):
+            raise StatusError(plan_calls.not_found(plan.kind, plan.key.name))
+        if planned is not None and not planned.existed:
+            raise RefusedError("the pod exists in the plan only")
+        if isinstance(eviction.get("deleteOptions"), dict):
+            eviction = {**eviction, "deleteOptions": {**eviction["deleteOptions"], "dryRun": ["All"]}}
+        before, existed = (planned.before, planned.existed) if planned else await _before(plan)
+        reply = await plan.write("POST", plan.path(), eviction)
+        _object(reply)
+        write.record(plan.key, before, None, existed=existed)
+        return reply.answer
+
+
+async def _before(plan: PlanCall) -> tuple[Object | None, bool]:
+    """Return the object at the API server, and whether it exists."""
+    reply = await plan.get(plan.path(subresource=""))
+    if reply.is_success:
+        return reply.obj, True
+    if reply.answer.status == HTTPStatus.NOT_FOUND:
+        return None, False
+    why = reply.obj.get("message") or f"status {reply.answer.status}"
+    plan.overlay.incomplete(f"cannot read {plan.info.qualified} {plan.key} before its change: {why}")
+    return None, True
+
+
+async def _put(plan: PlanCall, path: str, body: Object) -> Reply:
+    """Send a dry-run update. If the object changed meanwhile, update its current version."""
+    reply = await plan.write("PUT", path, body, _params(plan))
+    if reply.answer.status != HTTPStatus.CONFLICT:
+        return reply
+    live = await plan.get(path)
+    version = metadata(live.obj).get("resourceVersion")
+    if not live.is_success or not version:
+        return reply
+    return await plan.write(
+        "PUT", path, {**body, "metadata": {**metadata(body), "resourceVersion": version}}, _params(plan)
+    )
+
+
+def _object(reply: Reply) -> Object:
+    """Return the object in a response. Raises StatusError if it is an error."""
+    if not reply.is_success:
+        raise StatusError(reply.answer)
+    return reply.obj
+
+
+def _denied(plan: PlanCall, reply: Reply) -> str:
+    """Return why a write is not validated, if only the validation needs the missing right. Raises StatusError."""
+    message = str(reply.obj.get("message") or "")
+    missing = forbidden.read(message) if reply.answer.status == HTTPStatus.FORBIDDEN else None
+    if missing is None or missing.verb == plan.info.verb:
+        raise StatusError(reply.answer)
+    return f"the validation is forbidden: {message}"
+
+
+def _unvalidated(plan: PlanCall, namespace: str) -> str:
+    """Return why the API server cannot validate objects in a namespace; empty if it can."""
+    return f"the namespace {namespace} exists in the plan only" if plan.overlay.only_planned(namespace) else ""
+
+
+def _check_namespace(plan: PlanCall, namespace: str) -> None:
+    if namespace and plan.overlay.has_namespace(namespace) is False:
+        raise StatusError(plan_calls.not_found(NAMESPACES, namespace))
+
+
+def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
+    """Raise StatusError if a write changes the identity of the planned object, or expects another version of it."""
+    old, new = metadata(now), metadata(wanted)
+    kind, name = plan.kind, plan.info.name
+    for field in ("name", "namespace"):
+        if new.get(field) and new[field] != old.get(field):
+            message = f"the {field} of the object ({new[field]}) does not match the {field} of the request"
+            raise StatusError(plan_calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", message))
+    if new.get("uid") and new["uid"] != old.get("uid"):
+        why = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old.get('uid')}"
+        raise StatusError(plan_calls.conflict(kind, name, why))
+    version = new.get("resourceVersion")
+    if version and old.get("resourceVersion") and version != old["resourceVersion"]:
+        raise StatusError(plan_calls.conflict(kind, name, _MODIFIED))
+
+
+def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> None:
+    for field in ("uid", "resourceVersion"):
+        wanted, found = preconditions.get(field), metadata(now).get(field)
+        if wanted and found and wanted != found:
+            why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
+            raise StatusError(plan_calls.conflict(plan.kind, plan.info.name, why))
+
+
+def _is_trial(plan: PlanCall, options: Object | None) -> bool:
+    """Return whether a command-line tool requests a dry run of a deletion itself."""
+    if options is None or "All" not in (options.get("dryRun") or ()):
+        return plan.is_trial
+    return replace(plan, params=[("dryRun", "All")]).is_trial
+
+
+def _deleted(plan: PlanCall, now: Object | None) -> Answer:
+    """Return the API server's response to a deletion."""
+    kind, uid = plan.kind, uid_of(now or {})
+    details = {"name": plan.info.name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural, "uid": uid}
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return plan_calls.respond(status)
+
+
+def _as_new(write: _Write, key: ObjectKey, obj: Object) -> Object:
+    """Return an object that is created, with a UID that is the same in each plan."""
+    gvk = write.resource.gvk
+    meta = {
+        "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "generation": 1,
+        **_without(obj, frozenset({"uid", "resourceVersion"}))["metadata"],
+        "name": key.name,
+        **({"namespace": key.namespace} if key.namespace else {}),
+        "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"plan:{gvk.group}/{write.resource.plural}/{key}")),
+    }
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj, "metadata": meta}
+
+
+def _kept(write: _Write, planned: PlannedObject, obj: Object) -> Object:
+    """Return a written object with the identity of the planned one, and its status if that is a subresource."""
+    now = planned.after or {}
+    identity = {name: metadata(now)[name] for name in _IDENTITY if name in metadata(now)}
+    merged = {**obj, "metadata": {**metadata(obj), **identity}}
+    if not planned.existed or planned.recreated:
+        merged["metadata"].pop("resourceVersion", None)
+    if write.has_status:
+        merged.pop("status", None)
+        if "status" in now:
+            merged["status"] = now["status"]
+    return merged
+
+
+def _scaled(obj: Object, scale: Object) -> Object:
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    return {**obj, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}
+
+
+def _named(obj: Object, name: str) -> Object:
+    return {**obj, "metadata": {**metadata(obj), "name": name}}
+
+
+def _without(obj: Object, names: frozenset[str]) -> Object:
+    return {**obj, "metadata": {name: value for name, value in metadata(obj).items() if name not in names}}
+
+
+def _params(plan: PlanCall) -> Params:
+    return [pair for pair in plan.params if pair[0] in _OF_WRITES]
+
+
+def _dict(value: Any) -> Object:
+    if not isinstance(value, dict):
+        raise PatchError("the result is not an object")
+    return value

@@ -1,0 +1,142 @@
+"""JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). Pure: the arguments are not changed."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+from runner.objects import Object
+
+_INDEX = re.compile("0|[1-9][0-9]*")
+_LARGEST = 1 << 20
+"""Number of operations of a JSON Patch from which it is rejected; the API server accepts 10,000."""
+
+
+class PatchError(ValueError):
+    """Error: a patch is invalid, or does not fit the object."""
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def json_patch(target: Object, operations: Any) -> Object:
+    """Apply a JSON Patch (RFC 6902). Raises PatchError."""
+    if not isinstance(operations, list) or len(operations) > _LARGEST:
+        raise PatchError("a JSON Patch must be a list of operations")
+    patched: Any = copy.deepcopy(target)
+    for number, operation in enumerate(operations):
+        try:
+            patched = _apply(patched, operation)
+        except PatchError as error:
+            raise PatchError(f"operation {number}: {error}") from error
+    if not isinstance(patched, dict):
+        raise PatchError("the result is not an object")
+    return patched
+
+
+def _apply(doc: Any, operation: Any) -> Any:
+    if not isinstance(operation, dict):
+        raise PatchError("not an object")
+    name, path = operation.get("op"), _pointer(operation, "path")
+    match name:
+        case "add":
+            return _add(doc, path, _value(operation))
+        case "remove":
+            return _remove(doc, path)[0]
+        case "replace":
+            _get(doc, path)
+            value = _value(operation)
+            return _add(_remove(doc, path)[0], path, value) if path else value
+        case "move":
+            source = _pointer(operation, "from")
+            if path[: len(source)] == source and path != source:
+                raise PatchError("a value cannot be moved into itself")
+            doc, moved = _remove(doc, source)
+            return _add(doc, path, moved)
+        case "copy":
+            return _add(doc, path, copy.deepcopy(_get(doc, _pointer(operation, "from"))))
+        case "test":
+            if not _equal(_get(doc, path), _value(operation)):
+                raise PatchError(f"test of {operation['path']!r} failed")
+            return doc
+        case _:
+            raise PatchError(f"unknown operation {name!r}")
+
+
+def _pointer(operation: dict[str, Any], name: str) -> list[str]:
+    """Parse a JSON Pointer (RFC 6901)."""
+    text = operation.get(name)
+    if not isinstance(text, str) or (text and not text.startswith("/")):
+        raise PatchError(f"{name!r} must be a JSON Pointer")
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _value(operation: dict[str, Any]) -> Any:
+    if "value" not in operation:
+        raise PatchError("`value` is missing")
+    return copy.deepcopy(operation["value"])
+
+
+def _get(doc: Any, path: list[str]) -> Any:
+    for part in path:
+        if isinstance(doc, dict) and part in doc:
+            doc = doc[part]
+        elif isinstance(doc, list):
+            doc = doc[_index(part, len(doc) - 1)]
+        else:
+            raise PatchError(f"no value at /{'/'.join(path)}")
+    return doc
+
+
+def _add(doc: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent, last = _get(doc, path[:-1]), path[-1]
+    if isinstance(parent, dict):
+        parent[last] = value
+    elif isinstance(parent, list):
+        parent.insert(len(parent) if last == "-" else _index(last, len(parent)), value)
+    else:
+        raise PatchError(f"no object or list at /{'/'.join(path[:-1])}")
+    return doc
+
+
+def _remove(doc: Any, path: list[str]) -> tuple[Any, Any]:
+    """Remove a value; return the document and the value."""
+    if not path:
+        raise PatchError("the whole document cannot be removed")
+    parent, last = _get(doc, path[:-1]), path[-1]
+    removed = _get(parent, [last])
+    if isinstance(parent, dict):
+        del parent[last]
+    else:
+        del parent[_index(last, len(parent) - 1)]
+    return doc, removed
+
+
+def _index(part: str, last: int) -> int:
+    if not _INDEX.fullmatch(part) or len(part) > len(str(last)) or int(part) > last:
+        raise PatchError(f"no index {part!r} in the list")
+    return int(part)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Compare JSON values: `True` equals no number."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)

@@ -1,0 +1,238 @@
+"""Plan runs: which requests reach the API server, and who is notified."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import orjson
+import pytest
+
+from runner.errors import NotFoundError
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey
+from runner.ownership import Owner
+from runner.proxy.calls import Handler
+from runner.proxy.handlers.plan import Planning
+from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.planning.overlay import Overlay
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Message, Stage
+
+Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
+
+PATH = "/api/v1/namespaces/ns/configmaps"
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+CORE = {
+    "resources": [
+        {"name": "configmaps", "kind": "ConfigMap", "namespaced": True, "verbs": VERBS},
+        {"name": "pods", "kind": "Pod", "namespaced": True, "verbs": VERBS},
+    ]
+}
+DRY_RUN = {"parameters": [{"name": "dryRun", "in": "query"}]}
+TEMPLATE = "/api/v1/namespaces/{namespace}/configmaps"
+OPENAPI = {"paths": {TEMPLATE: {"post": DRY_RUN}, f"{TEMPLATE}/{{name}}": {"put": DRY_RUN, "patch": DRY_RUN}}}
+MERGE = "Content-Type: application/merge-patch+json"
+
+
+@dataclass
+class Cluster:
+    """A small API server, which stores nothing."""
+
+    objects: dict[str, Object] = field(default_factory=dict)
+    forbidden: set[str] = field(default_factory=set)
+    """Methods that the run may not use."""
+    told: list[str] = field(default_factory=list)
+
+    async def script(self, message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, target = message.start.split()[:2]
+        path = target.partition("?")[0]
+        status, body = "200 OK", self.objects.get(path)
+        if method in self.forbidden:
+            text = (
+                f'configmaps "a" is forbidden: User "u" cannot {_VERBS[method]} resource "configmaps" in API group ""'
+            )
+            status, body = "403 Forbidden", {"kind": "Status", "message": f'{text} in the namespace "ns"'}
+        elif path.startswith("/openapi/v3/"):
+            body = OPENAPI
+        elif method in {"POST", "PUT"}:
+            body = {**orjson.loads(message.body), "checked": True}
+        elif method == "PATCH":
+            body = {**(body or {}), **orjson.loads(message.body)}
+        elif body is None:
+            status, body = "404 Not Found", {"kind": "Status"}
+        data = orjson.dumps(body)
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        writer.write(head.encode() + data)
+
+    async def request(self, method: str, path: str) -> Object:
+        assert (method, path) == ("GET", "/api/v1")
+        return CORE
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        del resource
+        raise NotFoundError(str(key), status=404)
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        del owner, resource, namespace
+        return True
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        del owner, resource
+        self.told.append(f"read {obj}")
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        del owner, resource
+        self.told.append(f"wrote {obj}")
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        del owner, resource
+        self.told.append(f"deleted {answer}")
+
+
+_VERBS = {"PUT": "update", "GET": "get"}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def handlers(cluster: Cluster) -> list[Handler]:
+    served = ServedResources(cluster, lambda: 0.0)
+    return [Writes(served, cluster, cluster), Planning(served, lambda: 0.0)]
+
+
+def begin(stage: Stage, cluster: Cluster, **different: object) -> Overlay:
+    """Begin a plan run."""
+    overlay = Overlay()
+    stage.token = stage.identities.issue(stage.make_run(plan=overlay, **different))
+    stage.api.script = cluster.script
+    return overlay
+
+
+async def ask(stage: Stage, start: str, body: Object | None = None, *headers: str) -> Message:
+    wire = await stage.connect()
+    data = b"" if body is None else orjson.dumps(body)
+    return await wire.ask(stage.request(start, *(headers or ("Content-Type: application/json",)), body=data))
+
+
+def config_map(name: str = "a", **more: object) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "ns"}, **more}
+
+
+def sent(stage: Stage) -> list[str]:
+    return [message.start for message in stage.api.seen if not message.start.startswith("GET")]
+
+
+@pytest.mark.parametrize("start", [f"POST {PATH}", f"DELETE {PATH}/a", f"PATCH {PATH}/a?dryRun=All&dryRun="])
+async def test_without_its_handler_a_plan_run_can_write_nothing(staged: Staged, cluster: Cluster, start: str) -> None:
+    async with staged() as stage:
+        begin(stage, cluster)
+        refused = await ask(stage, start, config_map())
+        assert (refused.status, orjson.loads(refused.body)["message"]) == (
+            403,
+            "a plan run can send reads and dry runs only",
+        )
+        upgrade = ("Upgrade: websocket", "Connection: Upgrade")
+        assert (await ask(stage, f"GET {PATH}", None, *upgrade)).status == 403
+        assert stage.api.seen == []
+
+
+async def test_real_runs_are_forwarded_unchanged(staged: Staged, cluster: Cluster, handlers: list[Handler]) -> None:
+    async with staged(*handlers) as stage:
+        stage.api.script = cluster.script
+        assert (await ask(stage, f"POST {PATH}", config_map())).status == 200
+        assert sent(stage) == [f"POST {PATH} HTTP/1.1"]
+        assert len(cluster.told) == 1
+
+
+async def test_writes_are_dry_runs_that_no_observer_sees(
+    staged: Staged, cluster: Cluster, handlers: list[Handler]
+) -> None:
+    cluster.objects[f"{PATH}/a"] = config_map(data={"x": "1"})
+    async with staged(*handlers) as stage:
+        overlay = begin(stage, cluster)
+        assert (await ask(stage, f"GET {PATH}/a")).status == 200
+        assert (await ask(stage, f"PUT {PATH}/a?fieldManager=m", config_map(data={"x": "2"}))).status == 200
+        assert (await ask(stage, f"PATCH {PATH}/a?dryRun=", {"data": {"x": "3"}}, MERGE)).status == 200
+        assert orjson.loads((await ask(stage, f"GET {PATH}/a")).body)["data"] == {"x": "3"}
+        assert sent(stage) == [
+            f"PUT {PATH}/a?fieldManager=m&dryRun=All HTTP/1.1",
+            f"PUT {PATH}/a?dryRun=All HTTP/1.1",
+        ]
+    (change,) = overlay.changes()
+    assert (change.verb, change.writes) == ("change", 2)
+    assert cluster.told == []
+
+
+async def test_the_owner_of_a_planned_object_is_kept(staged: Staged, cluster: Cluster, handlers: list[Handler]) -> None:
+    async with staged(*handlers) as stage:
+        begin(stage, cluster)
+        created = await ask(stage, f"POST {PATH}", config_map())
+        owners = orjson.loads(created.body)["metadata"]["ownerReferences"]
+        assert [each["name"] for each in owners] == ["sample"]
+        updated = await ask(stage, f"PUT {PATH}/a", config_map(data={"a": "b"}))
+        assert orjson.loads(updated.body)["metadata"]["ownerReferences"] == owners
+
+
+async def test_apis_that_do_not_document_dry_runs_are_not_written(
+    staged: Staged, cluster: Cluster, handlers: list[Handler]
+) -> None:
+    cluster.objects[f"{PATH}/a"] = config_map()
+    async with staged(*handlers) as stage:
+        overlay = begin(stage, cluster)
+        assert (await ask(stage, f"DELETE {PATH}/a")).status == 403
+        assert sent(stage) == []
+    (refusal,) = overlay.refusals
+    assert (refusal.verb, refusal.resource, str(refusal.key)) == ("delete", "configmaps", "ns/a")
+    assert "does not document dry runs" in refusal.reason
+
+
+async def test_a_patch_that_only_an_update_could_validate_is_recorded_with_the_reason(
+    staged: Staged, cluster: Cluster, handlers: list[Handler]
+) -> None:
+    cluster.objects[f"{PATH}/a"] = config_map(data={"x": "1"})
+    async with staged(*handlers) as stage:
+        overlay = begin(stage, cluster)
+        assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"x": "2"}}, MERGE)).status == 200
+        cluster.forbidden = {"PUT"}
+        assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"y": "3"}}, MERGE)).status == 200
+        assert (await ask(stage, f"PUT {PATH}/a", config_map())).status == 403
+    (change,) = overlay.changes()
+    assert change.after is not None
+    assert change.after["data"] == {"x": "2", "y": "3"}
+    assert not change.validated
+    assert "cannot update" in change.reason
+
+
+async def test_a_run_that_may_not_read_an_object_can_change_it(
+    staged: Staged, cluster: Cluster, handlers: list[Handler]
+) -> None:
+    async with staged(*handlers) as stage:
+        overlay = begin(stage, cluster)
+        stage.token = stage.identities.issue(stage.make_run(plan=overlay))
+        await ask(stage, f"POST {PATH}", config_map("first"))  # reads the OpenAPI document
+        cluster.forbidden = {"GET"}
+        assert (await ask(stage, f"PATCH {PATH}/a", config_map(data={"x": "2"}), MERGE)).status == 200
+    assert [(each.verb, each.before is None) for each in overlay.changes()] == [("create", True), ("change", True)]
+    assert "before its change" in overlay.partial_reasons[0]
+
+
+async def test_content_that_cannot_be_parsed_is_refused(
+    staged: Staged, cluster: Cluster, handlers: list[Handler]
+) -> None:
+    async with staged(*handlers) as stage:
+        overlay = begin(stage, cluster, inject=False)
+        binary = "Content-Type: application/vnd.kubernetes.protobuf"
+        assert (await ask(stage, f"POST {PATH}", {}, binary)).status == 415
+        wire = await stage.connect()
+        assert (await wire.ask(stage.request(f"POST {PATH}", body=b"{"))).status == 400
+        assert (await wire.ask(stage.request(f"PUT {PATH}/a", body=b"[]"))).status == 400
+        assert sent(stage) == []
+    assert len(overlay.refusals) == 1

@@ -1,0 +1,140 @@
+"""The overlay of planned writes, and selectors on planned objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey
+from runner.proxy.planning.changes import Refusal
+from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay
+from runner.proxy.planning.selection import Selector, SelectorError
+
+MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
+SPACES = ApiResource(GVK("", "v1", "Namespace"), "namespaces", False, frozenset(), frozenset())  # noqa: FBT003 - not
+KIND = KindId("", "configmaps")
+A, SPACE = ObjectKey("ns", "a"), ObjectKey("", "ns")
+
+
+def obj(**more: Any) -> Object:
+    return {"metadata": {"name": "a", "resourceVersion": "1", "managedFields": []}, **more}
+
+
+def test_a_change_back_to_the_first_state_is_no_change() -> None:
+    overlay, before = Overlay(), obj(data="x")
+    overlay.record(MAPS, A, before, obj(data="y"), existed=True)
+    (change,) = overlay.changes()
+    assert (change.verb, change.before, change.writes) == ("change", before, 1)
+    overlay.record(MAPS, A, None, {"metadata": {"name": "a", "resourceVersion": "2"}, "data": "x"}, existed=True)
+    assert overlay.changes() == []
+
+
+def test_a_deletion_of_a_created_object_is_no_change() -> None:
+    overlay = Overlay()
+    overlay.record(MAPS, A, None, obj(), existed=False)
+    overlay.record(MAPS, A, None, None, existed=False)
+    assert overlay.changes() == []
+    assert not overlay.hides(KIND, A)
+    overlay.record(MAPS, A, None, obj(), existed=False, reason="why")
+    (change,) = overlay.changes()
+    assert (change.verb, change.validated, change.reason, change.recreated) == ("create", False, "why", False)
+
+
+def test_a_recreated_object_is_a_change_even_if_it_is_equal() -> None:
+    overlay = Overlay()
+    overlay.record(MAPS, A, obj(), None, existed=True)
+    assert overlay.hides(KIND, A)
+    overlay.record(MAPS, A, None, obj(), existed=False)
+    (change,) = overlay.changes()
+    assert (change.verb, change.recreated) == ("change", True)
+    overlay.record(MAPS, A, None, None, existed=True)
+    (change,) = overlay.changes()
+    assert (change.verb, change.recreated) == ("delete", False)
+
+
+def test_a_deleted_namespace_takes_its_objects_along() -> None:
+    overlay = Overlay()
+    assert overlay.has_namespace("ns") is None
+    overlay.record(MAPS, A, None, obj(), existed=False)
+    overlay.record(SPACES, SPACE, obj(), None, existed=True)
+    assert [change.verb for change in overlay.changes()] == ["delete"]
+    assert overlay.has_namespace("ns") is False
+    assert overlay.hides(KIND, ObjectKey("ns", "untouched"))
+    assert not overlay.hides(KIND, ObjectKey("elsewhere", "untouched"))
+    assert overlay.affects(KindId("apps", "deployments"), "ns")
+    assert overlay.affects(KindId("apps", "deployments"), "")
+    assert not overlay.affects(KindId("apps", "deployments"), "elsewhere")
+    overlay.record(SPACES, SPACE, None, obj(), existed=False)
+    assert overlay.only_planned("ns")
+    assert overlay.hides(KIND, ObjectKey("ns", "untouched"))
+
+
+def test_only_lists_with_planned_objects_are_affected() -> None:
+    overlay = Overlay()
+    overlay.record(MAPS, A, None, obj(), existed=False)
+    assert overlay.affects(KIND, "ns")
+    assert overlay.affects(KIND, "")
+    assert not overlay.affects(KIND, "other")
+    assert not overlay.affects(NAMESPACES, "")
+    overlay.record(SPACES, ObjectKey("", "new"), None, obj(), existed=False)
+    assert overlay.only_planned("new")
+    assert not overlay.only_planned("ns")
+    assert not overlay.affects(KIND, "new")
+
+
+def test_refusals_and_reasons_are_listed_once() -> None:
+    overlay = Overlay()
+    for _ in range(2000):
+        overlay.refuse(Refusal("create", "pods/exec", A, "it is a session"))
+    overlay.incomplete("because")
+    overlay.incomplete("because")
+    assert len(overlay.refusals) == 1000
+    assert overlay.partial_reasons == ["refused create pods/exec ns/a: it is a session", "because"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "matches"),
+    [
+        ("", True),
+        ("tier=web", True),
+        ("tier==web, size", True),
+        ("tier!=web", False),
+        ("absent!=x,!absent", True),
+        ("!tier", False),
+        ("tier in (db, web)", True),
+        ("tier notin (db),app.kubernetes.io/name=x", True),
+        ("absent notin (x)", True),
+        ("absent in (x)", False),
+        ("size>2,size<4", True),
+        ("size>3", False),
+        ("tier>1", False),
+        ("tier=", False),
+    ],
+)
+def test_label_selectors_match_like_at_the_api_server(labels: str, matches: bool) -> None:  # noqa: FBT001 - a parameter
+    found = {"metadata": {"labels": {"tier": "web", "size": "3", "app.kubernetes.io/name": "x"}}}
+    assert Selector.parse([labels], []).matches(found) is matches
+
+
+@pytest.mark.parametrize(
+    ("fields", "matches"),
+    [
+        ("metadata.name=a", True),
+        ("metadata.name==a,metadata.namespace!=x", True),
+        ("status.phase=Running", False),
+        ("spec.unschedulable=true", True),
+        (r"type=a\,b\=c", True),
+        ("missing=", True),
+    ],
+)
+def test_field_selectors_compare_the_field_at_their_path(fields: str, matches: bool) -> None:  # noqa: FBT001 - a parameter
+    found = {"metadata": {"name": "a"}, "spec": {"unschedulable": True}, "type": "a,b=c"}
+    assert Selector.parse([], [fields]).matches(found) is matches
+
+
+@pytest.mark.parametrize(("labels", "fields"), [("a=b=c", ""), ("!a=b", ""), ("a in b", ""), ("", "name"), ("", "=x")])
+def test_invalid_selectors_are_rejected(labels: str, fields: str) -> None:
+    with pytest.raises(SelectorError):
+        Selector.parse([labels], [fields])
