@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster.processes import Component, Guard, environment
+from runner.devcluster.processes import Component, Guard, end, environment
 from runner.devcluster.supervisor import RestartBackoff
 
 _SLEEP = ("/bin/sleep", "1000")
@@ -139,3 +139,21 @@ def test_a_component_that_ends_again_and_again_is_started_later_each_time() -> N
     assert not revival.is_due(101.0)
     assert not revival.is_due(101.9)
     assert revival.is_due(102.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done", 7),
+        ("trap '' TERM; echo ready; while :; do sleep 0.05; done", -signal.SIGKILL),
+        ("echo ready; exit 3", 3),
+    ],
+)
+def test_a_process_is_killed_if_it_ignores_its_end(script: str, code: int) -> None:
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        if code == 3:
+            process.wait()
+        end(process, 1.0)
+        assert process.returncode == code
