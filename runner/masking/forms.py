@@ -31,10 +31,11 @@ _MOST_SEARCHED = 1 << 16
 
 _COMMON = """
 administrator always ansible bearer changed cluster cluster.local config database default development disable disabled
-enable enabled failed global ignore ignored internal kubernetes localhost mariadb master message metadata mongodb
-namespace opaque operator password postgres postgresql present primary private production public rabbitmq readonly
-readwrite replica require required running secret secrets server service skipped staging standard status string
-success succeeded system testing unknown unreachable username verify-full warning http:// https:// /var/run /var/lib
+enable enabled external failed global ignore ignored internal kubernetes localhost managed mariadb master message
+metadata mongodb namespace opaque operator password postgres postgresql prefer present primary private production
+public rabbitmq readonly readwrite replica require required running secret secrets server service skipped staging
+standard status string success succeeded system testing unknown unmanaged unreachable username verify-ca verify-full
+warning http:// https:// /var/run /var/lib
 """
 ORDINARY = frozenset(_COMMON.split())
 """Common values. A password such as `password` is not a secret."""

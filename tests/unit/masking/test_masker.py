@@ -160,7 +160,21 @@ def test_an_escaped_line_break_before_a_word_is_not_a_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "true", "admin", "5432", "1234567", "default", "Enabled", "password", "-" * 40, ' "a" "b" \n']
+    "value",
+    [
+        "",
+        "true",
+        "admin",
+        "5432",
+        "1234567",
+        "default",
+        "Enabled",
+        "password",
+        "managed",
+        "prefer",
+        "-" * 40,
+        ' "a" "b" \n',
+    ],
 )
 def test_short_and_common_values_are_not_masked(value: str) -> None:
     masker = known(value)
