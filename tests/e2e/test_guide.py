@@ -14,7 +14,7 @@ from tests.newcomer import arriving
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("molecule")
-def test_a_newcomer_gets_from_an_empty_folder_to_a_chart_and_a_bundle_by_what_the_guide_says(
+def test_the_guide_leads_from_an_empty_folder_to_a_chart_and_a_bundle(
     tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"

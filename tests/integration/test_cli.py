@@ -37,26 +37,26 @@ def command(project: Path) -> Command:
     return run
 
 
-def test_alone_it_prints_its_help(command: Command) -> None:
+def test_without_arguments_the_help_is_printed(command: Command) -> None:
     done = command()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: ansible-operator COMMAND")
 
 
-def test_it_tells_its_version_and_those_of_what_it_runs(command: Command) -> None:
+def test_the_version_and_those_of_the_dependencies_are_printed(command: Command) -> None:
     assert command("--version").stdout == f"ansible-operator {version('ansible-operator-runner')}\n"
     done = command("version")
     assert done.returncode == 0
     assert f"ansible-core      {version('ansible-core')}\n" in done.stdout
 
 
-def test_it_is_also_the_package_run_as_a_module(project: Path) -> None:
+def test_the_package_runs_as_a_module(project: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "runner", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()[0]) == (0, "ansible-operator")
 
 
 @pytest.mark.parametrize("arguments", ["run --help", "--help", "validate --help", "version"])
-def test_a_reader_that_stops_early_is_no_error(command: Command, arguments: str) -> None:
+def test_a_reader_that_stops_early_is_not_an_error(command: Command, arguments: str) -> None:
     done = command(script=f'"$0" {arguments} | (exec 0<&-; sleep 0)')
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -75,7 +75,7 @@ def test_help_loads_nothing_that_only_a_run_needs(project: Path) -> None:
         assert f" {heavy}\n" not in loaded
 
 
-def test_a_project_that_is_right_validates(command: Command) -> None:
+def test_a_valid_project_has_no_problems(command: Command) -> None:
     done = command("validate")
     assert (done.returncode, done.stdout, done.stderr) == (0, "watches.yaml: 1 watch, 0 errors, 0 warnings\n", "")
 
@@ -135,7 +135,7 @@ def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_used_ends_with_code_2_before_anything_starts(
+def test_invalid_arguments_have_exit_code_2_before_anything_starts(
     command: Command, arguments: list[str], said: str
 ) -> None:
     done = command(*arguments)

@@ -23,10 +23,10 @@ def test_workflows_are_well_formed() -> None:
     assert lint(*FOLDER.glob("*.yml")) == (0, "")
 
 
-def test_a_broken_workflow_would_be_told(tmp_path: Path) -> None:
+def test_an_invalid_workflow_is_reported(tmp_path: Path) -> None:
     text = (FOLDER / "test.yml").read_text()
     broken = tmp_path / "test.yml"
     broken.write_text(text.replace("github.ref }}", "githib.ref }}"))
-    code, told = lint(broken)
+    code, reported = lint(broken)
     assert code == 1
-    assert 'undefined variable "githib"' in told
+    assert 'undefined variable "githib"' in reported

@@ -98,7 +98,7 @@ def test_replacing_leaves_nothing_else(
     assert [first["changed"], again["changed"]] == [True, False]
 
 
-def test_check_mode_tells_what_would_be_stored_and_stores_nothing(
+def test_check_mode_returns_the_resulting_status_and_stores_nothing(
     module: Any, memcached: dict[str, str], status: Callable[[], dict[str, Any]]
 ) -> None:
     would = module("k8s_status", **memcached, status={"nodes": ["a"]}, check=True, diff=True)
@@ -131,7 +131,7 @@ def test_writers_at_the_same_time_lose_nothing(
     assert final["other"] == written
 
 
-def test_what_the_schema_drops_is_named_and_is_no_change(module: Any, strict: dict[str, str]) -> None:
+def test_fields_that_the_schema_drops_are_named_and_are_not_a_change(module: Any, strict: dict[str, str]) -> None:
     wanted = {"known": "kept", "unknown": {"field": 1}}
     first = module("k8s_status", **strict, status=wanted)
     again = module("k8s_status", **strict, status=wanted)
@@ -154,7 +154,7 @@ def test_a_kind_without_status_subresource_is_refused(module: Any, strict: dict[
     assert "subresources" in result["msg"]
 
 
-def test_what_is_not_there_is_named(module: Any, memcached: dict[str, str]) -> None:
+def test_a_missing_object_or_kind_is_an_error_with_its_name(module: Any, memcached: dict[str, str]) -> None:
     object_missing = module("k8s_status", **{**memcached, "name": "gone"}, status={"nodes": []})
     assert object_missing["msg"].startswith("Failed to retrieve requested object")
     assert object_missing["error"]["status"] == 404

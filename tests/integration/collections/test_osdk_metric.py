@@ -79,7 +79,7 @@ def test_check_mode_sends_nothing(module: Any, server: MetricsServer) -> None:
     assert server.posted == []
 
 
-def test_a_refusal_fails_with_what_the_operator_said(module: Any, server: MetricsServer) -> None:
+def test_a_refused_metric_fails_with_the_message_of_the_operator(module: Any, server: MetricsServer) -> None:
     server.status, server.body = 400, b"my_metric is a gauge\n"
     result = module("osdk_metric", name="my_metric", description="Help", address=server.url, counter={})
     assert result["failed"]
@@ -87,7 +87,7 @@ def test_a_refusal_fails_with_what_the_operator_said(module: Any, server: Metric
     assert result["msg"].endswith("did not take the metric my_metric: my_metric is a gauge")
 
 
-def test_nobody_listening_fails_with_the_address(module: Any) -> None:
+def test_an_unreachable_operator_fails_with_the_address(module: Any) -> None:
     address = "http://127.0.0.1:1/metrics"
     result = module("osdk_metric", name="my_metric", description="Help", address=address, counter={})
     assert result["status_code"] == -1

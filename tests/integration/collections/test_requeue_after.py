@@ -11,7 +11,7 @@ def test_the_period_is_returned_as_it_was_given(module: Any, check: bool) -> Non
     assert (result["period"], result["changed"]) == ("1h30m", False)
 
 
-def test_what_is_no_duration_is_refused(module: Any) -> None:
+def test_an_invalid_duration_is_refused(module: Any) -> None:
     result = module("requeue_after", time="tomorrow")
     assert result["failed"]
     assert result["msg"].startswith("time: 'tomorrow' is no duration")

@@ -79,7 +79,7 @@ def test_the_roles_do_their_work_with_the_rights_of_the_operator(
     assert "changed=0" in play("memcached_finalizer.yml", size=1)
 
 
-def test_where_pods_are_missing_the_role_tells_of_the_others_and_asks_to_look_again(
+def test_if_pods_are_missing_the_role_reports_the_others_and_requests_a_requeue(
     ansible: Any, kubectl: Any, memcached: dict[str, str]
 ) -> None:
     namespace = memcached["namespace"]

@@ -136,7 +136,7 @@ class Operator:
     mark: Owner
     """Owns what `sleeps` makes."""
     store: KindStore
-    woken: list[tuple[str, str]]
+    triggered: list[tuple[str, str]]
     """Name of the owner, and why."""
 
     @asynccontextmanager
@@ -160,23 +160,23 @@ class Operator:
             while frozenset().union(*(await self.store.load()).values()) != set(gvks):
                 await asyncio.sleep(0.02)
 
-    async def wakes(self, *names: str) -> None:
+    async def triggers(self, *names: str) -> None:
         """Wait until exactly these were woken, in any order."""
         # After the API server was away, two waits of a watch may follow each other, ten seconds each.
-        await until(lambda: len(self.woken) >= len(names), f"{names}; woken: {self.woken}", 60)
-        assert sorted(name for name, _ in self.woken) == sorted(names), self.woken
+        await until(lambda: len(self.triggered) >= len(names), f"{names}; woken: {self.triggered}", 60)
+        assert sorted(name for name, _ in self.triggered) == sorted(names), self.triggered
 
-    async def sleeps(self, gvk: GVK = CONFIG_MAP) -> None:
+    async def stays_quiet(self, gvk: GVK = CONFIG_MAP) -> None:
         """Let everything that has happened to a kind so far come by, and see that nobody was woken by it."""
-        before = list(self.woken)
+        before = list(self.triggered)
         name = f"mark-{uuid.uuid4().hex[:6]}"
         async with self.run(self.mark) as run:
             await run.create(config_map(name) if gvk == CONFIG_MAP else deployment(name))
         # The watch tells in order, and reads are made in order: what comes after the mark's change is later.
         await self.hand.patch(gvk, name, {"metadata": {"labels": {"mark": "me"}}})
-        await until(lambda: any(name in why for _, why in self.woken), f"the change of {name}")
-        self.woken[:] = [item for item in self.woken if item[0] != self.mark.ref.key.name]
-        assert self.woken == before
+        await until(lambda: any(name in why for _, why in self.triggered), f"the change of {name}")
+        self.triggered[:] = [item for item in self.triggered if item[0] != self.mark.ref.key.name]
+        assert self.triggered == before
 
 
 @dataclass
@@ -277,10 +277,10 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
         *resources: ApiResource, namespaces: tuple[str, ...] = (), store: KindStore | None = None, **watch: Any
     ) -> AsyncIterator[Operator]:
         watches = [watch_of(resource.gvk, **watch) for resource in resources]
-        woken: list[tuple[str, str]] = []
+        triggered: list[tuple[str, str]] = []
 
         def wake(_: GVK, key: ObjectKey, why: str) -> None:
-            woken.append((key.name, why))
+            triggered.append((key.name, why))
 
         store = store or FileStore(tmp_path)
         dependents = Dependents(
@@ -293,7 +293,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
             lambda *_: True,
         )
         mark = await make_owner(resources[0], f"mark-{uuid.uuid4().hex[:6]}")
-        operator = Operator(dependents, hand, mark, store, woken)
+        operator = Operator(dependents, hand, mark, store, triggered)
         task = asyncio.create_task(dependents.follow())
         try:
             yield operator

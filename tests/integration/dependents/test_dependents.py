@@ -36,16 +36,16 @@ async def rolled_out(hand: Hand, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_rollout_after_a_run_wakes_nobody(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+async def test_a_rollout_after_a_run_triggers_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web", 2))
         await operator.live(DEPLOYMENT)
         await rolled_out(operator.hand, "web")
-        await operator.sleeps(DEPLOYMENT)
+        await operator.stays_quiet(DEPLOYMENT)
 
 
-async def test_scaling_deleting_and_recreating_by_hand_wakes_the_owner(
+async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
     async with operate(app) as operator:
@@ -54,21 +54,21 @@ async def test_scaling_deleting_and_recreating_by_hand_wakes_the_owner(
         await operator.live(DEPLOYMENT)
         await rolled_out(operator.hand, "web")
         await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
-        await operator.wakes("shop")
+        await operator.triggers("shop")
         assert (
-            operator.woken[0][1]
+            operator.triggered[0][1]
             == f"Deployment {operator.hand.namespace}/web changed: spec (by {operator.hand.manager})"
         )
         async with operator.run(shop) as run:
             await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 1}})
         await rolled_out(operator.hand, "web")
-        await operator.sleeps(DEPLOYMENT)
+        await operator.stays_quiet(DEPLOYMENT)
         await operator.hand.delete(DEPLOYMENT, "web")
-        await operator.wakes("shop", "shop")
+        await operator.triggers("shop", "shop")
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
         await rolled_out(operator.hand, "web")
-        await operator.sleeps(DEPLOYMENT)
+        await operator.stays_quiet(DEPLOYMENT)
 
 
 async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_scaled(
@@ -89,21 +89,21 @@ async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_
             subresource="scale",
             params={"fieldManager": "kubectl"},
         )
-        await operator.wakes("shop")
-        assert operator.woken[0][1] == f"Deployment {key} changed: spec (by kubectl)"
+        await operator.triggers("shop")
+        assert operator.triggered[0][1] == f"Deployment {key} changed: spec (by kubectl)"
 
 
-async def test_what_happened_between_a_run_and_the_first_list_wakes_the_owner(
+async def test_a_change_between_a_run_and_the_first_list_triggers_the_owner(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
             await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
-async def test_a_runs_own_writes_of_every_sort_wake_nobody(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+async def test_writes_of_a_run_trigger_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
@@ -117,11 +117,11 @@ async def test_a_runs_own_writes_of_every_sort_wake_nobody(operate: Operate, app
             await run.create(objects.deployment("web"))
             await run.delete(CONFIG_MAP, "settings")
         await rolled_out(operator.hand, "web")
-        await operator.sleeps(DEPLOYMENT)
-        await operator.sleeps(CONFIG_MAP)
+        await operator.stays_quiet(DEPLOYMENT)
+        await operator.stays_quiet(CONFIG_MAP)
 
 
-async def test_an_edited_config_map_wakes_its_owner_and_a_touched_one_does_not(
+async def test_an_edited_config_map_triggers_its_owner_and_an_unchanged_one_does_not(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
     async with operate(app) as operator:
@@ -132,16 +132,16 @@ async def test_an_edited_config_map_wakes_its_owner_and_a_touched_one_does_not(
         before = await operator.hand.get(CONFIG_MAP, "settings")
         after = await operator.hand.patch(CONFIG_MAP, "settings", same, fieldManager="somebody")
         assert metadata(before)["resourceVersion"] != metadata(after)["resourceVersion"]
-        await operator.sleeps(CONFIG_MAP)
+        await operator.stays_quiet(CONFIG_MAP)
         await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.wakes("shop")
-        assert operator.woken[0][1].endswith(f"changed: content (by {operator.hand.manager})")
+        await operator.triggers("shop")
+        assert operator.triggered[0][1].endswith(f"changed: content (by {operator.hand.manager})")
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"), [(False, ["changed: labels"]), (True, ["changed: status", "changed: labels"])]
 )
-async def test_a_services_status_wakes_who_asked_for_it_and_nobody_else(
+async def test_the_status_of_a_service_triggers_only_owners_that_watch_status(
     operate: Operate, app: Any, shop: Any, *, asked: bool, expected: list[str]
 ) -> None:
     service = {
@@ -157,13 +157,13 @@ async def test_a_services_status_wakes_who_asked_for_it_and_nobody_else(
         ready = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
         await operator.hand.patch(SERVICE, "web", ready, "status")
         if asked:
-            await operator.wakes("shop")
+            await operator.triggers("shop")
         await operator.hand.patch(SERVICE, "web", {"metadata": {"labels": {"last": "one"}}})
-        await operator.wakes(*["shop"] * len(expected))
-    assert [why.partition("/web ")[2].partition(" (")[0] for _, why in operator.woken] == expected
+        await operator.triggers(*["shop"] * len(expected))
+    assert [why.partition("/web ")[2].partition(" (")[0] for _, why in operator.triggered] == expected
 
 
-async def test_each_owner_of_an_object_is_woken_by_the_others_run(
+async def test_each_owner_of_an_object_is_triggered_by_runs_of_the_others(
     operate: Operate, app: Any, shop: Any, make_owner: MakeOwner, objects: Any
 ) -> None:
     second = await make_owner(app, "second")
@@ -175,7 +175,7 @@ async def test_each_owner_of_an_object_is_woken_by_the_others_run(
         await operator.live(CONFIG_MAP)
         async with operator.run(second) as run:
             await run.patch(CONFIG_MAP, "shared", {"data": {"value": "b"}})
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
 async def test_an_object_in_another_namespace_is_found_by_its_annotations(
@@ -188,12 +188,10 @@ async def test_an_object_in_another_namespace_is_found_by_its_annotations(
         await operator.live(CONFIG_MAP)
         resource = await operator.hand.discovery.find(CONFIG_MAP)
         await operator.hand.client.delete(resource, ObjectKey("default", made["metadata"]["name"]))
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
-async def test_cluster_scoped_children_are_watched_where_that_is_asked_for(
-    operate: Operate, app: Any, shop: Any
-) -> None:
+async def test_cluster_scoped_dependents_are_watched_if_enabled(operate: Operate, app: Any, shop: Any) -> None:
     def role(name: str) -> dict[str, Any]:
         return {"apiVersion": CLUSTER_ROLE.api_version, "kind": "ClusterRole", "metadata": {"name": name}}
 
@@ -203,7 +201,7 @@ async def test_cluster_scoped_children_are_watched_where_that_is_asked_for(
             await run.create(role(name))
         await operator.live(CLUSTER_ROLE)
         await operator.hand.delete(CLUSTER_ROLE, name)
-        await operator.wakes("shop")
+        await operator.triggers("shop")
     async with operate(app) as operator:
         async with operator.run(shop) as run:
             await run.create(role(name))
@@ -211,7 +209,7 @@ async def test_cluster_scoped_children_are_watched_where_that_is_asked_for(
         await operator.hand.delete(CLUSTER_ROLE, name)
 
 
-async def test_a_cluster_scoped_owner_is_woken_from_any_namespace(
+async def test_a_cluster_scoped_owner_is_triggered_by_dependents_in_any_namespace(
     operate: Operate, hand: Hand, group: str, make_owner: MakeOwner, objects: Any
 ) -> None:
     fleet = await hand.install(objects.definition(group, "Fleet", scope="Cluster"))
@@ -221,7 +219,7 @@ async def test_a_cluster_scoped_owner_is_woken_from_any_namespace(
             await run.create(objects.config_map("settings"))
         await operator.live(CONFIG_MAP)
         await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.wakes("all")
+        await operator.triggers("all")
     await hand.delete(fleet.gvk, "all")
 
 
@@ -240,10 +238,10 @@ async def test_children_of_a_kind_that_is_installed_later(
         await operator.live(part)
         await hand.patch(part, "p", {"status": {"ready": True}}, "status" if status else "")
         await hand.patch(part, "p", {"spec": {"size": 2}})
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
-async def test_a_version_that_is_no_longer_served_is_followed_by_the_one_that_runs_use(
+async def test_after_a_version_is_no_longer_served_the_version_of_the_runs_is_watched(
     operate: Operate, app: Any, shop: Any, group: str, objects: Any
 ) -> None:
     old, new = GVK(group, "v1beta1", "Part"), GVK(group, "v1", "Part")
@@ -260,13 +258,13 @@ async def test_a_version_that_is_no_longer_served_is_followed_by_the_one_that_ru
         assert operator.dependents.watched() == {old}
         crd["spec"]["versions"][0]["served"] = False
         await hand.patch(GVK.of(crd), crd["metadata"]["name"], {"spec": {"versions": crd["spec"]["versions"]}})
-        await operator.wakes("shop")  # since the objects of a kind that ends are gone
-        operator.woken.clear()
+        await operator.triggers("shop")  # since the objects of a kind that ends are gone
+        operator.triggered.clear()
         async with operator.run(shop) as run:
             await run.patch(new, "p", {"spec": {"size": 3}})
         await operator.live(new)
         await hand.patch(new, "p", {"spec": {"size": 4}})
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
 async def test_a_watch_may_have_no_dependents_or_leave_kinds_out(
@@ -293,7 +291,7 @@ async def test_an_operator_of_a_namespace_watches_nothing_outside(
             await run.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
         await operator.live(CONFIG_MAP)
         await operator.hand.delete(CONFIG_MAP, "settings")
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
 async def test_a_run_that_reads_its_object_has_it_watched(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
@@ -308,12 +306,12 @@ async def test_a_run_that_reads_its_object_has_it_watched(operate: Operate, app:
             await run.read(CONFIG_MAP, "settings")
         await operator.live(CONFIG_MAP)
         await operator.hand.patch(CONFIG_MAP, "foreign", {"data": {"value": "b"}})
-        await operator.sleeps(CONFIG_MAP)
+        await operator.stays_quiet(CONFIG_MAP)
         await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.wakes("shop")
+        await operator.triggers("shop")
 
 
-async def test_what_changed_while_the_api_server_was_away_is_found_and_nothing_else(
+async def test_after_an_outage_of_the_api_server_only_real_changes_trigger_owners(
     operate: Operate, app: Any, shop: Any, objects: Any, devcluster: Any
 ) -> None:
     async with operate(app) as operator:
@@ -321,12 +319,12 @@ async def test_what_changed_while_the_api_server_was_away_is_found_and_nothing_e
             for name in ("a", "b", "c"):
                 await run.create(objects.config_map(name))
         await operator.live(CONFIG_MAP)
-        await operator.sleeps(CONFIG_MAP)
+        await operator.stays_quiet(CONFIG_MAP)
         await asyncio.to_thread(devcluster.restart_apiserver)
         await operator.hand.patch(CONFIG_MAP, "b", {"data": {"value": "b"}})
         await operator.hand.delete(CONFIG_MAP, "c")
-        await operator.wakes("shop", "shop")
-        await operator.sleeps(CONFIG_MAP)
+        await operator.triggers("shop", "shop")
+        await operator.stays_quiet(CONFIG_MAP)
         page = await operator.hand.client.list_page(
             await operator.hand.discovery.find(CONFIG_MAP), operator.hand.namespace, EVERYTHING, 500, ""
         )

@@ -95,10 +95,10 @@ async def test_dependents_are_watched_before_any_run(
         await operator.stores(DEPLOYMENT, CONFIG_MAP)
     async with operate(app, store=store()) as operator:
         await operator.live(DEPLOYMENT, CONFIG_MAP)
-        await operator.sleeps(CONFIG_MAP)
+        await operator.stays_quiet(CONFIG_MAP)
         await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
         await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.wakes("shop", "shop")
+        await operator.triggers("shop", "shop")
     if in_cluster:
         stored = await hand.get(CONFIG_MAP, STORED)
         name = f"App.v1.{app.gvk.group}"
@@ -106,9 +106,7 @@ async def test_dependents_are_watched_before_any_run(
         assert stored["data"][name] == "ConfigMap.v1\nDeployment.v1.apps"
 
 
-async def test_a_kind_of_which_nothing_is_left_is_forgotten(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
+async def test_a_kind_without_dependents_is_forgotten(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
@@ -123,7 +121,7 @@ async def test_a_kind_of_which_nothing_is_left_is_forgotten(
         assert operator.dependents.watched() == {CONFIG_MAP}
 
 
-async def test_a_kind_that_is_gone_is_no_hindrance(operate: Operate, app: Any, tmp_path: Path) -> None:
+async def test_a_stored_kind_that_no_longer_exists_is_ignored(operate: Operate, app: Any, tmp_path: Path) -> None:
     await FileStore(tmp_path).save({app.gvk: frozenset({GVK("gone.example.com", "v1", "Gone"), CONFIG_MAP})})
     async with operate(app) as operator:
         await operator.live(CONFIG_MAP)
@@ -157,8 +155,8 @@ async def test_without_rights_one_warning_names_the_rule(
     assert await store.load() == {}
     await store.save({WATCH: frozenset({DEPLOYMENT})})
     await store.save({WATCH: frozenset({DEPLOYMENT, CONFIG_MAP})})
-    told = capsys.readouterr().out
-    assert told.count("Cannot save the kinds of dependents") == 1
-    assert "resources [configmaps], verbs [get, create, patch]" in told
+    logged = capsys.readouterr().out
+    assert logged.count("Cannot save the kinds of dependents") == 1
+    assert "resources [configmaps], verbs [get, create, patch]" in logged
     with pytest.raises(NotFoundError):
         await hand.get(CONFIG_MAP, STORED)

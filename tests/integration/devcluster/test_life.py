@@ -57,7 +57,7 @@ def test_a_cluster_that_has_started_answers_at_once() -> None:
     assert asked.returncode == 0, asked.stderr
 
 
-def test_two_side_by_side_know_nothing_of_each_other_and_leave_nothing(processes_in: ProcessesIn) -> None:
+def test_two_clusters_are_independent_and_leave_nothing(processes_in: ProcessesIn) -> None:
     with devcluster.start(name="first") as first, devcluster.start(name="second") as second:
         assert first.url != second.url
         _create(first, "namespace", "mine")
@@ -76,7 +76,7 @@ def test_two_side_by_side_know_nothing_of_each_other_and_leave_nothing(processes
         assert processes_in(folder) == []
 
 
-def test_the_api_server_comes_back_on_the_same_port_with_its_data(own: DevCluster) -> None:
+def test_a_restarted_api_server_has_the_same_port_and_data(own: DevCluster) -> None:
     _create(own, "namespace", "kept")
     before = own.pid(APISERVER)
     own.stop_apiserver()
@@ -89,7 +89,7 @@ def test_the_api_server_comes_back_on_the_same_port_with_its_data(own: DevCluste
     assert _get(own, "namespace/kept").returncode == 0
 
 
-def test_a_paused_component_answers_nothing_until_it_goes_on(own: DevCluster) -> None:
+def test_a_paused_component_does_not_respond_until_it_is_resumed(own: DevCluster) -> None:
     own.pause(APISERVER)
     assert _get(own, "namespaces", "2s").returncode != 0
     own.resume(APISERVER)
@@ -123,7 +123,7 @@ def test_an_unknown_component_is_named_with_those_there_are(own: DevCluster) -> 
         own.pause("kubelet")
 
 
-def test_logs_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_logs_are_kept_in_the_configured_folder(tmp_path: Path) -> None:
     with devcluster.start(name="logged", logs=tmp_path / "logs"):
         pass
     assert {f"{name}.log" for name in (*COMPONENTS, "supervisor")} <= {
@@ -131,7 +131,7 @@ def test_logs_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     }
 
 
-def test_a_flag_that_the_api_server_refuses_is_told_with_its_log() -> None:
+def test_a_flag_that_the_api_server_refuses_is_an_error_with_its_log() -> None:
     with (
         pytest.raises(ClusterError, match=r"(?s)exited with code \d+ during .*--no-such-flag"),
         devcluster.start(apiserver_args=["--no-such-flag"]),

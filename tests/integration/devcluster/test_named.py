@@ -76,7 +76,7 @@ def test_two_that_start_one_cluster_at_once_get_the_same(
     assert (_folder(tmp_path) / "logs" / "supervisor.log").stat().st_size > 0
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_kubeconfig_of_another_cluster_is_not_overwritten(cluster: Cluster, tmp_path: Path) -> None:
     theirs = tmp_path / "config"
     theirs.write_text("current-context: production\n")
     refused = cluster("up", "--kubeconfig", str(theirs), check=False)

@@ -37,7 +37,7 @@ def test_the_pods_of_a_deployment_become_ready(kubectl: Kubectl) -> None:
     kubectl("wait", "pod", "--selector=app=web", "--for=condition=Ready", "--timeout=30s")
 
 
-def test_what_is_owned_goes_with_its_owner(kubectl: Kubectl, eventually: Eventually) -> None:
+def test_dependents_are_garbage_collected_with_their_owner(kubectl: Kubectl, eventually: Eventually) -> None:
     kubectl("create", "deployment", "web", "--image=nginx")
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     kubectl("delete", "deployment", "web")
@@ -82,7 +82,7 @@ def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
     eventually(lambda: subprocess.run([*as_robot, "get", "pods"], capture_output=True, check=False).returncode == 0)
 
 
-def test_who_has_no_credentials_is_refused(devcluster: DevCluster) -> None:
+def test_requests_without_valid_credentials_are_refused(devcluster: DevCluster) -> None:
     command = [
         str(devcluster.kubectl),
         "--kubeconfig=/dev/null",
@@ -163,7 +163,7 @@ def _forwarded(devcluster: DevCluster, namespace: str, pod: str, port: int) -> I
         forwarding.kill()
 
 
-def test_a_port_answers_without_having_a_target(devcluster: DevCluster, namespace: str, pod: str) -> None:
+def test_a_port_without_a_target_responds(devcluster: DevCluster, namespace: str, pod: str) -> None:
     with (
         _forwarded(devcluster, namespace, pod, 80) as port,
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer,
@@ -171,7 +171,7 @@ def test_a_port_answers_without_having_a_target(devcluster: DevCluster, namespac
         assert b"simulated" in answer.read()
 
 
-def test_a_pods_port_leads_where_it_is_told(
+def test_a_pods_port_is_forwarded_to_the_configured_target(
     devcluster: DevCluster, namespace: str, pod: str, eventually: Eventually
 ) -> None:
     def echo(listener: socket.socket) -> None:

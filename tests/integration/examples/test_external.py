@@ -59,7 +59,7 @@ def retries(example: Example, name: str) -> list[float]:
     return [line["seconds"] for line in lines if line.get("name") == name]
 
 
-def test_a_record_is_made_changed_put_right_and_removed_at_the_service(
+def test_a_record_is_created_changed_corrected_and_removed_at_the_service(
     example: Example, service: Service, records: Resources, namespace: str
 ) -> None:
     made = records.make("www", SPEC)
@@ -94,7 +94,7 @@ def test_a_record_is_made_changed_put_right_and_removed_at_the_service(
     assert service.ask("GET", WWW) is None
 
 
-def test_a_service_that_is_down_is_waited_for_and_loses_track_of_nothing(
+def test_an_outage_of_the_service_is_retried_and_loses_no_record(
     example: Example, service: Service, records: Resources
 ) -> None:
     records.make("www", SPEC)
@@ -128,7 +128,7 @@ def test_a_service_that_is_down_is_waited_for_and_loses_track_of_nothing(
     example.remove()
 
 
-def test_what_the_service_refuses_is_told_and_mended_where_it_was_caused(
+def test_refusals_of_the_service_are_reported_and_succeed_after_a_correction(
     example: Example, service: Service, records: Resources, namespace: str
 ) -> None:
     records.make("www", SPEC)
@@ -158,28 +158,28 @@ def test_what_the_service_refuses_is_told_and_mended_where_it_was_caused(
     other = base64.b64encode(service.token.encode()).decode()
     example.objects("v1", "secrets", namespace).merge("dns-token", {"data": {"other": other}})
     records.await_success("mail")
-    told = json.dumps([records.get("www"), records.get("mail")]) + example.output("all")
-    assert not [secret for secret in ("the first token", "the second token") if secret in told]
+    reported = json.dumps([records.get("www"), records.get("mail")]) + example.output("all")
+    assert not [secret for secret in ("the first token", "the second token") if secret in reported]
     example.remove()
     assert [service.ask("GET", f"example.org/{host}/A") for host in ("www", "api", "mail")] == [None] * 3
 
 
-def test_a_record_that_could_never_be_is_refused_with_a_sentence(install: Install, namespace: str) -> None:
+def test_an_invalid_record_is_refused_with_a_message(install: Install, namespace: str) -> None:
     example = install("external")
     record = {"apiVersion": "dns.example.com/v1alpha1", "kind": "Record", "metadata": {"name": "one"}, "spec": SPEC}
     file = example.scratch / "record.json"
     apply = ("kubectl", "apply", f"--namespace={namespace}", f"--filename={file}")
 
-    def told(**wrong: Any) -> str:
+    def reported(**wrong: Any) -> str:
         file.write_text(json.dumps({**record, "spec": {**SPEC, **wrong}}))
         return example.sh(*apply, "--validate=strict", check=False)
 
-    assert "values must name at least one" in told(values=[])
-    assert "a CNAME stands for exactly one name" in told(type="CNAME", values=["a.example.net", "b.example.net"])
-    assert "ttl must be between 30 and 86400 seconds" in told(ttl=5)
-    assert "host must be a name in lower case within the zone, or @ for the zone itself" in told(host="WWW")
-    assert "zone must be a name in lower case, without a dot at its end" in told(zone="example.org.")
-    assert 'unknown field "spec.colour"' in told(colour="red")
-    assert "created" in told()
-    assert "zone, host and type stay as they are; make another Record, and delete this one" in told(host="api")
+    assert "values must name at least one" in reported(values=[])
+    assert "a CNAME stands for exactly one name" in reported(type="CNAME", values=["a.example.net", "b.example.net"])
+    assert "ttl must be between 30 and 86400 seconds" in reported(ttl=5)
+    assert "host must be a name in lower case within the zone, or @ for the zone itself" in reported(host="WWW")
+    assert "zone must be a name in lower case, without a dot at its end" in reported(zone="example.org.")
+    assert 'unknown field "spec.colour"' in reported(colour="red")
+    assert "created" in reported()
+    assert "zone, host and type stay as they are; make another Record, and delete this one" in reported(host="api")
     example.sh("make", "undeploy", "TIMEOUT=120s")

@@ -85,7 +85,7 @@ def caches(install: Install, namespace: str) -> Caches:
     return caches
 
 
-def test_caches_follow_their_size_whoever_writes_it_in_whichever_version(caches: Caches) -> None:
+def test_caches_have_the_size_that_any_client_writes_in_any_version(caches: Caches) -> None:
     _read_by_prometheus(caches.example)
     caches.alpha.make("one", {"size": 3})
     caches.stable.make(SCALED, {})

@@ -206,7 +206,7 @@ def test_secrets_may_be_chosen_by_labels_and_several_restarters_share_a_deployme
     shop.example.remove()
 
 
-def test_the_api_server_says_what_is_missing(install: Install, namespace: str) -> None:
+def test_the_api_server_refuses_invalid_restarters_with_the_cause(install: Install, namespace: str) -> None:
     example = install("restarter")
     kind = {"apiVersion": "rollout.example.com/v1alpha1", "kind": "Restarter", "metadata": {"name": "x"}}
     wrong: list[tuple[Json, tuple[str, ...]]] = [
@@ -219,6 +219,6 @@ def test_the_api_server_says_what_is_missing(install: Install, namespace: str) -
     ]
     for spec, said in wrong:
         (example.folder / "wrong.yaml").write_text(yaml.safe_dump({**kind, "spec": spec}))
-        told = example.sh("kubectl", "create", "--filename=wrong.yaml", f"--namespace={namespace}", check=False)
-        assert [each for each in said if each not in told] == [], told
+        refused = example.sh("kubectl", "create", "--filename=wrong.yaml", f"--namespace={namespace}", check=False)
+        assert [each for each in said if each not in refused] == [], refused
     example.sh("make", "undeploy", "TIMEOUT=120s")

@@ -128,7 +128,7 @@ def test_a_tenant_is_a_namespace_with_bounds_rights_secrets_and_a_release(exampl
     example.remove()
 
 
-def test_what_somebody_changes_or_removes_by_hand_is_put_right(example: Example, tenants: Resources) -> None:
+def test_objects_changed_or_removed_by_hand_are_restored(example: Example, tenants: Resources) -> None:
     tenants.make("shop", {**SPEC, "deletionPolicy": "WithContent"})
     tenants.await_success("shop")
     quotas, deployments = (
@@ -178,7 +178,7 @@ def test_what_somebody_changes_or_removes_by_hand_is_put_right(example: Example,
     assert example.objects("v1", "namespaces").get("shop") == {}
 
 
-def test_a_namespace_of_somebody_else_is_neither_taken_nor_removed(
+def test_a_namespace_without_the_tenant_is_neither_adopted_nor_removed(
     example: Example, tenants: Resources, namespace: str
 ) -> None:
     tenants.make(namespace, {})

@@ -28,7 +28,7 @@ TRUSTING = "localhost/trusting-operator:v1"
 OLD = "localhost/ansible-operator-runner:2.18"
 
 
-def test_what_projects_say_after_from_finds_what_it_counts_on(base: Image) -> None:
+def test_the_image_has_the_user_folders_and_programs_that_projects_rely_on(base: Image) -> None:
     assert base.config["User"] == "1001"
     assert base.config["WorkingDir"] == "/opt/ansible"
     assert {"HOME=/opt/ansible", "USER_NAME=ansible", "USER_UID=1001"} <= set(base.config["Env"])
@@ -84,7 +84,7 @@ def test_group_0_may_write_where_the_user_may_and_others_nowhere(base: Image) ->
         assert not told.st_mode & stat.S_IWOTH
 
 
-def test_nothing_of_the_machine_that_built_it_is_in_it(base: Image) -> None:
+def test_the_image_contains_nothing_of_the_build_machine(base: Image) -> None:
     for left in ("etc/xdg/pip/pip.conf", "etc/apt/apt.conf.d/99machine", "run/authorities.crt"):
         path = base.root / left
         assert not path.exists() or path.read_bytes() == b"", "where a file was mounted, an empty one may stay"

@@ -141,9 +141,7 @@ def test_the_generated_projects_image_reconciles_as_its_own_user(
     reconciles(crate, cluster, tmp_path)
 
 
-def test_it_reconciles_as_a_user_of_group_0_that_it_does_not_know(
-    crate: Image, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_it_reconciles_as_an_arbitrary_user_of_group_0(crate: Image, cluster: Cluster, tmp_path: Path) -> None:
     reconciles(crate, cluster, tmp_path, user=FOREIGN)
 
 

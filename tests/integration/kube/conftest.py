@@ -187,7 +187,7 @@ class Wire:
 
 
 @dataclass
-class Told:
+class Followed:
     """What a follower's watcher said and its cache made of it."""
 
     watcher: Watcher
@@ -234,18 +234,18 @@ def follow() -> Follow:
     @asynccontextmanager
     async def run(
         client: Client, gvk: GVK, namespace: str = "", selector: str = "", policy: WatchPolicy = QUICK
-    ) -> AsyncIterator[Told]:
+    ) -> AsyncIterator[Followed]:
         watcher = Watcher(client, Discovery(client), gvk, namespace, Selection(selector), policy)
-        told = Told(watcher, Cache(), [], [])
+        followed = Followed(watcher, Cache(), [], [])
 
         async def consume() -> None:
             async for happened in watcher.events():
-                told.events.append(happened)
-                told.changes += told.cache.apply(namespace, happened)
+                followed.events.append(happened)
+                followed.changes += followed.cache.apply(namespace, happened)
 
         task = asyncio.create_task(consume())
         try:
-            yield told
+            yield followed
             assert not task.done(), "the watcher ended"
         finally:
             task.cancel()

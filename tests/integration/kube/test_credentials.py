@@ -117,7 +117,7 @@ async def test_impersonation_reaches_the_server(connected: Connect) -> None:
 
 
 @pytest.mark.usefixtures("pod")
-async def test_a_token_stands_alone(kubeconfig: Path, tmp_path: Path) -> None:
+async def test_a_token_needs_no_client_certificate(kubeconfig: Path, tmp_path: Path) -> None:
     path = tmp_path / "with-token"
     path.write_text(with_token(kubeconfig, tmp_path.joinpath("token").read_text()))
     async with Client(await auth.load(str(path), None, auth.HostEnvironment.of_process())) as client:

@@ -46,12 +46,12 @@ async def test_five_thousand_objects_are_held_and_leave_the_loop_to_others(
     await asyncio.gather(*(create(number) for number in range(COUNT)))
     for streamed in (True, False):
         turns = Turns()
-        async with follow(client, kind.gvk, policy=replace(QUICK, slice=0.0)) as told:
-            told.watcher._streams_lists = streamed
+        async with follow(client, kind.gvk, policy=replace(QUICK, slice=0.0)) as followed:
+            followed.watcher._streams_lists = streamed
             taking = asyncio.create_task(turns.take())
-            await told.until(lambda told=told: told.watcher.state is WatchState.LIVE)
+            await followed.until(lambda followed=followed: followed.watcher.state is WatchState.LIVE)
             taking.cancel()
-        assert len(told.cache) == COUNT
+        assert len(followed.cache) == COUNT
         # How long the loop is held is measured by the benchmark `spine`. With a slice of no length it has to be given
         # back after each object; how many objects fit into one of real length depends on the machine.
         assert turns.count >= COUNT

@@ -109,15 +109,15 @@ async def test_the_check_of_samples_agrees_with_the_api_server(client: Client, n
         for spec in specs.value:
             body = {"apiVersion": kind.gvk.api_version, "kind": kind.gvk.kind, "metadata": {"name": "w"}}
             body["spec"] = tree.plain(spec)
-            told = "accepted"
+            verdict = "accepted"
             try:
                 params = {"dryRun": "All", "fieldValidation": "Strict"}
                 await client.request("POST", widgets.path(namespace), params=params, body=body)
             except ApiError as error:
-                told = str(error)
+                verdict = str(error)
             (root,) = yaml.compose_all(yaml.safe_dump(body), Loader=yaml.SafeLoader)
             found = [f"{each.path}: {each.message}" for each in structural.violations(root, schema)]
-            if not ((told == "accepted") is (not found) is expected):
-                differing.append(f"{body['spec']}: the API server: {told}; the check: {found}")
+            if not ((verdict == "accepted") is (not found) is expected):
+                differing.append(f"{body['spec']}: the API server: {verdict}; the check: {found}")
     await kind.remove()
     assert differing == []

@@ -32,13 +32,13 @@ async def test_a_kind_is_listed_by_a_stream_and_followed(
 ) -> None:
     await kind.create(namespace, "a")
     await kind.create(namespace, "b")
-    async with follow(client, kind.gvk, namespace) as told:
-        await told.reaches("[ +a +b ]")
-        assert told.watcher._streams_lists
+    async with follow(client, kind.gvk, namespace) as followed:
+        await followed.reaches("[ +a +b ]")
+        assert followed.watcher._streams_lists
         await kind.create(namespace, "c")
         await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
-        await told.reaches("[ +a +b ] +c -a")
-    assert [change.initial for change in told.changes] == [True, True, False, False]
+        await followed.reaches("[ +a +b ] +c -a")
+    assert [change.initial for change in followed.changes] == [True, True, False, False]
 
 
 async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
@@ -50,38 +50,38 @@ async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: 
         patch = {"metadata": {"labels": {"tier": value}}}
         await client.patch(resource, ObjectKey(namespace, name), patch, content_type=PatchType.MERGE)
 
-    async with follow(client, kind.gvk, namespace, "tier in (web,cache)") as told:
-        await told.reaches("[ +in ]")
+    async with follow(client, kind.gvk, namespace, "tier in (web,cache)") as followed:
+        await followed.reaches("[ +in ]")
         await label("out", "cache")
         await label("in", "db")
-        await told.reaches("[ +in ] +out -in")
+        await followed.reaches("[ +in ] +out -in")
 
 
 async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
     kind = absent_kind
-    async with follow(client, kind.gvk, namespace) as told:
-        await told.until(lambda: told.watcher.state is WatchState.WAITING_FOR_KIND)
+    async with follow(client, kind.gvk, namespace) as followed:
+        await followed.until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
-        await told.holds("a")
-        await told.until(lambda: told.watcher.state is WatchState.LIVE)
+        await followed.holds("a")
+        await followed.until(lambda: followed.watcher.state is WatchState.LIVE)
         await kind.remove()
-        await told.holds()
-        await told.until(lambda: told.watcher.state is WatchState.WAITING_FOR_KIND)
+        await followed.holds()
+        await followed.until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
-        await told.holds("a")
-    created = [change for change in told.changes if change.new is not None and change.old is None]
+        await followed.holds("a")
+    created = [change for change in followed.changes if change.new is not None and change.old is None]
     assert len({change.new.uid for change in created if change.new}) == 2
 
 
-async def test_a_crd_that_changes_is_discovered_anew_and_repeats_no_object(
+async def test_a_changed_crd_is_discovered_again_and_repeats_no_object(
     kind: Kind, client: Client, follow: Follow, namespace: str
 ) -> None:
     await kind.create(namespace, "a")
-    async with follow(client, kind.gvk, namespace) as told:
-        await told.holds("a")
-        discovery = told.watcher._discovery
+    async with follow(client, kind.gvk, namespace) as followed:
+        await followed.holds("a")
+        discovery = followed.watcher._discovery
         assert (await discovery.find(kind.gvk)).subresources == {"status"}
         crds = await discovery.find(GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition"))
         without = [{"op": "remove", "path": "/spec/versions/0/subresources"}]
@@ -90,15 +90,15 @@ async def test_a_crd_that_changes_is_discovered_anew_and_repeats_no_object(
             while (await discovery.find(kind.gvk)).subresources:
                 await asyncio.sleep(0.05)
         await kind.create(namespace, "b")
-        await told.holds("a", "b")
-    assert [change.key.name for change in told.changes] == ["a", "b"]
+        await followed.holds("a", "b")
+    assert [change.key.name for change in followed.changes] == ["a", "b"]
 
 
 async def test_namespaces_are_watched_apart(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
     await kind.create(namespace, "mine")
     await kind.create("default", "other")
-    async with follow(client, kind.gvk, namespace) as told, follow(client, kind.gvk, "default") as second:
-        await told.reaches("[ +mine ]")
+    async with follow(client, kind.gvk, namespace) as followed, follow(client, kind.gvk, "default") as second:
+        await followed.reaches("[ +mine ]")
         await second.reaches("[ +other ]")
 
 
@@ -123,9 +123,9 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
     kind: Kind, client: Client, connected: Connect, follow: Follow, namespace: str
 ) -> None:
     await kind.create(namespace, "a")
-    async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as told:
-        await told.until(lambda: told.watcher.state is WatchState.FAILING)
-        assert 'cannot watch resource "widgets"' in told.watcher.last_error
+    async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as followed:
+        await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
+        assert 'cannot watch resource "widgets"' in followed.watcher.last_error
         rbac = "rbac.authorization.k8s.io"
         role = {
             "metadata": {"name": "widgets"},
@@ -138,26 +138,26 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
         }
         await client.create(await kind.discovery.find(GVK(rbac, "v1", "Role")), namespace, role)
         await client.create(await kind.discovery.find(GVK(rbac, "v1", "RoleBinding")), namespace, binding)
-        await told.reaches("[ +a ]")
+        await followed.reaches("[ +a ]")
 
 
-async def test_what_changed_while_the_wire_was_cut_is_caught_up_with(
+async def test_changes_during_a_disconnection_are_received_afterwards(
     kind: Kind, follow: Follow, wire: tuple[Wire, Client], client: Client, namespace: str
 ) -> None:
     cable, far = wire
     for name in ("a", "b", "c"):
         await kind.create(namespace, name)
     resource = await kind.discovery.find(kind.gvk)
-    async with follow(far, kind.gvk, namespace) as told:
-        await told.reaches("[ +a +b +c ]")
+    async with follow(far, kind.gvk, namespace) as followed:
+        await followed.reaches("[ +a +b +c ]")
         cable.cut()
-        await told.until(lambda: told.watcher.state is WatchState.FAILING)
+        await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
         await client.delete(resource, ObjectKey(namespace, "a"))
         await client.delete(resource, ObjectKey(namespace, "b"))
         await kind.create(namespace, "b")
         await kind.create(namespace, "d")
         cable.mend()
-        await told.reaches("[ +a +b +c ] -a -b +b +d")
+        await followed.reaches("[ +a +b +c ] -a -b +b +d")
 
 
 async def test_a_dead_connection_is_noticed_and_replaced(
@@ -165,12 +165,12 @@ async def test_a_dead_connection_is_noticed_and_replaced(
 ) -> None:
     cable, far = wire
     await kind.create(namespace, "a")
-    async with follow(far, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0)) as told:
-        await told.holds("a")
+    async with follow(far, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0)) as followed:
+        await followed.holds("a")
         cable.freeze()
         await kind.create(namespace, "b")
-        await told.holds("a", "b")
-    assert [change.key.name for change in told.changes] == ["a", "b"]
+        await followed.holds("a", "b")
+    assert [change.key.name for change in followed.changes] == ["a", "b"]
 
 
 async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
@@ -178,35 +178,35 @@ async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
 ) -> None:
     for number in range(20):
         await kind.create(namespace, f"w{number}")
-    async with follow(client, kind.gvk, namespace) as told:
-        await told.until(lambda: told.watcher.state is WatchState.LIVE)
+    async with follow(client, kind.gvk, namespace) as followed:
+        await followed.until(lambda: followed.watcher.state is WatchState.LIVE)
         await asyncio.to_thread(devcluster.stop_apiserver)
-        await told.until(lambda: told.watcher.state is WatchState.FAILING)
+        await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
         await asyncio.to_thread(devcluster.start_apiserver)
         await kind.create(namespace, "late")
-        await told.until(lambda: ObjectKey(namespace, "late") in told.cache)
-        assert len(told.cache) == 21
-    assert len(told.changes) == 21
-    assert told.watcher.last_error is None
+        await followed.until(lambda: ObjectKey(namespace, "late") in followed.cache)
+        assert len(followed.cache) == 21
+    assert len(followed.changes) == 21
+    assert followed.watcher.last_error is None
 
 
-async def test_a_place_that_the_server_forgot_is_listed_anew_without_repeating_an_object(
+async def test_an_expired_version_causes_a_relist_that_repeats_no_object(
     devcluster: DevCluster, kind: Kind, follow: Follow, wire: tuple[Wire, Client], client: Client, namespace: str
 ) -> None:
     """An API server that starts holds no history: what changed before, while the wire was cut, is 410 to it."""
     cable, far = wire
     for name in ("a", "b"):
         await kind.create(namespace, name)
-    async with follow(far, kind.gvk, namespace) as told:
-        await told.reaches("[ +a +b ]")
+    async with follow(far, kind.gvk, namespace) as followed:
+        await followed.reaches("[ +a +b ]")
         cable.cut()
         await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
         await kind.create(namespace, "c")
         await asyncio.to_thread(devcluster.restart_apiserver)
         cable.mend()
-        await told.holds("b", "c")
-        assert str(told) == "[ +a +b ] [ +b +c ]"
-    assert [(change.key.name, change.new is not None) for change in told.changes] == [
+        await followed.holds("b", "c")
+        assert str(followed) == "[ +a +b ] [ +b +c ]"
+    assert [(change.key.name, change.new is not None) for change in followed.changes] == [
         ("a", True),
         ("b", True),
         ("c", True),
@@ -214,19 +214,19 @@ async def test_a_place_that_the_server_forgot_is_listed_anew_without_repeating_a
     ]
 
 
-async def test_an_api_server_that_freezes_is_given_up_and_found_again(
+async def test_a_frozen_api_server_is_detected_and_reconnected(
     devcluster: DevCluster, kind: Kind, client: Client, follow: Follow, namespace: str
 ) -> None:
     await kind.create(namespace, "a")
-    async with follow(client, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0, longest_backoff=1.0)) as told:
-        await told.holds("a")
+    async with follow(client, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0, longest_backoff=1.0)) as followed:
+        await followed.holds("a")
         await asyncio.to_thread(devcluster.pause, "kube-apiserver")
         try:
-            await told.until(lambda: told.watcher.state is WatchState.FAILING)
+            await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
         finally:
             await asyncio.to_thread(devcluster.resume, "kube-apiserver")
         await kind.create(namespace, "b")
-        await told.holds("a", "b")
+        await followed.holds("a", "b")
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -252,7 +252,7 @@ async def test_after_a_thousand_operations_the_cache_equals_a_direct_list(
         else:
             await client.patch(resource, key, {"data": {"n": str(number)}}, content_type=PatchType.MERGE)
 
-    async with follow(far, CONFIG_MAP, namespace) as told:
+    async with follow(far, CONFIG_MAP, namespace) as followed:
         for batch in range(125):
             if rng.random() < 0.06:
                 cable.cut()
@@ -260,9 +260,10 @@ async def test_after_a_thousand_operations_the_cache_equals_a_direct_list(
             await asyncio.gather(*(operate(name, batch, rng.random()) for name in rng.sample(names, 8)))
         expected = await everything(client, resource, namespace)
         # Both in one: the last event may be a deletion, of which what is expected says nothing.
-        await told.until(
+        await followed.until(
             lambda: (
-                set(told.cache.keys()) == set(expected) and {key: told.cache.get(key) for key in expected} == expected
+                set(followed.cache.keys()) == set(expected)
+                and {key: followed.cache.get(key) for key in expected} == expected
             )
         )
     assert {key.name for key in expected} >= existing
@@ -283,10 +284,10 @@ async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path
         await asyncio.gather(
             *(client.create(resource, "default", {"metadata": {"name": f"m{n:03d}"}}) for n in range(150))
         )
-        async with follow(client, CONFIG_MAP, "default") as told:
-            await told.until(lambda: told.watcher.state is WatchState.LIVE)
-            assert not told.watcher._streams_lists
-            assert len(told.cache) == 151  # kube-root-ca.crt is everywhere
+        async with follow(client, CONFIG_MAP, "default") as followed:
+            await followed.until(lambda: followed.watcher.state is WatchState.LIVE)
+            assert not followed.watcher._streams_lists
+            assert len(followed.cache) == 151  # kube-root-ca.crt is everywhere
             await client.create(resource, "default", {"metadata": {"name": "late"}})
-            await told.until(lambda: ObjectKey("default", "late") in told.cache)
-        assert all(change.initial for change in told.changes[:-1])
+            await followed.until(lambda: ObjectKey("default", "late") in followed.cache)
+        assert all(change.initial for change in followed.changes[:-1])

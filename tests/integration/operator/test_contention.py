@@ -60,7 +60,7 @@ class Fighter:
 
 
 @pytest.mark.full
-def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
+def test_a_contention_over_a_field_is_slowed_down_and_reported_with_object_and_field(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     project.role("writes", WRITES)
@@ -82,10 +82,10 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
         found = api.call("GET", f"{core}/events")["items"]
         return [each for each in found if each["reason"] == "DependentChangedAgain"]
 
-    (told,) = eventually(events, "an Event")
-    assert expected in told["message"]
-    assert told["involvedObject"]["name"] == "one"
-    assert told["related"]["kind"] == "ConfigMap"
+    (event,) = eventually(events, "an Event")
+    assert expected in event["message"]
+    assert event["involvedObject"]["name"] == "one"
+    assert event["related"]["kind"] == "ConfigMap"
     # The fight is over; the role has the last word, and other conditions are as they always are.
     eventually(lambda: api.call("GET", f"{core}/configmaps/one")["data"]["mode"] == "wanted", "the role's last word")
     assert things.await_success("one")["message"] == "Awaiting next reconciliation"
@@ -97,7 +97,7 @@ def test_a_fight_over_a_field_is_slowed_down_and_told_with_object_and_field(
 
 
 @pytest.mark.full
-def test_a_reference_that_a_role_and_somebody_else_write_is_slowed_down_and_told(
+def test_a_contention_over_a_reference_is_slowed_down_and_reported(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     project.role("writes", WRITES_WHAT_IT_READS)
@@ -122,8 +122,8 @@ def test_a_reference_that_a_role_and_somebody_else_write_is_slowed_down_and_told
         found = api.call("GET", f"{core}/events")["items"]
         return [each for each in found if each["reason"] == "ReferenceChangedAgain"]
 
-    (told,) = eventually(events, "an Event")
-    assert expected in told["message"]
-    assert (told["involvedObject"]["name"], told["related"]["name"]) == ("one", "shared")
+    (event,) = eventually(events, "an Event")
+    assert expected in event["message"]
+    assert (event["involvedObject"]["name"], event["related"]["name"]) == ("one", "shared")
     assert {line["reason"] for line in operator.runs("one")} == {"created", "reference changed"}
     assert operator.stop() == 0

@@ -20,7 +20,7 @@ def _get(operator: Operator, path: str) -> str:
     return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False).data.decode()
 
 
-def test_an_operator_that_is_to_be_warm_and_cannot_is_not_ready_and_says_why(
+def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(
     project: Project, eventually: Eventually
 ) -> None:
     project.role("thing", "- debug: {msg: hi}")
@@ -34,7 +34,7 @@ def test_an_operator_that_is_to_be_warm_and_cannot_is_not_ready_and_says_why(
     assert _get(operator, "/healthz") == "ok"
 
 
-def test_an_operator_that_may_be_warm_and_cannot_is_ready_and_counts_it(project: Project) -> None:
+def test_an_operator_that_prefers_the_warm_engine_is_ready_without_it_and_counts_it(project: Project) -> None:
     project.role("thing", "- debug: {msg: hi}")
     project.watch("thing")
     operator = project.start("--engine=auto", environment=ASTRAY)
@@ -47,13 +47,11 @@ def test_an_operator_that_may_be_warm_and_cannot_is_ready_and_counts_it(project:
 
 
 def servers_before_first_run(operator: Operator) -> int:
-    told = [line["msg"] for line in operator.lines() if line["msg"] in {READY, STARTED}]
-    return told.index(STARTED)
+    messages = [line["msg"] for line in operator.lines() if line["msg"] in {READY, STARTED}]
+    return messages.index(STARTED)
 
 
-def test_the_first_run_is_forked_from_the_server_that_the_operator_made_ready_when_it_started(
-    project: Project, things: Things
-) -> None:
+def test_the_first_run_is_forked_from_the_server_started_with_the_operator(project: Project, things: Things) -> None:
     project.role("thing", HELLO)
     project.watch("thing")
     operator = project.start("--log-level=debug")
@@ -66,7 +64,7 @@ def test_the_first_run_is_forked_from_the_server_that_the_operator_made_ready_wh
     assert "Runs are not forked" not in operator.log
 
 
-def test_an_operator_whose_watches_want_new_interpreters_keeps_no_server(project: Project, things: Things) -> None:
+def test_an_operator_whose_watches_use_the_exec_engine_starts_no_fork_server(project: Project, things: Things) -> None:
     project.role("thing", HELLO)
     project.watch("thing", engine="exec")
     operator = project.start("--log-level=debug")

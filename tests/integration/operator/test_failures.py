@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.integration.operator.conftest import Project, Things
 
 
-def test_each_failed_tasks_message_stands_in_the_failure_condition(project: Project, things: Things) -> None:
+def test_the_failure_condition_contains_the_message_of_each_failed_task(project: Project, things: Things) -> None:
     project.role(
         "thing",
         """
@@ -33,8 +33,8 @@ def test_each_failed_tasks_message_stands_in_the_failure_condition(project: Proj
     assert failure["ansibleResult"]["failures"] == 1
     assert things.conditions("one")["Running"]["status"] == "False"
     assert things.conditions("one")["Successful"]["status"] == "False"
-    told = operator.await_line("Task failed", name="one")
-    assert told["path"].endswith("roles/thing/tasks/main.yml:5")
+    logged = operator.await_line("Task failed", name="one")
+    assert logged["path"].endswith("roles/thing/tasks/main.yml:5")
     assert "Ansible Task StdOut" in operator.log
 
 
@@ -64,7 +64,7 @@ def test_a_failed_run_is_tried_again_with_growing_delays_until_it_succeeds(proje
     assert things.conditions("one")["Failure"]["status"] == "False"
 
 
-def test_rescued_and_ignored_failures_are_none(project: Project, things: Things) -> None:
+def test_rescued_and_ignored_failures_are_a_success(project: Project, things: Things) -> None:
     project.role(
         "thing",
         """
@@ -95,7 +95,7 @@ def test_rescued_and_ignored_failures_are_none(project: Project, things: Things)
     ],
     ids=["a missing task file", "a syntax error", "a missing collection"],
 )
-def test_what_ansible_itself_refuses_is_told_in_its_words(
+def test_errors_of_ansible_are_in_the_failure_condition(
     project: Project, things: Things, tasks: str, said: str
 ) -> None:
     project.write("roles/thing/tasks/main.yml", tasks)
@@ -115,7 +115,7 @@ def test_an_unreachable_host_is_a_failure(project: Project, things: Things) -> N
     assert "127.0.0.1" in message or "ssh" in message.lower()
 
 
-def test_a_role_that_is_killed_ends_in_a_failure_that_says_by_which_signal(project: Project, things: Things) -> None:
+def test_the_failure_of_a_killed_role_names_the_signal(project: Project, things: Things) -> None:
     project.role(
         "thing",
         """
@@ -136,9 +136,7 @@ def test_a_role_that_is_killed_ends_in_a_failure_that_says_by_which_signal(proje
     assert "9" in message or "SIGKILL" in message, message
 
 
-def test_an_annotation_that_does_not_parse_stops_the_object_until_it_is_put_right(
-    project: Project, things: Things
-) -> None:
+def test_an_invalid_annotation_prevents_runs_until_it_is_corrected(project: Project, things: Things) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing")
     operator = project.start()

@@ -66,7 +66,7 @@ def test_an_outage_of_the_api_server_costs_nothing_but_time(
     assert len(operator.runs("two")) == 1
 
 
-def test_a_change_that_nobody_saw_is_found_when_the_watch_is_back(
+def test_a_change_without_a_watch_is_found_when_the_watch_is_back(
     project: Project, things: Things, devcluster: DevCluster
 ) -> None:
     project.role("thing", COUNT)
@@ -182,7 +182,7 @@ def test_a_storm_of_conflicts_delays_nothing_and_loses_no_condition_of_others(
     things.await_gone("one")
 
 
-def test_rights_that_are_missing_are_named_and_the_rest_goes_on(
+def test_missing_rights_are_logged_and_runs_continue(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     project.role("thing", COUNT)

@@ -70,7 +70,7 @@ def probes(operator: Operator) -> Iterator[Probes]:
 
 
 @pytest.mark.full
-def test_probes_turn_red_for_what_is_broken_and_green_when_it_is_mended(
+def test_probes_fail_during_each_fault_and_pass_after_it(
     operator: Operator,
     probes: Probes,
     project: Project,

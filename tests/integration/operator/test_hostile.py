@@ -165,7 +165,7 @@ def _done(operator: Operator, names: Iterable[str]) -> bool:
     return set(names) <= ended
 
 
-def test_a_log_with_a_line_of_a_tenant_is_noticed() -> None:
+def test_a_log_line_of_a_tenant_is_detected() -> None:
     own = '{"level":"info","msg":"Run ended"}'
     block = f"\n{OPENINGS[0]} ---\n\nTASK [x]\nok\n\n{FRAME}"
     assert _unattributable(f"{own}\n{block}\n{own}\n") == []

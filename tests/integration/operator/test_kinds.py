@@ -83,7 +83,7 @@ def test_a_kind_that_is_not_served_yet_is_waited_for_and_others_are_served(
     operator.await_line("Run ended", name="late")
 
 
-def test_a_kind_that_is_deleted_and_comes_back_is_served_again(
+def test_a_kind_that_is_deleted_and_installed_again_is_reconciled(
     project: Project, kind: Kind, eventually: Eventually
 ) -> None:
     project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
@@ -151,7 +151,7 @@ def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
     assert len(operator.runs("everywhere")) == 1
 
 
-def test_status_that_a_schema_cannot_hold_is_told_once_and_runs_go_on(
+def test_a_schema_without_status_is_logged_once_and_runs_continue(
     project: Project, kind: Kind, eventually: Eventually
 ) -> None:
     del kind.schema["status"]
@@ -162,12 +162,12 @@ def test_status_that_a_schema_cannot_hold_is_told_once_and_runs_go_on(
     kind.create("two")
     operator.await_line("Run ended", name="one")
     operator.await_line("Run ended", name="two")
-    told = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
-    assert len(told) == 1
-    assert "drops our conditions" in told[0]["msg"]
+    logged = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+    assert len(logged) == 1
+    assert "drops our conditions" in logged[0]["msg"]
 
 
-def test_a_schema_that_refuses_our_conditions_is_told_once_and_runs_go_on(
+def test_a_schema_that_refuses_the_conditions_is_logged_once_and_runs_continue(
     project: Project, kind: Kind, eventually: Eventually
 ) -> None:
     kind.schema["status"] = {
@@ -179,9 +179,9 @@ def test_a_schema_that_refuses_our_conditions_is_told_once_and_runs_go_on(
     operator = project.start()
     kind.create("one")
     operator.await_line("Run ended", name="one")
-    told = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
-    assert len(told) == 1
-    assert "the API server refuses it" in told[0]["msg"]
+    logged = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
+    assert len(logged) == 1
+    assert "the API server refuses it" in logged[0]["msg"]
 
 
 def test_a_refused_status_of_one_object_does_not_affect_other_objects(
@@ -199,15 +199,17 @@ def test_a_refused_status_of_one_object_does_not_affect_other_objects(
     operator.await_line("Run ended", name="neighbour")
     assert operator.stop() == 0
 
-    told = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
-    assert [(line["name"], "no status" in line["error"]) for line in told] == [("hostile", True)]
+    logged = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
+    assert [(line["name"], "no status" in line["error"]) for line in logged] == [("hostile", True)]
     assert "status" not in (kind.get("hostile") or {})
     conditions = {entry["type"]: entry for entry in (kind.get("neighbour") or {})["status"]["conditions"]}
     assert conditions["Successful"]["status"] == "True"
     assert conditions["Ready"]["status"] == "True"
 
 
-def test_a_schema_that_holds_a_part_gets_that_part(project: Project, kind: Kind, eventually: Eventually) -> None:
+def test_a_schema_with_some_status_fields_gets_those_fields(
+    project: Project, kind: Kind, eventually: Eventually
+) -> None:
     texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     items = {"type": "object", "properties": texts}
     kind.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
@@ -219,14 +221,14 @@ def test_a_schema_that_holds_a_part_gets_that_part(project: Project, kind: Kind,
     assert operator.stop() == 0
     conditions = {entry["type"]: entry for entry in (kind.get("one") or {})["status"]["conditions"]}
     assert conditions["Successful"]["status"] == "True"
-    told = operator.lines(msg="The kind's schema drops part of our conditions")
-    assert next(sorted(line["fields"]) for line in told) == [
+    logged = operator.lines(msg="The kind's schema drops part of our conditions")
+    assert next(sorted(line["fields"]) for line in logged) == [
         "status.conditions[].observedGeneration",
         "status.observedGeneration",
     ]
 
 
-def test_a_kind_without_status_subresource_is_told_once_and_runs_go_on(
+def test_a_kind_without_status_subresource_is_logged_once_and_runs_continue(
     project: Project, kind: Kind, eventually: Eventually
 ) -> None:
     del kind.version["subresources"]
@@ -236,8 +238,8 @@ def test_a_kind_without_status_subresource_is_told_once_and_runs_go_on(
     kind.create("one")
     operator.await_line("Run ended", name="one")
     assert operator.stop() == 0
-    told = [line for line in operator.lines(level="warning") if "no status subresource" in line["msg"]]
-    assert len(told) == 1
+    logged = [line for line in operator.lines(level="warning") if "no status subresource" in line["msg"]]
+    assert len(logged) == 1
     assert len(operator.runs("one")) == 1
 
 
@@ -265,7 +267,7 @@ def test_labels_decide_what_is_watched_also_when_they_change(project: Project, t
     things.await_gone("gold")
 
 
-def test_an_object_that_left_the_selection_while_nobody_watched_is_still_finalized(
+def test_an_object_that_left_the_selection_while_the_operator_was_down_is_finalized(
     project: Project, things: Things
 ) -> None:
     project.role("thing", HELLO)
@@ -302,7 +304,7 @@ def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(proje
     assert (things.get("often") or {})["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
-def test_a_role_asks_when_to_be_run_again(project: Project, things: Things) -> None:
+def test_a_role_requests_its_next_run(project: Project, things: Things) -> None:
     project.role(
         "thing",
         """

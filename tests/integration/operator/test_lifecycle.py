@@ -120,7 +120,7 @@ def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(
     assert len(operator.runs("one")) == 1
 
 
-def test_deletion_with_a_finalizer_runs_its_role_with_its_vars_and_then_lets_go(
+def test_deletion_with_a_finalizer_runs_its_role_with_its_vars_and_then_removes_it(
     project: Project, things: Things
 ) -> None:
     project.role("thing", NOTE)

@@ -16,7 +16,7 @@ HANGS_UNLESS_QUICK = """
 """
 
 
-def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(
+def test_a_hung_run_is_ended_at_its_deadline_and_the_object_runs_again(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     project.role("thing", HANGS_UNLESS_QUICK)
@@ -32,13 +32,13 @@ def test_a_hung_run_is_ended_at_its_deadline_and_the_object_goes_on(
     assert "task 'Hang'" in failure["message"]
     assert "roles/thing/tasks/main.yml:4" in failure["message"]
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         found = api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{things.namespace}/events")["items"]
         return [
             each["note"] for each in found if each["reason"] == "RunTimedOut" and each["regarding"]["name"] == "one"
         ]
 
-    (note,) = eventually(told, "an Event")
+    (note,) = eventually(logged, "an Event")
     assert "took longer than 15s" in note
     things.merge("one", {"spec": {"size": 2}})
     things.await_success("one")
@@ -91,8 +91,8 @@ def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_un
         ("broken", 4, 2, "2 runs failed in a row"),
     ):
         things.create(name, {"size": size})
-        told = operator.await_line("No further run", name=name)
-        assert said in told["why"]
+        logged = operator.await_line("No further run", name=name)
+        assert said in logged["why"]
         eventually(
             lambda name=name, said=said: said in things.conditions(name).get("Failure", {}).get("message", ""),  # type: ignore[misc]
             f"{name} to say so",
@@ -103,7 +103,7 @@ def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_un
         assert len(operator.runs(name)) == runs + 1
 
 
-def test_a_finalizer_that_cannot_succeed_is_given_up_as_its_watch_says(project: Project, things: Things) -> None:
+def test_a_failing_finalizer_is_removed_at_the_limit_of_its_watch(project: Project, things: Things) -> None:
     project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
     project.role("cleanup", "- name: Fail\n  ansible.builtin.fail: {msg: the server is gone}\n")
     project.watch(
@@ -124,7 +124,7 @@ def test_a_finalizer_that_cannot_succeed_is_given_up_as_its_watch_says(project: 
     assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]
 
 
-def test_a_paused_object_is_left_as_it_is_until_it_is_let_go(
+def test_a_paused_object_does_not_run_until_it_is_resumed(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
     annotation = "ansible.sdk.operatorframework.io/paused"
@@ -149,7 +149,7 @@ def test_a_paused_object_is_left_as_it_is_until_it_is_let_go(
     assert len(operator.runs("one")) == 2
 
 
-def test_an_object_is_run_whenever_somebody_asks_for_it(project: Project, things: Things) -> None:
+def test_an_annotation_requests_a_run_of_any_object(project: Project, things: Things) -> None:
     project.role("thing", "- name: Refuse\n  operator_sdk.util.fail_terminal: {msg: no}\n  when: size == 1\n")
     project.watch("thing", reconcilePeriod="off", skipUnchanged=True)
     operator = project.start()

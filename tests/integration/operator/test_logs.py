@@ -66,7 +66,7 @@ def _blocks(log: str) -> list[tuple[str, str]]:
     return [(_whose(heading), text) for heading, (_, text) in zip(headings, found, strict=True)]
 
 
-def test_what_runs_say_is_found_again(
+def test_output_of_runs_is_found_with_the_logs_command(
     project: Project,
     things: Things,
     devcluster: DevCluster,

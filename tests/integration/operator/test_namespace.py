@@ -62,7 +62,7 @@ def test_a_run_that_can_create_nothing_any_more_does_not_keep_the_finalizer_wait
     eventually(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")
 
 
-def test_a_finalizer_that_creates_says_why_it_cannot_and_its_limit_lets_the_namespace_go(
+def test_the_failure_of_a_finalizer_that_creates_names_the_cause_and_its_limit_frees_the_namespace(
     project: Project, api: Api, doomed: str, eventually: Eventually
 ) -> None:
     project.role("cleans", CLEANS)

@@ -57,7 +57,7 @@ class Child:
         self._api.call("DELETE", self._path)
 
 
-def test_what_a_role_makes_is_owned_put_right_brought_back_and_collected(
+def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
@@ -142,9 +142,9 @@ def test_a_run_whose_object_is_deleted_and_created_again_writes_nothing_more(
     things.await_success("one")
     refused, successful = operator.runs("one")
     assert (refused["outcome"], successful["outcome"]) == ("failed", "succeeded")
-    told = operator.lines(msg="Task failed", job=refused["job"])[0]["error"]
-    assert f"Thing {things.namespace}/one was deleted and created again during this run" in told
-    assert f"the deleted object (UID {old})" in told
+    error = operator.lines(msg="Task failed", job=refused["job"])[0]["error"]
+    assert f"Thing {things.namespace}/one was deleted and created again during this run" in error
+    assert f"the deleted object (UID {old})" in error
     rejected = operator.lines(msg="Rejected a write of a run whose object was deleted")
     assert {(line["job"], line["state"]) for line in rejected} == {(refused["job"], "replaced")}
     made = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one").get()

@@ -36,7 +36,7 @@ def _secret(value: str) -> dict[str, Any]:
     return {"data": {"key": base64.b64encode(value.encode()).decode()}}
 
 
-def test_a_changed_secret_or_a_labelled_config_map_runs_what_refers_to_it(
+def test_a_changed_secret_or_labelled_config_map_triggers_objects_that_refer_to_it(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"
@@ -70,7 +70,7 @@ def test_a_changed_secret_or_a_labelled_config_map_runs_what_refers_to_it(
         assert base64.b64encode(value.encode()).decode() not in operator.log
 
 
-def test_what_has_no_namespace_is_told_by_its_name_alone(
+def test_a_cluster_scoped_reference_is_logged_without_namespace(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     project.role("thing", SHOW)
@@ -83,9 +83,9 @@ def test_what_has_no_namespace_is_told_by_its_name_alone(
     things.create("one", {"role": name})
     operator.await_line("Run ended", name="one", reason="created")
     api.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": name}})
-    told = operator.await_line("Run started", name="one", reason="reference changed")
+    logged = operator.await_line("Run started", name="one", reason="reference changed")
     api.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}")
-    assert told["details"] == [f"ClusterRole {name} appeared"]
+    assert logged["details"] == [f"ClusterRole {name} appeared"]
 
 
 def test_a_role_that_writes_what_its_object_names_runs_once_and_a_change_ends_the_wait_after_a_failure(
@@ -110,7 +110,7 @@ def test_a_role_that_writes_what_its_object_names_runs_once_and_a_change_ends_th
     assert runs == [("created", "succeeded"), ("reference changed", "failed"), ("reference changed", "succeeded")]
 
 
-def test_a_reference_that_changed_while_nobody_watched_is_seen_at_the_next_start(
+def test_a_reference_that_changed_while_the_operator_was_down_is_used_at_the_next_start(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"

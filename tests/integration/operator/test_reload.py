@@ -33,7 +33,7 @@ def _ended(operator: Operator, name: str) -> list[tuple[str, str]]:
     return [(run["reason"], run["outcome"]) for run in operator.runs(name)]
 
 
-def test_an_edited_role_runs_again_and_a_broken_edit_changes_nothing_until_it_is_mended(
+def test_an_edited_role_runs_again_and_an_invalid_edit_is_ignored_until_it_is_corrected(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
     project.role("thing", SAY.format("first"))
@@ -58,7 +58,7 @@ def test_an_edited_role_runs_again_and_a_broken_edit_changes_nothing_until_it_is
     assert operator.stop() == 0
 
 
-def test_other_watches_are_taken_up_once_the_runs_that_go_on_have_ended_as_they_began(
+def test_changed_watches_apply_after_active_runs_have_ended(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
     gate = project.folder / "gate"
@@ -71,8 +71,8 @@ def test_other_watches_are_taken_up_once_the_runs_that_go_on_have_ended_as_they_
     operator.await_line("Run started", name="a")
 
     project.write("watches.yaml", "- version: v1\n  kind: Thing\n  role: nowhere\n")
-    told = operator.await_line("The edit is invalid and not applied; fix it")
-    assert told["problem"].startswith("watches.yaml:3: ")
+    logged = operator.await_line("The edit is invalid and not applied; fix it")
+    assert logged["problem"].startswith("watches.yaml:3: ")
 
     project.watches[0] |= {"role": "other", "vars": {}}
     _save(project)

@@ -109,7 +109,7 @@ def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whateve
 
 
 @pytest.mark.nightly
-def test_an_operator_that_believes_in_leases_it_has_lost_is_noticed(
+def test_an_operator_that_ignores_the_loss_of_its_lease_is_detected(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     """Proof that the test above can fail: with fencing broken on purpose, a stale write is accepted, and seen."""

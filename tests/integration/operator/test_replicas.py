@@ -80,7 +80,7 @@ def when(line: dict[str, Any]) -> float:
     return datetime.fromisoformat(line["ts"]).timestamp()
 
 
-def test_one_leads_the_other_is_ready_and_takes_over_within_a_second_of_a_clean_stop(
+def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_stop(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     project.allow_leases("thing-operator")
@@ -160,7 +160,7 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
     assert b.stop() == 0
 
 
-def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_goes_on_when_it_is_back(
+def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_afterwards(
     project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
 ) -> None:
     project.allow_leases("thing-operator")

@@ -92,7 +92,7 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
     things.await_gone("one")
 
 
-def test_what_a_go_operators_scaffold_grants_is_enough(
+def test_the_rights_of_a_go_operators_scaffold_suffice(
     project: Project, things: Things, api: Api, eventually: Eventually
 ) -> None:
     space = project.namespace
@@ -163,7 +163,7 @@ def live(project: Project, eventually: Eventually, scratch: Path, *flags: str, w
 
 
 @pytest.mark.full
-def test_the_sample_runs_with_nothing_but_the_rights_that_were_recorded_and_as_nobody_in_particular(
+def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
     project: Project, api: Api, eventually: Eventually, scratch: Path
 ) -> None:
     space = project.namespace

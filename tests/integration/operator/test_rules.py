@@ -82,7 +82,7 @@ def as_user(admin: Path, user: str, folder: Path) -> Path:
     return path
 
 
-async def told(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
+async def reported(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
     """What an operator with this kubeconfig says when it starts."""
     with capture_logs() as logs:
         async with Client(
@@ -92,7 +92,7 @@ async def told(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
     return [line["problem"] for line in logs]
 
 
-async def test_what_the_operator_itself_needs_is_named_at_start_whichever_rule_is_missing(
+async def test_each_missing_rule_of_the_operator_is_named_at_start(
     api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     admin = devcluster.kubeconfig
@@ -110,7 +110,7 @@ async def test_what_the_operator_itself_needs_is_named_at_start_whichever_rule_i
     for user, missing in users.items():
         granted = sorted(right for right in needed if right.resource != missing)
         eventually(lambda who=user, has=granted: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
-        problems = await told(as_user(Path(admin), user, tmp_path), needed)
+        problems = await reported(as_user(Path(admin), user, tmp_path), needed)
         found = [match.groupdict() for match in map(PROBLEM.match, problems) if match]
         rules_to_add = {(right.resource, right.name) for right in needed if right.resource == missing}
         assert len(found) == len(problems) == len(rules_to_add), problems
@@ -153,7 +153,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
 
 
 @pytest.mark.full
-def test_what_a_role_needs_is_named_by_the_run_that_lacks_it_until_nothing_is(
+def test_each_run_names_the_missing_rules_of_its_role_until_none_is_missing(
     project: Project, api: Api, eventually: Eventually
 ) -> None:
     shutil.copytree(ROOT / "roles", project.folder / "roles")

@@ -200,7 +200,7 @@ def operator(project: Project, api: Api, namespace: str) -> Operator:
     return project.start(*flags, environment={"ANSIBLE_DEBUG_LOGS": "true"})
 
 
-def test_what_a_role_knows_of_secrets_shows_nowhere_and_the_rest_can_be_read(
+def test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable(
     project: Project, operator: Operator, things: Things, api: Api, namespace: str
 ) -> None:
     runs = project.folder / "runs"
@@ -264,7 +264,7 @@ def metrics_of(operator: Operator) -> str:
 
 
 @pytest.mark.full
-def test_what_an_operator_that_was_killed_could_not_mask_is_removed_by_the_next(
+def test_files_that_a_killed_operator_did_not_mask_are_removed_at_the_next_start(
     project: Project, things: Things, api: Api, namespace: str, eventually: Eventually
 ) -> None:
     allow_secrets(project)

@@ -96,11 +96,11 @@ def test_an_object_comes_and_goes_with_its_field_and_is_finalized_all_the_same(
     assert operator.lines(msg="Run started", name="two") == []
 
 
-def test_a_field_that_the_kind_cannot_be_selected_by_is_told_with_what_can(project: Project) -> None:
+def test_an_unsupported_field_selector_is_logged_with_the_required_field(project: Project) -> None:
     project.role("thing", HELLO)
     project.watch("thing", fieldSelector="spec.mode=managed")
     operator = project.start(ready=False)
-    told = operator.await_line("Watch failed; retrying")
-    assert "field label not supported: spec.mode" in told["error"]
-    assert "selectableFields" in told["needs"]
+    logged = operator.await_line("Watch failed; retrying")
+    assert "field label not supported: spec.mode" in logged["error"]
+    assert "selectableFields" in logged["needs"]
     assert not operator.is_ready()

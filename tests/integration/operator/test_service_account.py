@@ -95,7 +95,7 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
 
 
 @pytest.mark.full
-def test_a_finalizer_is_as_narrow_and_both_accounts_rights_can_be_mended_as_the_failures_say(
+def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_of_both_accounts(
     project: Project, things: Things, api: Api, narrow: dict[str, Any], eventually: Eventually
 ) -> None:
     space = project.namespace

@@ -89,7 +89,7 @@ def test_after_a_restart_only_what_differs_is_run(bed: Bed) -> None:
     assert not bed.operator.runs("one")
 
 
-def test_what_was_read_and_what_is_executed_count_too(bed: Bed) -> None:
+def test_a_changed_read_object_and_a_changed_role_cause_a_run(bed: Bed) -> None:
     bed.run_once("one")
     assert bed.operator.stop() == 0
     bed.api.call("PATCH", f"{bed.maps}/settings", {"data": {"a": "2"}}, "application/merge-patch+json")

@@ -83,7 +83,7 @@ def _allow_events_of(api: Api, project: Project, groups: list[str], eventually: 
     eventually(lambda: is_known("") and is_known("events.k8s.io"), "the authorizer to know")
 
 
-def test_describe_tells_an_objects_story(
+def test_describe_shows_the_events_of_an_object(
     project: Project, things: Things, api: Api, described: Callable[[str], list[str]], eventually: Eventually
 ) -> None:
     project.role("thing", _ROLE)

@@ -38,7 +38,7 @@ class _Readiness:
         self._thread.join()
 
 
-def test_a_secret_with_thousands_of_values_that_share_a_prefix_delays_nobody(
+def test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects(
     project: Project, things: Things, api: Api
 ) -> None:
     values = [f"prefix-that-all-values-share-{number:05d}" for number in range(8000)]

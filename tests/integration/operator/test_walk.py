@@ -189,7 +189,7 @@ def _ask(url: str, view: str, **query: str) -> bytes:
     return urllib3.request("GET", f"{url}api/{view}", fields=query, retries=False).data
 
 
-def test_a_run_is_seen_while_it_goes_on_and_after_the_operator_has_gone(
+def test_a_run_is_shown_while_it_is_active_and_after_a_restart_of_the_operator(
     project: Project, things: Things, reader: Reader, tmp_path: Path
 ) -> None:
     project.role("thing", _WAITS)

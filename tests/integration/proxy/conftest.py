@@ -46,21 +46,21 @@ _DEADLINE = 30.0
 class Witness:
     """Remembers what it is told."""
 
-    told: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
         del namespace
         return owner.namespaced and resource.plural == "configmaps"
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append(f"read {resource.plural} {obj['metadata']['name']} of {owner.ref.key.name}")
+        self.reports.append(f"read {resource.plural} {obj['metadata']['name']} of {owner.ref.key.name}")
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.told.append(f"wrote {resource.plural} {obj['metadata'].get('name', '')} of {owner.ref.key.name}")
+        self.reports.append(f"wrote {resource.plural} {obj['metadata'].get('name', '')} of {owner.ref.key.name}")
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         name = (answer.get("details") or answer["metadata"]).get("name", "")
-        self.told.append(f"deleted {resource.plural} {name} of {owner.ref.key.name}")
+        self.reports.append(f"deleted {resource.plural} {name} of {owner.ref.key.name}")
 
 
 @dataclass

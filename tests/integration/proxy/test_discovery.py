@@ -153,8 +153,12 @@ def test_each_document_is_what_the_api_server_gives(
         wish = {"Accept": accept, "Accept_Encoding": encoding}
         # What other tests installed may still be on its way into a document.
         eventually(partial(are_the_same, path, wish))
-        for told in again:
-            assert (told.status, told.data, told.headers["ETag"]) == (304, b"", answers[0].headers["ETag"])
+        for unchanged in again:
+            assert (unchanged.status, unchanged.data, unchanged.headers["ETag"]) == (
+                304,
+                b"",
+                answers[0].headers["ETag"],
+            )
 
 
 def test_a_run_uses_at_once_the_kind_that_it_has_installed(
@@ -187,7 +191,7 @@ def test_a_run_uses_at_once_the_kind_that_it_has_installed(
         find(group)
 
 
-def test_kinds_that_others_install_and_remove_are_seen_soon(
+def test_kinds_that_other_clients_install_and_remove_are_discovered_soon(
     standing: Standing, admin: Server, fresh: Kubectl, find: Callable[[str], Any], group: str, eventually: Eventually
 ) -> None:
     def is_listed() -> bool:
@@ -241,7 +245,7 @@ def test_an_aggregated_api_that_is_down_breaks_nothing_else(
     assert proxied.ask(path).status == 404
 
 
-def test_a_run_that_follows_another_asks_the_api_server_nothing(
+def test_a_run_after_another_sends_no_discovery_requests(
     standing: Standing, find: Callable[[str], Any], admin: Server, group: str, eventually: Eventually
 ) -> None:
     def reaches_the_server() -> list[str]:

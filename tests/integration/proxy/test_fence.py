@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.integration.proxy.conftest import Operating
 
 
-async def test_writes_are_refused_from_the_moment_on_and_reads_are_not(operating: Operating) -> None:
+async def test_writes_are_refused_after_the_lease_is_lost_and_reads_are_not(operating: Operating) -> None:
     valid = True
     token = operating.run(may_write=lambda: valid)
     maps = f"/api/v1/namespaces/{operating.namespace}/configmaps"
@@ -53,7 +53,7 @@ async def test_content_that_is_still_coming_when_the_lease_is_lost_never_becomes
     assert (await operating.directly("GET", f"{path}/late")).status == 404
 
 
-async def test_what_a_run_has_open_is_closed_and_what_it_asks_afterwards_is_answered(operating: Operating) -> None:
+async def test_open_requests_of_a_run_are_closed_and_later_reads_are_answered(operating: Operating) -> None:
     token = operating.run(may_write=lambda: False)
     path = f"/api/v1/namespaces/{operating.namespace}/configmaps"
     host, _, port = operating.proxy.url.removeprefix("http://").partition(":")

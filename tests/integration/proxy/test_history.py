@@ -417,9 +417,7 @@ async def test_no_read_of_a_long_history_is_older_than_allowed(
     assert operating.results["hit"] > 0.1 * operating.results.total(), told
 
 
-async def test_with_writes_that_nobody_heeds_the_check_fails(
-    operating: Operating, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_with_ignored_writes_the_check_fails(operating: Operating, monkeypatch: pytest.MonkeyPatch) -> None:
     delay_watches(monkeypatch, 0.2)
     monkeypatch.setattr(ReadCache, "_doubt", lambda *_: None)
     for number in range(5):

@@ -31,12 +31,12 @@ def owners(kubectl: Kubectl, kind: str, name: str) -> list[str]:
     return [each["name"] for each in found["metadata"].get("ownerReferences", [])]
 
 
-def test_it_needs_no_login_and_acts_as_the_operator(kubectl: Kubectl) -> None:
+def test_kubectl_needs_no_login_and_acts_as_the_operator(kubectl: Kubectl) -> None:
     assert re.search(r"Username\s+admin", kubectl("auth", "whoami").stdout)
     assert kubectl("auth", "can-i", "create", "pods").stdout == "yes\n"
 
 
-def test_contract_without_a_namespace_it_uses_that_of_its_surroundings_not_the_owners(
+def test_contract_without_a_namespace_kubectl_uses_that_of_the_environment_not_of_the_owner(
     devcluster: DevCluster, kubectl: Kubectl, environ: dict[str, str]
 ) -> None:
     assert kubectl("get", "configmap", "owner", "-o=name").returncode == 0
@@ -45,11 +45,11 @@ def test_contract_without_a_namespace_it_uses_that_of_its_surroundings_not_the_o
 
 
 @pytest.mark.parametrize("verb", [("create",), ("apply",), ("apply", "--server-side")])
-def test_what_it_creates_is_owned_and_told(kubectl: Kubectl, standing: Standing, verb: tuple[str, ...]) -> None:
+def test_created_objects_are_owned_and_reported(kubectl: Kubectl, standing: Standing, verb: tuple[str, ...]) -> None:
     kubectl(*verb, "-f", "-", stdin=CONFIG_MAP)
     assert owners(kubectl, "configmap", "mine") == ["owner"]
-    assert "wrote configmaps mine of owner" in standing.witness.told
-    assert "read configmaps mine of owner" in standing.witness.told
+    assert "wrote configmaps mine of owner" in standing.witness.reports
+    assert "read configmaps mine of owner" in standing.witness.reports
 
 
 @pytest.mark.parametrize("verb", [("apply",), ("apply", "--server-side"), ("replace",), ("replace", "--force")])
@@ -69,10 +69,10 @@ def test_several_documents_and_a_generated_name_are_owned(kubectl: Kubectl) -> N
     assert owners(kubectl, "configmap", "mine") == ["owner"]
 
 
-def test_deletion_is_told(kubectl: Kubectl, standing: Standing) -> None:
+def test_deletions_are_reported(kubectl: Kubectl, standing: Standing) -> None:
     kubectl("create", "-f", "-", stdin=CONFIG_MAP)
     kubectl("delete", "configmap", "mine")
-    assert "deleted configmaps mine of owner" in standing.witness.told
+    assert "deleted configmaps mine of owner" in standing.witness.reports
 
 
 def test_tables_yaml_and_errors_come_as_they_are(kubectl: Kubectl) -> None:
@@ -83,7 +83,7 @@ def test_tables_yaml_and_errors_come_as_they_are(kubectl: Kubectl) -> None:
     assert kubectl("get", "--raw", "/readyz").stdout == "ok"
 
 
-def test_what_can_be_asked_for_is_explained(kubectl: Kubectl) -> None:
+def test_explain_and_api_resources_work(kubectl: Kubectl) -> None:
     assert re.search(r"^KIND:\s+ConfigMap\nVERSION:\s+v1\n", kubectl("explain", "configmap").stdout)
     assert "replicas" in kubectl("explain", "deployment.spec", "--output=plaintext-openapiv2").stdout
     listed = kubectl("api-resources", "--namespaced", "-o=name").stdout.splitlines()
@@ -235,14 +235,14 @@ def test_after_its_run_nothing_works_any_more(kubectl: Kubectl, standing: Standi
     )
 
 
-def test_what_it_keeps_on_disk_is_the_same_for_every_run(kubectl: Kubectl, standing: Standing, tmp_path: Path) -> None:
+def test_all_runs_share_the_cache_on_disk(kubectl: Kubectl, standing: Standing, tmp_path: Path) -> None:
     for _ in range(3):
         kubectl("get", "configmaps")
         standing.kubeconfig.write_text(standing.proxy.kubeconfig_for(standing.identities.issue(standing.run)))
     assert len(list((tmp_path / ".kube" / "cache" / "discovery").iterdir())) == 1
 
 
-def test_a_user_that_it_impersonates_is_taken_at_its_word(kubectl: Kubectl) -> None:
+def test_impersonation_is_forwarded(kubectl: Kubectl) -> None:
     assert "alice" in kubectl("auth", "whoami", "--as=alice", "--as-group=system:authenticated").stdout
     denied = kubectl("get", "configmaps", "--as=alice", check=False)
     assert 'User "alice" cannot list resource "configmaps"' in denied.stderr

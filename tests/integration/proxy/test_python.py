@@ -64,7 +64,7 @@ def test_the_four_patches_pass(api: Any, namespace: str, kind: str) -> None:
     assert [owner.name for owner in done.metadata.ownerReferences] == ["owner"]
 
 
-def test_what_it_discovers_is_kept_once_for_all_runs(standing: Standing, namespace: str, tmp_path: Path) -> None:
+def test_all_runs_share_one_discovery_cache(standing: Standing, namespace: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     tempfile_dir, tempfile.tempdir = tempfile.tempdir, str(kept)
@@ -78,7 +78,7 @@ def test_what_it_discovers_is_kept_once_for_all_runs(standing: Standing, namespa
     assert len(list(kept.iterdir())) == 1
 
 
-def test_a_watch_streams_and_ends_when_asked(api: Any, namespace: str) -> None:
+def test_a_watch_streams_events_until_it_is_stopped(api: Any, namespace: str) -> None:
     core = kube.client.CoreV1Api(api)
     seen = []
     watching = kube.watch.Watch()
@@ -126,9 +126,7 @@ def raw(standing: Standing, path: str, **headers: str) -> tuple[dict[str, str], 
         ("application/yaml", b"apiVersion: v1"),
     ],
 )
-def test_other_representations_come_as_they_are_asked_for(
-    standing: Standing, namespace: str, accept: str, start: bytes
-) -> None:
+def test_requested_representations_are_returned(standing: Standing, namespace: str, accept: str, start: bytes) -> None:
     _, body = raw(standing, f"/api/v1/namespaces/{namespace}/configmaps", Accept=accept)
     assert body.startswith(start)
 

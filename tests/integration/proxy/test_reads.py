@@ -87,7 +87,7 @@ async def test_writes_of_a_subresource_are_writes_of_the_object(operating: Opera
     await operating.until(is_rolled_out, "the rollout, as read from memory")
 
 
-async def test_what_others_change_is_read_again_and_what_they_delete_is_dropped(
+async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_dropped(
     operating: Operating, space: str
 ) -> None:
     path = f"{space}/one"
@@ -162,7 +162,9 @@ async def _both(operating: Operating, path: str, more: str, headers: dict[str, s
             return found, after
 
 
-async def test_runs_that_may_not_are_not_answered_from_memory(operating: Operating, space: str) -> None:
+async def test_runs_of_a_service_account_or_without_owner_injection_are_not_answered_from_memory(
+    operating: Operating, space: str
+) -> None:
     path = f"{space}/one"
     await operating.ask("POST", space, config_map())
     await operating.hits(path)
@@ -177,7 +179,7 @@ async def test_runs_that_may_not_are_not_answered_from_memory(operating: Operati
         assert (await operating.ask("GET", path)).obj["data"]["by"] == str(different)
 
 
-async def test_of_what_nobody_owns_nothing_is_kept(operating: Operating, space: str) -> None:
+async def test_objects_without_owner_are_not_cached(operating: Operating, space: str) -> None:
     await operating.ask("POST", space, config_map())
     await operating.hits(f"{space}/one")
     size = operating.dependents.bodies.size

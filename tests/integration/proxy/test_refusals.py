@@ -108,13 +108,13 @@ def test_every_kind_of_refused_call_ends_in_the_rule_that_would_allow_it(
     )
 
 
-def test_what_admission_refuses_is_answered_with_no_rule(ask: Ask, narrow: RunIdentity, namespace: str) -> None:
+def test_refusals_by_admission_contain_no_rule(ask: Ask, narrow: RunIdentity, namespace: str) -> None:
     insecure = ask("POST", f"/api/v1/namespaces/{namespace}/pods", POD)
     assert (insecure.status, insecure.json()["reason"]) == (403, "Forbidden")
     assert "violates PodSecurity" in insecure.json()["message"]
-    told = [
+    answers = [
         ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": f"c{n}"}}) for n in range(3)
     ]
-    assert told[-1].status == 403
-    assert "exceeded quota" in told[-1].json()["message"]
+    assert answers[-1].status == 403
+    assert "exceeded quota" in answers[-1].json()["message"]
     assert narrow.stats.forbidden() == ()

@@ -84,11 +84,11 @@ class Counting(Client):
 class Referring:
     """References that are followed, and what they wake."""
 
-    def __init__(self, references: References, client: Counting, hand: Hand, woken: list[tuple[str, str]]) -> None:
+    def __init__(self, references: References, client: Counting, hand: Hand, triggered: list[tuple[str, str]]) -> None:
         self.references = references
         self.client = client
         self.hand = hand
-        self.woken = woken
+        self.triggered = triggered
 
     def key(self, name: str) -> ObjectKey:
         return ObjectKey(self.hand.namespace, name)
@@ -108,14 +108,14 @@ class Referring:
         """Wait until the content of these is known, where only metadata are watched."""
         await until(lambda: set(names) <= set(self.client.read_names), f"{names} to be read")
 
-    async def wakes(self, *expected: tuple[str, str]) -> None:
+    async def triggers(self, *expected: tuple[str, str]) -> None:
         """Wait for exactly these: name of the object, and what happened."""
-        await until(lambda: len(self.woken) >= len(expected), f"{expected}; woken: {self.woken}", 60)
-        found = sorted((name, why) for name, why in self.woken)
+        await until(lambda: len(self.triggered) >= len(expected), f"{expected}; woken: {self.triggered}", 60)
+        found = sorted((name, why) for name, why in self.triggered)
         assert [name for name, _ in found] == sorted(name for name, _ in expected), found
         for (_, why), (_, said) in zip(found, sorted(expected), strict=True):
             assert said in why, found
-        self.woken.clear()
+        self.triggered.clear()
 
     def run(self, name: str) -> Run:
         return Run(self, Owner(ObjectRef(THING, self.key(name), "uid"), namespaced=True))
@@ -196,7 +196,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
     async def run(
         *references: WatchReference, namespaces: tuple[str, ...] | None = None, user: str = ""
     ) -> AsyncIterator[Referring]:
-        woken: list[tuple[str, str]] = []
+        triggered: list[tuple[str, str]] = []
         config = {"as": user, "as-groups": ["system:authenticated"]} if user else {}
         path = altered(kubeconfig, tmp_path, user=config)
         async with Counting(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
@@ -205,12 +205,12 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 Discovery(client),
                 (hand.namespace,) if namespaces is None else namespaces,
                 [watch_value(gvk=THING, references=references)],
-                LoopGuard(lambda *_: None, lambda _, key, why: woken.append((key.name, why)), lambda *_: None),
+                LoopGuard(lambda *_: None, lambda _, key, why: triggered.append((key.name, why)), lambda *_: None),
                 lambda *_: True,
             )
             task = asyncio.create_task(followed.follow())
             try:
-                yield Referring(followed, client, hand, woken)
+                yield Referring(followed, client, hand, triggered)
                 assert not task.done(), "following references ended"
             finally:
                 task.cancel()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MANY = [f"s{number:02}" for number in range(FEW + 4)]
 
 
-async def test_a_change_of_content_wakes_and_one_of_metadata_does_not(hand: Hand, refer: Refer) -> None:
+async def test_a_change_of_content_triggers_and_a_change_of_metadata_does_not(hand: Hand, refer: Refer) -> None:
     await hand.create(secret("password"))
     async with refer(by_path(SECRET)) as it:
         it.names("one", "password")
@@ -38,14 +38,14 @@ async def test_a_change_of_content_wakes_and_one_of_metadata_does_not(hand: Hand
             await it.knows(name)
         await hand.patch(SECRET, "password", LABEL)
         await hand.patch(SECRET, "password", content("two"))
-        await it.wakes(*((name, f"Secret {hand.namespace}/password changed") for name in ("one", "two")))
+        await it.triggers(*((name, f"Secret {hand.namespace}/password changed") for name in ("one", "two")))
         await hand.delete(SECRET, "password")
-        await it.wakes(("one", "password is gone"), ("two", "password is gone"))
+        await it.triggers(("one", "password is gone"), ("two", "password is gone"))
         await hand.create(secret("password"))
-        await it.wakes(("one", "password appeared"), ("two", "password appeared"))
+        await it.triggers(("one", "password appeared"), ("two", "password appeared"))
 
 
-async def test_what_is_named_first_or_no_more_wakes_nobody_by_that(hand: Hand, refer: Refer) -> None:
+async def test_adding_or_removing_a_reference_triggers_nothing(hand: Hand, refer: Refer) -> None:
     for name in ("old", "new"):
         await hand.create(secret(name))
     async with refer(by_path(SECRET)) as it:
@@ -55,12 +55,12 @@ async def test_what_is_named_first_or_no_more_wakes_nobody_by_that(hand: Hand, r
         await it.knows("one")
         await hand.patch(SECRET, "old", content("two"))
         await hand.patch(SECRET, "new", content("two"))
-        await it.wakes(("one", "Secret " + f"{hand.namespace}/new changed"))
+        await it.triggers(("one", "Secret " + f"{hand.namespace}/new changed"))
         it.references.forget(THING, it.key("one"))
         it.names("witness", "new")
         await it.knows("witness")
         await hand.patch(SECRET, "new", content("three"))
-        await it.wakes(("witness", "changed"))
+        await it.triggers(("witness", "changed"))
 
 
 async def test_few_names_are_filtered_by_the_server_and_many_share_one_watch_of_metadata(
@@ -81,17 +81,17 @@ async def test_few_names_are_filtered_by_the_server_and_many_share_one_watch_of_
         for name in (MANY[0], MANY[-1]):
             await hand.patch(SECRET, name, LABEL)
             await hand.patch(SECRET, name, content("two"))
-        await it.wakes(("few", MANY[0]), ("many", MANY[0]), ("many", MANY[-1]))
+        await it.triggers(("few", MANY[0]), ("many", MANY[0]), ("many", MANY[-1]))
         it.names("late", ["missing", MANY[1]])
         await it.knows("late")
         await hand.create(secret("missing"))
-        await it.wakes(("late", "missing appeared"))
+        await it.triggers(("late", "missing appeared"))
         await hand.delete(SECRET, MANY[-1])
-        await it.wakes(("many", "is gone"))
+        await it.triggers(("many", "is gone"))
         assert it.client.opened == [(path, "", True)]
 
 
-async def test_another_namespace_is_followed_where_rights_allow_it_and_told_with_the_rule_where_not(
+async def test_another_namespace_is_watched_if_rights_allow_it_or_the_missing_rule_is_logged(
     hand: Hand, refer: Refer, allow: Allow, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await allow("list", "watch")
@@ -112,18 +112,18 @@ async def test_another_namespace_is_followed_where_rights_allow_it_and_told_with
         async with asyncio.timeout(4):
             await it.references.ready(THING, it.key("one"))
         await hand.patch(SECRET, "near", content("two"))
-        await it.wakes(("one", "near changed"))
+        await it.triggers(("one", "near changed"))
         assert it.references.fingerprint(THING, it.key("one")) is None
-    told = capsys.readouterr().out
-    assert "Cannot watch a referenced object" in told
-    assert "Secret kube-system/far: " in told
-    assert "resources: [secrets], verbs: [watch]}" in told
+    logged = capsys.readouterr().out
+    assert "Cannot watch a referenced object" in logged
+    assert "Secret kube-system/far: " in logged
+    assert "resources: [secrets], verbs: [watch]}" in logged
     async with refer(by_path(SECRET, namespaces=frozenset({"kube-system"}))) as it:
         it.names("one", {"name": "far", "namespace": "kube-system"})
         await it.knows("one")
 
 
-async def test_a_right_that_comes_later_runs_what_began_without_knowing(
+async def test_a_right_granted_later_triggers_objects_that_ran_without_it(
     hand: Hand, refer: Refer, allow: Allow, user: str
 ) -> None:
     await hand.create(secret("password"))
@@ -134,11 +134,11 @@ async def test_a_right_that_comes_later_runs_what_began_without_knowing(
         async with it.run("ran"):
             pass
         await allow("list", "watch")
-        await it.wakes(("ran", "password existed before the watch started"))
+        await it.triggers(("ran", "password existed before the watch started"))
         await it.knows("ran")
 
 
-async def test_without_the_right_to_read_versions_tell(
+async def test_without_the_right_to_read_a_new_version_counts_as_a_change(
     hand: Hand, refer: Refer, allow: Allow, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await allow("list", "watch")
@@ -147,17 +147,17 @@ async def test_without_the_right_to_read_versions_tell(
     async with refer(by_path(SECRET), user=user) as it:
         it.names("one", MANY)
         await it.knows("one")
-        await until(lambda: "Cannot read referenced objects" in _told(capsys), "the operator to say so")
+        await until(lambda: "Cannot read referenced objects" in _logged(capsys), "the operator to say so")
         await hand.patch(SECRET, MANY[3], LABEL)
-        await it.wakes(("one", f"{MANY[3]} may have changed"))
+        await it.triggers(("one", f"{MANY[3]} may have changed"))
         await hand.create(secret("late"))
         it.names("two", "late")
         await it.knows("two")
         await hand.patch(SECRET, "late", content("two"))
-        await it.wakes(("two", "late may have changed"))
+        await it.triggers(("two", "late may have changed"))
 
 
-def _told(capsys: pytest.CaptureFixture[str], seen: list[str] = []) -> str:  # noqa: B006 - gathers over calls
+def _logged(capsys: pytest.CaptureFixture[str], seen: list[str] = []) -> str:  # noqa: B006 - gathers over calls
     seen.append(capsys.readouterr().out)
     return "".join(seen)
 
@@ -174,16 +174,16 @@ async def test_a_kind_that_is_not_served_yet_has_no_objects_until_it_is(hand: Ha
             await hand.install(crd)
             body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "main"}, "spec": {"a": 1}}
             await hand.create(body)
-            await it.wakes(("one", "Widget " + f"{hand.namespace}/main appeared"))
+            await it.triggers(("one", "Widget " + f"{hand.namespace}/main appeared"))
             await hand.patch(kind, "main", {"status": {"seen": True}}, "status")
             await hand.patch(kind, "main", {"spec": {"a": 2}})
-            await it.wakes(("one", "main changed"))
+            await it.triggers(("one", "main changed"))
         finally:
             await hand.client.delete(await hand.discovery.find(CRD), ObjectKey("", crd["metadata"]["name"]))
-        await it.wakes(("one", "main is gone"))
+        await it.triggers(("one", "main is gone"))
 
 
-async def test_what_lives_in_no_namespace_is_found_under_its_name(hand: Hand, refer: Refer) -> None:
+async def test_cluster_scoped_references_are_found_by_name(hand: Hand, refer: Refer) -> None:
     names = [f"{uuid.uuid4().hex[:8]}-{number}" for number in range(FEW + 1)]
     try:
         for name in names:
@@ -192,13 +192,13 @@ async def test_what_lives_in_no_namespace_is_found_under_its_name(hand: Hand, re
             it.names("one", names[0])
             await it.knows("one")
             await hand.patch(CLUSTER_ROLE, names[0], {"rules": []})
-            await it.wakes(("one", f"{names[0]} changed"))
+            await it.triggers(("one", f"{names[0]} changed"))
             it.names("all", names)
             await it.knows("all")
             await it.has_read(names[1])
             await hand.patch(CLUSTER_ROLE, names[1], LABEL)
             await hand.patch(CLUSTER_ROLE, names[1], {"rules": []})
-            await it.wakes(("all", f"{names[1]} changed"))
+            await it.triggers(("all", f"{names[1]} changed"))
     finally:
         for name in names:
             await hand.delete(CLUSTER_ROLE, name)
@@ -214,7 +214,7 @@ def _role(name: str) -> dict[str, object]:
     }
 
 
-async def test_a_name_without_a_namespace_that_needs_one_and_what_is_no_name_are_told(
+async def test_a_name_without_its_namespace_and_an_invalid_name_are_logged(
     refer: Refer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with refer(by_path(SECRET), namespaces=()) as it:
@@ -223,32 +223,32 @@ async def test_a_name_without_a_namespace_that_needs_one_and_what_is_no_name_are
         await it.references.ready(THING, ObjectKey("", "wide"))
         await it.references.ready(THING, it.key("odd"))
         assert it.client.opened == []
-    told = capsys.readouterr().out
-    assert "Secret password has no namespace; set {name, namespace}" in told
-    assert "spec.ref is not a reference" in told
+    logged = capsys.readouterr().out
+    assert "Secret password has no namespace; set {name, namespace}" in logged
+    assert "spec.ref is not a reference" in logged
 
 
-async def test_what_a_run_writes_does_not_run_its_own_object_again(hand: Hand, refer: Refer) -> None:
+async def test_writes_of_a_run_do_not_trigger_its_own_object(hand: Hand, refer: Refer) -> None:
     async with refer(by_path(SECRET)) as it:
         for name in ("one", "two"):
             it.names(name, "made")
             await it.knows(name)
         async with it.run("one") as run:
             await run.create(secret("made"))
-            await it.wakes(("two", "made appeared"))
+            await it.triggers(("two", "made appeared"))
         async with it.run("one") as run:
             await run.patch(SECRET, "made", content("two"))
-        await it.wakes(("two", "made changed"))
+        await it.triggers(("two", "made changed"))
         async with it.run("one"):
             await hand.patch(SECRET, "made", content("three"))
-            await it.wakes(("two", "made changed"))
-        await it.wakes(("one", "made changed"))
+            await it.triggers(("two", "made changed"))
+        await it.triggers(("one", "made changed"))
         async with it.run("one") as run:
             await run.delete(SECRET, "made")
-        await it.wakes(("two", "made is gone"))
+        await it.triggers(("two", "made is gone"))
 
 
-async def test_a_fingerprint_tells_states_apart_over_a_restart(hand: Hand, refer: Refer) -> None:
+async def test_a_fingerprint_distinguishes_states_across_a_restart(hand: Hand, refer: Refer) -> None:
     await hand.create(secret("password"))
     reference = by_path(SECRET)
 
@@ -265,7 +265,7 @@ async def test_a_fingerprint_tells_states_apart_over_a_restart(hand: Hand, refer
     async with refer(reference) as it:
         assert await fingerprint(it) == first
         await hand.patch(SECRET, "password", content("two"))
-        await it.wakes(("one", "changed"))
+        await it.triggers(("one", "changed"))
         second = it.references.fingerprint(THING, it.key("one"))
     await hand.create(secret("absent"))
     async with refer(reference) as it:
@@ -278,4 +278,4 @@ async def test_one_name_for_all_objects_needs_no_field_in_their_spec(hand: Hand,
         it.names("one", None)
         await it.knows("one")
         await hand.patch(SECRET, "defaults", content("two"))
-        await it.wakes(("one", "defaults changed"))
+        await it.triggers(("one", "defaults changed"))

@@ -154,9 +154,9 @@ def may(sh: Sh, project: Path, space: str, rights: Sequence[Sequence[str]]) -> s
         for verb, group, resource, subresource, *name in rights
     ]
     (project / "reviews.yaml").write_text(yaml.safe_dump_all(reviews))
-    told = sh("kubectl", "create", "--filename=reviews.yaml", "--output=jsonpath={.status.allowed} ")
-    assert len(told.split()) == len(rights), told
-    return {each == "true" for each in told.split()}
+    output = sh("kubectl", "create", "--filename=reviews.yaml", "--output=jsonpath={.status.allowed} ")
+    assert len(output.split()) == len(rights), output
+    return {each == "true" for each in output.split()}
 
 
 def berth(sh: Sh, project: Path, name: str, space: str, size: int) -> None:
@@ -248,20 +248,20 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
     assert [line for line in left.splitlines() if "dock" in line] == []
 
 
-def test_undeploy_says_what_waits_for_whom_where_no_operator_runs(sh: Sh, project: Path) -> None:
+def test_without_an_operator_undeploy_lists_objects_that_wait_for_finalizers(sh: Sh, project: Path) -> None:
     sh("make", "deploy")
     sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", "--timeout=60s")
     berth(sh, project, "alone", A, 1)
     patch = ("patch", f"{BERTHS}/alone", f"--namespace={A}", "--type=merge")
     sh("kubectl", *patch, '--patch={"metadata":{"finalizers":["dock.example.net/finalizer"]}}')
-    told = sh("make", "undeploy", "TIMEOUT=2s", check=False)
-    assert "nobody has run their finalizers within 2s" in told
-    assert ["Berth", A, "alone", "[dock.example.net/finalizer]"] in [line.split() for line in told.splitlines()]
-    assert "make run in another terminal" in told
+    output = sh("make", "undeploy", "TIMEOUT=2s", check=False)
+    assert "nobody has run their finalizers within 2s" in output
+    assert ["Berth", A, "alone", "[dock.example.net/finalizer]"] in [line.split() for line in output.splitlines()]
+    assert "make run in another terminal" in output
     crds = [get(sh, "crd", each)["metadata"] for each in (BERTHS, HARBOURS)]
     assert not any("deletionTimestamp" in each for each in crds)
     assert get(sh, "deployments", f"--namespace={HOME}")["items"]
-    assert "Error" in told.splitlines()[-1]
+    assert "Error" in output.splitlines()[-1]
     sh("kubectl", *patch, '--patch={"metadata":{"finalizers":null}}')
     sh("make", "undeploy", "TIMEOUT=120s")
     assert "dock" not in sh("kubectl", "get", "namespaces,crd,clusterroles", "--output=name")

@@ -107,7 +107,7 @@ _SAMPLES: dict[str, tuple[list[dict[str, object]], tuple[bool, bool, str]]] = {
 """Conditions of samples; whether they succeeded, whether converge ends at once, and the cause that it prints."""
 
 
-def test_converge_tells_by_conditions_which_samples_cannot_succeed(tmp_path: Path) -> None:
+def test_converge_detects_by_conditions_which_samples_cannot_succeed(tmp_path: Path) -> None:
     (converge,) = yaml.safe_load((ROOT / "molecule/default/converge.yml").read_text())
     tasks = [
         {
@@ -140,30 +140,30 @@ def test_converge_tells_by_conditions_which_samples_cannot_succeed(tmp_path: Pat
 @pytest.mark.xdist_group("molecule")
 def test_converge_ends_with_the_cause_when_a_sample_is_stalled(generated: Project) -> None:
     write(generated, REFUSE)
-    told = generated.sh("molecule", "converge")
-    assert told.returncode
-    shown = told.stdout.rpartition("TASK [Check that a run of each sample succeeded]")[2].partition("PLAY RECAP")[0]
+    finished = generated.sh("molecule", "converge")
+    assert finished.returncode
+    shown = finished.stdout.rpartition("TASK [Check that a run of each sample succeeded]")[2].partition("PLAY RECAP")[0]
     cause = "Basket shop-operator-test/basket-sample: no such flavour: use sour or sweet"
     place = f"task 'Refuse the flavour', {generated.folder / TASKS}:2"
-    assert cause in shown, told.stdout
+    assert cause in shown, finished.stdout
     assert place in shown
     assert shown.index(cause) < shown.index(place)
     assert cause in "\n".join(shown.splitlines()[:12]), "the cause comes first"
     assert len(shown.splitlines()) < 30
-    assert "managedFields" not in told.stdout
-    assert told.stdout.count("FAILED - RETRYING: [localhost]: Wait for a result") < 60, "the patience is 120 s"
+    assert "managedFields" not in finished.stdout
+    assert finished.stdout.count("FAILED - RETRYING: [localhost]: Wait for a result") < 60, "the patience is 120 s"
 
 
 @pytest.mark.nightly
 @pytest.mark.xdist_group("molecule")
-def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
+def test_the_scenario_detects_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
     write(generated, MAKE)
     settings = generated.folder / "molecule/default/molecule.yml"
     settings.write_text(settings.read_text().replace("patience: 120", "patience: 40"))
     generated.molecule("converge")
-    told = generated.sh("molecule", "idempotence")
-    assert told.returncode
-    assert "Fail if every run changes something" in told.stdout.rpartition("Idempotence test failed")[2]
+    finished = generated.sh("molecule", "idempotence")
+    assert finished.returncode
+    assert "Fail if every run changes something" in finished.stdout.rpartition("Idempotence test failed")[2]
 
     write(generated, "---\n- name: Fail\n  ansible.builtin.fail:\n    msg: broken on purpose\n")
     status = generated.sh("ansible-operator", "cluster", "status").stdout
@@ -172,9 +172,9 @@ def test_it_finds_a_role_that_is_not_idempotent_and_one_that_fails(generated: Pr
     basket = ("basket.shop.example.org/basket-sample", "--namespace=shop-operator-test")
     waited = generated.sh(kubectl, kubeconfig, "wait", "--for=condition=Failure", "--timeout=90s", *basket)
     assert waited.returncode == 0, waited.stdout
-    told = generated.sh("molecule", "verify")
-    assert told.returncode
-    assert "Check that the last run succeeded" in told.stdout
+    finished = generated.sh("molecule", "verify")
+    assert finished.returncode
+    assert "Check that the last run succeeded" in finished.stdout
 
 
 @pytest.mark.nightly

@@ -88,7 +88,7 @@ def test_the_real_api_server_takes_the_manifests_in_a_dry_run_and_for_real(sh: S
         ("basket-admin-role", ["get", "create", "delete", "deletecollection"], []),
     ],
 )
-def test_the_authorizer_grants_what_the_roles_for_people_say(
+def test_the_generated_roles_for_users_grant_exactly_their_rights(
     sh: Sh, role: str, allowed: list[str], denied: list[str]
 ) -> None:
     sh("make", "install", "deploy")
@@ -172,11 +172,13 @@ def test_the_sample_of_this_repository_is_deployed_by_the_same_targets(sh: Sh, t
         each["metadata"]["name"] for each in documents
     }
     assert "image: example.org/memcached:v1\n" in (tmp_path / "dist/install.yaml").read_text()
-    told = sh("make", f"--directory={tmp_path}", "--dry-run", "install", "deploy", "undeploy")
-    assert told.index("config/remove-resources.sh") < told.index("delete -k config/crd") < told.index("delete -f -")
+    output = sh("make", f"--directory={tmp_path}", "--dry-run", "install", "deploy", "undeploy")
+    assert (
+        output.index("config/remove-resources.sh") < output.index("delete -k config/crd") < output.index("delete -f -")
+    )
 
 
-def test_what_olm_would_make_of_the_bundle_is_taken_by_the_api_server(sh: Sh, project: Path) -> None:
+def test_the_api_server_accepts_the_manifests_that_olm_generates_from_the_bundle(sh: Sh, project: Path) -> None:
     sh("make", "bundle", "VERSION=0.3.0", "IMG=example.org/shop:v0.3.0", "CHANNELS=alpha,stable")
     manifests = [yaml.safe_load(path.read_text()) for path in (project / "bundle/manifests").iterdir()]
     (csv,) = (each for each in manifests if each["kind"] == "ClusterServiceVersion")
@@ -190,12 +192,12 @@ def test_what_olm_would_make_of_the_bundle_is_taken_by_the_api_server(sh: Sh, pr
         rbac = "rbac.authorization.k8s.io/v1"
         made.append({"apiVersion": rbac, "kind": kind, "metadata": {"name": "of-olm"}, "rules": rules})
     (project / "made.yaml").write_text(yaml.safe_dump_all(made))
-    told = sh("kubectl", "apply", "--dry-run=server", "--namespace=default", "--filename=made.yaml")
-    assert told.count("(server dry run)") == len(made)
+    output = sh("kubectl", "apply", "--dry-run=server", "--namespace=default", "--filename=made.yaml")
+    assert output.count("(server dry run)") == len(made)
     owned = {(each["kind"], each["version"]) for each in csv["spec"]["customresourcedefinitions"]["owned"]}
     assert owned == {("Basket", "v1alpha1"), ("Basket", "v1"), ("Market", "v1alpha1"), ("Secret", "v1alpha1")}
 
 
 def test_make_help_lists_every_target(sh: Sh) -> None:
-    told = sh("make", "help")
-    assert all(f"  {target} " in told for target in ("run", "docker-build", "deploy", "bundle", "catalog-push"))
+    output = sh("make", "help")
+    assert all(f"  {target} " in output for target in ("run", "docker-build", "deploy", "bundle", "catalog-push"))

@@ -19,7 +19,7 @@ TAB, ENTER, BACK = "\ue004", "\ue007", "\ue003"
 _TABS = 60
 
 
-def test_of_five_thousand_objects_a_page_is_drawn_and_what_changes_shows(crowd: Crowd, reader: Reader) -> None:
+def test_one_page_of_five_thousand_objects_is_shown_and_updated(crowd: Crowd, reader: Reader) -> None:
     reader.open(crowd.url)
     reader.await_text("5000 ready")
     reader.open(f"{crowd.url}#/objects")
