@@ -223,11 +223,12 @@ class _Attempt:
 
     @contextmanager
     def _operator(self, cluster: DevCluster) -> Iterator[subprocess.Popen[str]]:
-        # A run that the operator had to kill can still write for a moment.
-        with tempfile.TemporaryDirectory(prefix="ao-try-", ignore_cleanup_errors=True) as folder:
+        # A run that the operator had to kill can still write for a moment. Some roles find group, version and kind of
+        # their resource by counting the parts of `inventory_file`, so the path has as many parts as the default.
+        with tempfile.TemporaryDirectory(prefix="ao-try-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             flags = (
                 f"--watches-file={self.project.watches_file}",
-                f"--runner-dir={folder}",
+                f"--runner-dir={folder}/runner",
                 f"--engine={self.engine}",
                 "--graceful-shutdown-timeout=5s",
             )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,7 +108,10 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
 
     ended = {"msg": "Run ended", "gvk": "shop.example.com/v1, Kind=Shop", "name": "corner", "outcome": "failed"}
     log = write("log", json.dumps({**ended, "error": "the run was ended by the operator during task 'Wait'"}) + "\n")
-    operator = program("bin/python", f"trap 'cat {log} >&2; exit 0' TERM\nwhile :; do sleep 0.05; done")
+    operator = program(
+        "bin/python",
+        f'echo "$@" > {project}/arguments\ntrap "cat {log} >&2; exit 0" TERM\nwhile :; do sleep 0.05; done',
+    )
     kubectl = program("bin/kubectl", """echo '{"items": []}'""")
     cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")
     monkeypatch.setattr(devcluster, "start", lambda **_: contextlib.nullcontext(cluster))
@@ -118,6 +122,8 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     result = trial.run(Project(environ), cores=["2.18"])
     reason = "failed: the run did not end within 1 s: the run was ended by the operator during task 'Wait'"
     assert {each.outcomes["Shop/corner"] for each in result.trials} == {reason}
+    # Contract: roles count the parts of a path in /tmp/ansible-operator/runner.
+    assert re.search(r" --runner-dir=/tmp/[^/ ]+/runner ", (project / "arguments").read_text())
 
 
 def test_collections_that_cannot_be_installed_are_an_error_with_advice(project: Path, write: Write) -> None:
