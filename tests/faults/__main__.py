@@ -49,7 +49,7 @@ def main() -> int:
             finally:
                 suite.report()
                 say(f"{time.monotonic() - began:.0f} s")
-            if broken:  # last, where whoever reads the end of a long output finds it
+            if broken:  # last, because readers look at the end of a long output
                 say(f"\nBROKEN: {broken}")
     return 1 if broken else 0
 

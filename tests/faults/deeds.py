@@ -31,7 +31,7 @@ Deed: TypeAlias = Callable[[World], AbstractContextManager[None]]
 _ENDING = (signal.SIGTERM, signal.SIGKILL)
 _SPARE_DESCRIPTORS = 6
 _HITS_WITHIN = 5.0
-"""Seconds that a fault of the relay waits for somebody to meet it."""
+"""Seconds that a fault of the relay waits for a request that it affects."""
 _CLOCK_JUMPS = (7200, 90_000, -240)
 """Seconds. Not further back: the control plane's certificates are five minutes old."""
 
@@ -87,7 +87,7 @@ def _ruled(*rules: Rule) -> Deed:
         yield
         end = time.monotonic() + _HITS_WITHIN
         while world.relay.made.total() == before and time.monotonic() < end:
-            time.sleep(0.05)  # a fault that meets nobody is none
+            time.sleep(0.05)  # a fault that affects no request does not count
         world.relay.rules = ()
 
     return deed
@@ -112,7 +112,7 @@ def _cut(world: World) -> Iterator[None]:
 
 @contextmanager
 def _forgotten(world: World) -> Iterator[None]:
-    """Whoever takes up a watch is told that its place in time is gone; everybody has to take it up."""
+    """All watches end, and requests that continue one get 410 Gone."""
     world.relay.rules = (Rule(relay.is_watch_taken_up, Refuse(410)),)
     world.relay.cut(1.0)
     yield

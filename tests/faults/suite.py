@@ -22,9 +22,9 @@ BETWEEN_RESTS = 9
 _IDLE_FOR = 0.7
 """Seconds without a process of a run after which none is about to start."""
 _LONGEST = 1500
-"""Characters of a line of the log that are told."""
+"""Characters of a line of the log in a report."""
 _LEAK_PATIENCE = 45.0
-"""Seconds in which what a fault left may go: caches, connections that nobody uses, a fork server that is replaced."""
+"""Seconds in which what a fault left may go: caches, unused connections, a fork server that is replaced."""
 
 
 class Broken(Exception):  # noqa: N818 - it says what is broken
@@ -172,6 +172,6 @@ class Suite:
             say(f"{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counted.items())))
         memory = leaks.resident(world.life.process.pid) if world.life.process.poll() is None else 0
         disk = "a tmpfs that is full" if world.disk.mounted else "RLIMIT_FSIZE of the live process (no mount allowed)"
-        clock = "a library loaded ahead" if world.clock else "NOT MADE: there is no C compiler"
+        clock = "a preloaded library" if world.clock else "NOT MADE: there is no C compiler"
         say(f"operators: {len(world.lives)}; memory of the last: {memory:.0f} MiB; slowest rest: {self.slowest:.0f} s")
         say(f"full disk by {disk}; clock by {clock}")

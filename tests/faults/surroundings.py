@@ -1,7 +1,7 @@
 """A small disk and a clock that jumps: what surrounds a process and can fail it.
 
 The disk is a tmpfs where this user may mount one; else what fails is the size of files (RLIMIT_FSIZE of the live
-process), which a process meets in the same calls. The clock is a library that is loaded ahead of libc, made by the C
+process), which a process meets in the same calls. The clock is a library that is preloaded before libc, made by the C
 compiler of this machine; without one there is no clock.
 """
 

@@ -33,7 +33,7 @@ def _suite(**settings: str) -> subprocess.CompletedProcess[str]:
         pytest.param(sum(fault.times for fault in FAULTS), marks=pytest.mark.nightly, id="all"),
     ],
 )
-def test_whatever_happens_every_object_converges_no_run_is_lost_or_doubled_and_nothing_leaks(rounds: int) -> None:
+def test_under_faults_every_object_converges_no_run_is_lost_or_repeated_and_nothing_leaks(rounds: int) -> None:
     found = _suite(FAULTS_ROUNDS=str(rounds))
     assert found.returncode == 0, found.stdout + found.stderr
     sys.stdout.write(found.stdout)
@@ -50,7 +50,7 @@ def test_whatever_happens_every_object_converges_no_run_is_lost_or_doubled_and_n
         pytest.param("relisting", "410 after a gap", "waited 45 s in vain: all to converge", marks=pytest.mark.nightly),
     ],
 )
-def test_a_broken_promise_is_noticed(promise: str, faults: str, seen: str) -> None:
+def test_a_violated_guarantee_is_detected(promise: str, faults: str, seen: str) -> None:
     # A change may mend what was broken before anybody looked: it is looked at after each round, until it shows.
     rounds = {"FAULTS_ROUNDS": "60", "FAULTS_REST": "1", "FAULTS_PATIENCE": "45"}
     found = _suite(FAULTS_BREAK=promise, FAULTS_ONLY=faults, **rounds)

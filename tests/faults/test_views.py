@@ -273,7 +273,7 @@ def test_an_operator_that_starts_against_a_lagging_api_server_finalizes_nothing_
 
 
 @pytest.mark.nightly
-def test_an_operator_that_runs_for_uids_that_are_gone_is_noticed(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_runs_objects_of_old_uids_is_detected(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = (sys.executable, str(Path(__file__).with_name("broken.py")), "owners")
     monkeypatch.setattr(view.world, "command", broken)
     view.begin(finalizer=False)
@@ -303,7 +303,7 @@ def test_an_operator_that_runs_for_uids_that_are_gone_is_noticed(view: View, mon
         pytest.param(Release.EACH, 1.5, id="delayed events", marks=pytest.mark.nightly),
     ],
 )
-def test_states_that_the_operator_did_not_see_leave_no_trace(view: View, release: Release, delay: float) -> None:
+def test_states_between_two_deliveries_of_a_watch_have_no_effect(view: View, release: Release, delay: float) -> None:
     view.begin(finalizer=False)
     relay, name = view.world.relay, f"unseen-{release.value}"
     view.create(name, 1)
@@ -370,7 +370,7 @@ def _points(view: View, part: int | None) -> list[tuple[int, bool]]:
 def test_an_operator_that_ends_before_or_after_any_of_its_writes_completes_the_work(
     view: View, part: int | None
 ) -> None:
-    told = []
+    killed = []
     for number, before in _points(view, part):
         view.first_line, view.kills = len(view.world.written()), 0
         for witness in view.witnesses:
@@ -382,6 +382,6 @@ def test_an_operator_that_ends_before_or_after_any_of_its_writes_completes_the_w
         _story(view, name, KillPoint(number, before, partial(_kill, view)))
         view.check()
         assert view.kills == 1, f"the operator was not ended at write {number}"
-        told.append(name)
-    sys.stdout.write(f"{len(told)} kills\n")
-    assert told
+        killed.append(name)
+    sys.stdout.write(f"{len(killed)} kills\n")
+    assert killed

@@ -279,7 +279,7 @@ class World:
                 time.sleep(0.2)
 
     def touch(self) -> None:
-        """Create, change or delete an object, as somebody would who does not know of any fault."""
+        """Create, change or delete an object as a client that is not affected by faults."""
         name = f"obj-{self.chance.randrange(5)}"
         lot = self.chance.random()
         found = self.ask(lambda: self.things.get(name))

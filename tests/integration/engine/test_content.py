@@ -92,7 +92,7 @@ async def test_a_role_runs_with_the_roles_beside_it_and_without_facts_when_gathe
     assert not (runs.run_dir / "tmp").exists()
 
 
-async def test_a_playbook_runs_from_where_it_lies_in_any_locale_without_a_home(runs: Runs) -> None:
+async def test_a_playbook_runs_in_its_own_folder_in_any_locale_without_a_home(runs: Runs) -> None:
     playbook = runs.playbook(
         """
 - hosts: localhost
@@ -141,7 +141,7 @@ def others_may_read(root: Path) -> list[str]:
     ]
 
 
-async def test_an_inventory_of_the_user_is_used_in_place_of_ours(runs: Runs, tmp_path: Path) -> None:
+async def test_an_inventory_of_the_user_replaces_the_default_one(runs: Runs, tmp_path: Path) -> None:
     inventory = tmp_path / "inventory"
     (inventory / "group_vars").mkdir(parents=True)
     (inventory / "hosts").write_text("localhost ansible_connection=local own=theirs\n", encoding="utf-8")

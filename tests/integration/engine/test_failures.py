@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_only_what_nobody_rescued_or_ignored_is_a_failure(runs: Runs) -> None:
+async def test_only_failures_that_were_not_rescued_or_ignored_are_reported(runs: Runs) -> None:
     playbook = runs.tasks("""
 - name: block
   block:
@@ -123,7 +123,7 @@ async def test_an_unreachable_host_is_a_failure(runs: Runs) -> None:
         ('- {name: "unclosed}', "scanning a quoted scalar"),
     ],
 )
-async def test_what_ansible_refuses_to_start_is_a_failure_in_its_own_words(
+async def test_a_playbook_that_ansible_refuses_to_start_fails_with_the_message_of_ansible(
     runs: Runs,
     tasks: str,
     expected: str,
@@ -156,7 +156,7 @@ async def test_arguments_that_cannot_be_split_and_folders_that_cannot_be_written
     assert f"{runs.run_dir} is not a folder of our own" in blocked.result.message
 
 
-async def test_arguments_that_ansible_does_not_know_are_reported_with_what_it_said(runs: Runs) -> None:
+async def test_unknown_arguments_are_reported_with_the_message_of_ansible(runs: Runs) -> None:
     ran = await runs.run(runs.tasks("- debug: {msg: hi}"), ansible_args="--no-such-flag")
 
     assert ran.result.outcome is Outcome.FAILED
@@ -197,7 +197,7 @@ async def test_a_conditional_that_has_been_broken_since_2_19_fails_with_the_sett
 
 
 @STRICT
-async def test_what_a_task_itself_says_of_conditions_gets_no_advice(runs: Runs) -> None:
+async def test_a_fail_message_of_a_task_about_conditionals_gets_no_advice(runs: Runs) -> None:
     ran = await runs.run(runs.tasks("- {name: own, assert: {that: 1 == 2, fail_msg: Conditionals must be true.}}"))
 
     assert [failure.message for failure in ran.result.failures] == ["Conditionals must be true."]

@@ -1,4 +1,4 @@
-"""What Ansible does not log is told to the proxy in time, whatever ansible-core and engine, and masked elsewhere."""
+"""Runs report arguments with `no_log` to the proxy, which masks them elsewhere, with any ansible-core and engine."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_output_is_withheld_if_a_run_cannot_report_its_arguments(runs: Run
     assert "hunter2" not in json.dumps(ran.events) + kept
 
 
-async def test_a_run_that_can_tell_nobody_goes_on(runs: Runs) -> None:
+async def test_a_run_without_a_proxy_for_secret_arguments_continues(runs: Runs) -> None:
     ran = await runs.run(runs.tasks("- {name: Log in, set_fact: {password: hunter2hunter2}, no_log: true}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED

@@ -22,7 +22,7 @@ GVK_ = GVK("cache.example.com", "v1alpha1", "Memcached")
 KEY = ObjectKey("default", "sample")
 
 
-async def test_a_run_leaves_the_blocks_that_users_know(runs: Runs) -> None:
+async def test_a_run_prints_the_blocks_of_the_go_operator(runs: Runs) -> None:
     playbook = runs.tasks("""
 - {name: quiet fact, set_fact: {a: 1}}
 - {name: told, debug: {msg: hello}}
@@ -121,7 +121,7 @@ async def test_a_slow_reader_slows_the_run_and_loses_nothing(runs: Runs) -> None
     assert len(ran.of("runner_item_on_ok")) == 200
 
 
-async def test_run_folders_are_kept_as_many_as_asked_for(runs: Runs) -> None:
+async def test_the_configured_number_of_run_folders_is_kept(runs: Runs) -> None:
     playbook = runs.tasks("- {debug: {msg: 1}}")
     artifacts = runs.run_dir / "artifacts"
 

@@ -116,7 +116,7 @@ async def test_canceling_ends_the_run_before_the_canceled_task_ends(
     assert not (runs.run_dir / "env" / "kubeconfig").exists()
 
 
-async def test_a_supervisor_that_is_killed_leaves_nothing_and_the_result_says_so(
+async def test_a_killed_supervisor_leaves_no_process_and_is_named_in_the_result(
     runs: Runs,
     marks: Path,
     processes_of: ProcessesOf,
@@ -163,7 +163,9 @@ async def test_a_run_whose_artifacts_cannot_be_written_leaves_nothing(
     assert own_zombies() == []
 
 
-async def test_ansible_that_is_killed_is_told_from_one_that_failed(runs: Runs, processes_of: ProcessesOf) -> None:
+async def test_a_killed_ansible_process_has_another_outcome_than_a_failed_one(
+    runs: Runs, processes_of: ProcessesOf
+) -> None:
     playbook = runs.tasks("- {name: before, debug: {msg: 1}}\n- {name: killing, command: sleep 600}")
 
     def kill_ansible(event: Event) -> None:
@@ -181,7 +183,7 @@ async def test_ansible_that_is_killed_is_told_from_one_that_failed(runs: Runs, p
     assert processes_of(runs.root) == []
 
 
-async def test_what_a_successful_run_left_in_the_background_ends_with_it(
+async def test_background_processes_of_a_successful_run_end_with_it(
     runs: Runs,
     processes_of: ProcessesOf,
 ) -> None:

@@ -149,7 +149,7 @@ async def test_no_string_of_the_object_is_templated_anywhere(runs: Runs, tmp_pat
     assert str(seen["trusted"]) == str(seen["trusted_list"]) == str(seen["of_finalizer"]) == "2001"
 
 
-async def test_a_spec_of_200_kib_arrives_whole_and_templates_are_evaluated_when_the_watch_says_so(
+async def test_a_spec_of_200_kib_is_complete_and_templates_are_evaluated_if_enabled(
     runs: Runs,
 ) -> None:
     spec = {

@@ -87,7 +87,7 @@ async def test_an_order_that_a_dying_server_has_not_answered_goes_to_the_next(wa
     assert warm.engine.problem is None
 
 
-async def test_what_is_installed_and_configured_later_is_seen_by_the_next_run(
+async def test_content_installed_or_configured_later_is_used_by_the_next_run(
     runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collections, config = tmp_path / "collections", tmp_path / "ansible.cfg"
@@ -105,7 +105,7 @@ async def test_what_is_installed_and_configured_later_is_seen_by_the_next_run(
     )
     try:
         before = await runs.run(playbook)
-        await engine.settle()  # by now the filter is loaded ahead
+        await engine.settle()  # by now the filter is preloaded
         again = await runs.run(playbook)
         first = server(runs)
         plugin.write_text(text % "afterwards")
@@ -121,7 +121,7 @@ async def test_what_is_installed_and_configured_later_is_seen_by_the_next_run(
         await engine.close(0)
 
 
-async def test_where_nothing_can_be_loaded_ahead_runs_go_the_slow_way_and_the_reason_is_known(
+async def test_if_nothing_can_be_preloaded_runs_use_new_processes_and_the_reason_is_reported(
     runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANSIBLE_FILTER_PLUGINS", "../relative")
@@ -153,7 +153,7 @@ async def test_runs_whose_environment_has_empty_variables_are_forked(
         await engine.close(0)
 
 
-async def test_what_a_run_loaded_is_loaded_ahead_by_a_server_that_takes_the_place_of_the_first(warm: Runs) -> None:
+async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(warm: Runs) -> None:
     first = server(warm)
     playbook = warm.tasks(
         "- {name: said, debug: {msg: \"{{ '1.2' is version('1.1', '>') }} {{ lookup('sequence', 'end=2') }}\"}}"
@@ -168,7 +168,7 @@ async def test_what_a_run_loaded_is_loaded_ahead_by_a_server_that_takes_the_plac
     assert afterwards.said("said") == before.said("said")
 
 
-async def test_a_lookup_of_kubernetes_that_a_worker_loaded_is_loaded_ahead_the_next_time(warm: Runs) -> None:
+async def test_a_kubernetes_lookup_that_a_worker_loaded_is_preloaded_for_the_next_run(warm: Runs) -> None:
     filters = warm.content / "filter_plugins"
     filters.mkdir(parents=True)
     (filters / "own.py").write_text(
@@ -205,7 +205,7 @@ async def test_each_environment_has_a_server_of_its_own(warm: Runs) -> None:
     assert len(warm.engine.servers) == 3
 
 
-async def test_a_run_that_uses_too_much_memory_is_ended_and_says_so(
+async def test_a_run_that_uses_too_much_memory_is_ended_with_the_cause(
     runs_of: RunsOf, tmp_path: Path, processes_of: Callable[[Path], list[int]]
 ) -> None:
     engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 300 << 20))

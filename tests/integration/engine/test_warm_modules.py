@@ -70,7 +70,7 @@ async def test_a_module_is_forked_from_the_zygote_of_its_run(modules: Runs) -> N
     assert seen == [[ZYGOTE, "ü"]]
 
 
-async def test_what_a_running_interpreter_cannot_take_on_gets_a_new_one(modules: Runs) -> None:
+async def test_modules_that_need_their_own_interpreter_get_a_new_one(modules: Runs) -> None:
     seen = await said(
         modules,
         """
@@ -86,7 +86,7 @@ async def test_what_a_running_interpreter_cannot_take_on_gets_a_new_one(modules:
     assert waited != ZYGOTE
 
 
-async def test_a_run_whose_zygote_is_killed_goes_on_with_new_interpreters(modules: Runs) -> None:
+async def test_a_run_whose_zygote_is_killed_continues_with_new_interpreters(modules: Runs) -> None:
     seen = await said(
         modules,
         """
@@ -99,7 +99,7 @@ async def test_a_run_whose_zygote_is_killed_goes_on_with_new_interpreters(module
     assert seen == [[ZYGOTE, SHELL]]
 
 
-async def test_a_loop_whose_zygote_is_killed_goes_on_where_it_was(modules: Runs) -> None:
+async def test_a_loop_whose_zygote_is_killed_continues_with_the_next_item(modules: Runs) -> None:
     seen = await said(
         modules,
         """
@@ -111,7 +111,7 @@ async def test_a_loop_whose_zygote_is_killed_goes_on_where_it_was(modules: Runs)
     assert seen == [[ZYGOTE, SHELL, SHELL]]
 
 
-async def test_at_vvv_commands_are_executed_as_ansible_says(modules: Runs) -> None:
+async def test_at_vvv_modules_are_executed_through_the_shell(modules: Runs) -> None:
     seen = await said(modules, '- {whence: , register: it}\n- debug: {msg: "{{ it.parent }}"}', verbosity=3)
 
     assert seen == [SHELL]

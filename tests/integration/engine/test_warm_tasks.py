@@ -79,7 +79,7 @@ async def test_a_template_that_changes_a_value_changes_it_for_itself_alone(tasks
     assert seen["kept"] == [1, 2]
 
 
-async def test_a_task_whose_module_has_run_goes_on_in_a_worker_where_unknown_code_follows(tasks: Runs) -> None:
+async def test_a_task_with_unknown_code_after_its_module_continues_in_a_worker(tasks: Runs) -> None:
     seen = await said(
         tasks,
         """

@@ -80,7 +80,7 @@ async def test_a_playbook_that_is_terminated_ends_the_run(parity: Parity) -> Non
     await parity.interrupted("module", Outcome.DIED, kill(signal.SIGTERM, playbook))
 
 
-async def test_a_run_goes_on_without_its_fork_server_and_the_next_one_gets_another(parity: Parity) -> None:
+async def test_a_run_continues_without_its_fork_server_and_the_next_one_gets_another(parity: Parity) -> None:
     await parity.engine.settle()  # whatever servers there are stay, unless they are killed here
     engines = ["exec", parity.name]
     killed: list[int] = []

@@ -121,7 +121,7 @@ async def test_a_role_with_facts(parity: Parity) -> None:
     version("ansible-core").startswith(("2.18.", "2.19.", "2.20.")),
     reason="collections are told of when they are loaded, see docs/limits.md",
 )
-async def test_what_ansible_tells_of_its_doings(parity: Parity) -> None:
+async def test_verbose_output(parity: Parity) -> None:
     cold = await parity("verbose.yml", verbosity=4)
 
     assert "EXEC" in cold.stdout()
@@ -135,7 +135,7 @@ async def test_what_ansible_tells_of_its_doings(parity: Parity) -> None:
         ("missing.yml", "missing"),
     ],
 )
-async def test_what_ansible_refuses_to_start(parity: Parity, playbook: str, said: str) -> None:
+async def test_playbooks_that_ansible_refuses_to_start(parity: Parity, playbook: str, said: str) -> None:
     cold = await parity(playbook, Outcome.FAILED)
 
     assert said in cold.result.message.replace("\n", " ")

@@ -36,7 +36,7 @@ def test_modules_of_a_playbook_are_found_in_it_and_in_the_roles_beside_it(tmp_pa
     assert content.modules(Playbook(playbook)) == {"kubernetes.core.helm", "kubernetes.core.k8s_scale"}
 
 
-def test_what_cannot_be_read_names_nothing(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_name_no_modules(tmp_path: Path) -> None:
     role = tmp_path / "roles/odd"
     (role / "tasks").mkdir(parents=True)
     (role / "tasks/main.yml").write_bytes(b"\xff\xfe kubernetes.core.k8s:")

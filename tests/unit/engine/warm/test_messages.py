@@ -12,7 +12,7 @@ from runner.engine.warm import messages
 from runner.engine.warm.messages import Answer, Load
 
 
-def test_what_is_packed_is_unpacked() -> None:
+def test_packed_messages_are_unpacked_unchanged() -> None:
     wanted = Load(plugins=frozenset({"a", "b"}), modules=frozenset({"c.d.e"}), imports=frozenset({"kubernetes"}))
     answer = Answer(pid=7, problem="", watched=("/etc/ansible/ansible.cfg",))
 
@@ -37,7 +37,7 @@ def test_messages_larger_than_the_buffer_of_a_socket_are_received_whole_with_the
         assert messages.receive(theirs) == (b"", [])
 
 
-def test_what_runs_noted_is_joined_and_lines_that_were_cut_short_are_skipped() -> None:
+def test_lines_of_several_runs_are_merged_and_truncated_lines_are_skipped() -> None:
     lines = (
         '{"plugins": ["ansible.plugins.lookup.sequence"]}\n'
         '{"module": "kubernetes.core.k8s", "imports": ["kubernetes", "jsonpatch"]}\n'
@@ -52,7 +52,7 @@ def test_what_runs_noted_is_joined_and_lines_that_were_cut_short_are_skipped() -
     )
 
 
-def test_joining_keeps_everything_and_what_is_known_adds_nothing() -> None:
+def test_merging_keeps_all_entries_and_known_entries_add_nothing() -> None:
     known, fresh = Load(modules=frozenset({"a"})), Load(modules=frozenset({"b"}), imports=frozenset({"c"}))
 
     assert known | fresh == Load(modules=frozenset({"a", "b"}), imports=frozenset({"c"}))
@@ -70,7 +70,7 @@ def test_runs_note_lines_in_a_file_of_their_own(tmp_path: Path) -> None:
     assert messages.mismatch(text) == "runs have other values of A"
 
 
-def test_what_cannot_be_noted_is_lost_and_no_more(tmp_path: Path) -> None:
+def test_a_note_that_cannot_be_written_is_dropped(tmp_path: Path) -> None:
     messages.note({"ANSIBLE_LOCAL_TEMP": str(tmp_path / "gone")}, {"plugins": []})
 
     assert not (tmp_path / "gone").exists()
@@ -81,7 +81,7 @@ def test_a_run_that_noted_no_reason_was_forked(lines: str) -> None:
     assert messages.mismatch(lines) == ""
 
 
-def test_no_more_templates_are_asked_for_than_fit_into_a_message() -> None:
+def test_at_most_as_many_templates_are_requested_as_fit_into_a_message() -> None:
     known = Load(templates=frozenset({"a" * 60_000}))
     more = Load(templates=frozenset({"b" * 30_000, "c" * 30_000, "d" * 1_000}))
 
@@ -89,5 +89,5 @@ def test_no_more_templates_are_asked_for_than_fit_into_a_message() -> None:
     assert (known | more) | more == known | more
 
 
-def test_templates_that_runs_have_compiled_are_asked_for() -> None:
+def test_templates_that_runs_have_compiled_are_requested() -> None:
     assert Load.of_lines('{"templates": ["one", "other"]}').templates == {"one", "other"}

@@ -62,7 +62,7 @@ def value_of(namespace: ModuleNamespace, payload: Payload, name: str = f"{UTILS}
     return in_a_fork(act)
 
 
-def test_what_is_imported_aside_is_not_the_controllers(files: Files) -> None:
+def test_modules_imported_for_the_namespace_are_separate_from_the_controllers(files: Files) -> None:
     import ansible.module_utils.common.text.converters as controllers  # noqa: PLC0415 - that is the subject
 
     before = dict(sys.modules)
@@ -89,14 +89,14 @@ def test_modules_themselves_are_compiled_and_not_imported(files: Files) -> None:
 
 
 @pytest.mark.parametrize("text", ["raise ValueError\n", "import there_is_no_such_library\n", "this is no Python\n"])
-def test_what_cannot_be_imported_is_left_to_the_module_that_needs_it(files: Files, text: str) -> None:
+def test_a_file_that_cannot_be_imported_is_not_in_the_namespace(files: Files, text: str) -> None:
     namespace = build(files("pass\n", broken=text, helper="value = 1\n"))
 
     assert f"{UTILS}.broken" not in namespace.modules
     assert f"{UTILS}.helper" in namespace.modules
 
 
-def test_what_is_to_be_skipped_is_not_imported(files: Files) -> None:
+def test_skipped_names_are_not_imported(files: Files) -> None:
     namespace = build(files("pass\n", helper="value = 1\n"), skip=frozenset({f"{UTILS}.helper"}))
 
     assert f"{UTILS}.helper" not in namespace.modules
@@ -128,9 +128,7 @@ def test_a_module_finds_nothing_of_collections_but_what_its_payload_holds(files:
     assert found == f"ModuleNotFoundError(\"No module named '{UTILS}.other'\")"
 
 
-def test_of_two_payloads_that_disagree_the_first_counts_and_the_second_module_finds_its_own(
-    files: Files, tmp_path: Path
-) -> None:
+def test_two_payloads_with_different_files_each_find_their_own(files: Files, tmp_path: Path) -> None:
     first = files("pass\n", helper="value = 'first'\n")
     (tmp_path / "second.py").write_text("value = 'second'\n", encoding="utf-8")
     own = Entry(str(tmp_path / "second.py"), digest_of(b"value = 'second'\n"), False, None, False)  # noqa: FBT003

@@ -28,11 +28,11 @@ def resolved(path: Path, around: tuple[Stamp, ...] = ()) -> Payload:
     return Payload("own.module", str(path), {"own.module": entry}, (seen,), around, starts_anew=False)
 
 
-def test_a_payload_stands_for_as_long_as_nothing_changes(module: Path) -> None:
+def test_a_payload_is_valid_while_nothing_changes(module: Path) -> None:
     assert resolved(module).stands(())
 
 
-def test_a_payload_falls_when_a_file_of_it_is_written(module: Path) -> None:
+def test_a_payload_expires_when_a_file_of_it_is_written(module: Path) -> None:
     known = resolved(module)
 
     module.write_text("pass  # more\n", encoding="utf-8")
@@ -40,7 +40,7 @@ def test_a_payload_falls_when_a_file_of_it_is_written(module: Path) -> None:
     assert not known.stands(())
 
 
-def test_a_payload_falls_when_another_file_of_the_same_age_and_size_takes_the_place_of_one(module: Path) -> None:
+def test_a_payload_expires_when_a_file_of_it_is_replaced_by_one_of_the_same_age_and_size(module: Path) -> None:
     known = resolved(module)
     status = module.stat()
     other = module.with_name("other.py")
@@ -52,7 +52,7 @@ def test_a_payload_falls_when_another_file_of_the_same_age_and_size_takes_the_pl
     assert not known.stands(())
 
 
-def test_a_module_that_is_written_while_it_is_resolved_is_not_taken_for_what_it_was(module: Path) -> None:
+def test_a_module_written_during_its_resolution_is_not_cached(module: Path) -> None:
     source = b"import os\n"  # as it was when it was read
 
     def act() -> object:
@@ -62,7 +62,7 @@ def test_a_module_that_is_written_while_it_is_resolved_is_not_taken_for_what_it_
     assert in_a_fork(act) == repr(NotPlain(f"{module} is being written"))
 
 
-def test_a_payload_falls_when_a_file_of_it_is_gone(module: Path) -> None:
+def test_a_payload_expires_when_a_file_of_it_is_removed(module: Path) -> None:
     known = resolved(module)
 
     module.unlink()
@@ -70,7 +70,7 @@ def test_a_payload_falls_when_a_file_of_it_is_gone(module: Path) -> None:
     assert not known.stands(())
 
 
-def test_a_payload_falls_when_something_could_override_a_part_of_it(module: Path, tmp_path: Path) -> None:
+def test_a_payload_expires_when_another_file_could_override_a_part_of_it(module: Path, tmp_path: Path) -> None:
     folder = tmp_path / "module_utils"
     folder.mkdir()
     known = resolved(module, payload.overrides([str(folder)], "/builtin"))

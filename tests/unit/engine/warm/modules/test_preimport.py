@@ -37,11 +37,11 @@ def forgotten() -> None:
     sys.modules.pop("own_library", None)
 
 
-def test_a_library_that_only_computes_is_imported_ahead(imported: Imported) -> None:
+def test_a_library_without_side_effects_is_preimported(imported: Imported) -> None:
     assert "own_library" in imported("value = sum(range(10))\n").namespace.shared
 
 
-def test_a_library_that_keeps_what_a_failed_import_said_is_imported_ahead(imported: Imported) -> None:
+def test_a_library_that_keeps_the_traceback_of_a_failed_import_is_preimported(imported: Imported) -> None:
     text = (
         "import traceback\n"
         "try:\n    from os import there_is_no_such_thing\n"
@@ -62,11 +62,11 @@ def test_a_library_that_keeps_what_a_failed_import_said_is_imported_ahead(import
         "import os\nos._exit(3)\n",
     ],
 )
-def test_a_library_that_does_something_when_it_is_imported_is_left_to_modules(imported: Imported, text: str) -> None:
+def test_a_library_with_side_effects_at_import_is_not_preimported(imported: Imported, text: str) -> None:
     assert "own_library" not in imported(text).namespace.shared
 
 
-def test_a_library_that_reads_what_may_change_is_left_to_modules(imported: Imported, tmp_path: Path) -> None:
+def test_a_library_that_reads_variable_state_at_import_is_not_preimported(imported: Imported, tmp_path: Path) -> None:
     (tmp_path / "settings").write_text("x", encoding="utf-8")
 
     assert "own_library" not in imported(f"text = open({str(tmp_path / 'settings')!r}).read()\n").namespace.shared

@@ -117,7 +117,7 @@ def test_variables_that_change_how_bash_executes_commands_need_the_real_shell(na
 
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_program_that_a_signal_ends_is_seen_as_through_real_shells(number: int, tail: str) -> None:
+def test_a_program_ended_by_a_signal_has_the_exit_code_of_real_shells(number: int, tail: str) -> None:
     shells = Shells("/bin/sh", "/bin/sh", tail)
     line = shells.line(
         f"{PROGRAM} -c 'import os, signal; signal.signal({int(number)}, signal.SIG_DFL) "

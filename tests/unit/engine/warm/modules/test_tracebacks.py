@@ -7,7 +7,7 @@ import pytest
 from runner.engine.warm.modules import tracebacks
 
 
-def test_our_own_frames_are_left_out_of_tracebacks_and_all_others_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracebacks_omit_frames_of_the_warm_engine_and_show_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     walk = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]
     monkeypatch.setattr(traceback, "_walk_tb_with_full_positions", walk)  # brought back at the end
     code = compile("def through(function):\n    function()\n", "/x/runner/engine/warm/patches/guard.py", "exec")

@@ -49,7 +49,9 @@ ZygoteOf = Callable[[Callable[[], Any]], Zygote]
 REQUEST: Any = "a request is passed on as it is"
 
 
-def test_output_and_exit_code_come_back_apart(zygote_of: ZygoteOf, tmp_path: Path) -> None:
+def test_standard_output_standard_error_and_exit_code_are_returned_separately(
+    zygote_of: ZygoteOf, tmp_path: Path
+) -> None:
     def act() -> int:
         os.write(1, b"out " + bytes(Path.cwd()))
         os.write(2, b"err")
@@ -60,7 +62,7 @@ def test_output_and_exit_code_come_back_apart(zygote_of: ZygoteOf, tmp_path: Pat
     assert (output.code, output.stdout, output.stderr) == (7, b"out " + bytes(tmp_path), b"err")
 
 
-def test_much_output_on_both_streams_blocks_nobody(zygote_of: ZygoteOf) -> None:
+def test_much_output_on_both_streams_does_not_block(zygote_of: ZygoteOf) -> None:
     def act() -> None:
         for _ in range(64):
             os.write(1, b"x" * 65536)
@@ -71,19 +73,19 @@ def test_much_output_on_both_streams_blocks_nobody(zygote_of: ZygoteOf) -> None:
     assert (len(output.stdout), len(output.stderr)) == (64 * 65536, 64 * 65536)
 
 
-def test_a_module_that_a_signal_ends_says_which(zygote_of: ZygoteOf) -> None:
+def test_the_exit_code_of_a_killed_module_contains_the_signal(zygote_of: ZygoteOf) -> None:
     output = zygote_of(lambda: os.kill(os.getpid(), signal.SIGKILL)).run(REQUEST, "/", nothing)
 
     assert output.code == -signal.SIGKILL
 
 
-def test_its_standard_input_is_at_its_end(zygote_of: ZygoteOf) -> None:
+def test_the_standard_input_of_a_module_is_empty(zygote_of: ZygoteOf) -> None:
     output = zygote_of(lambda: os.write(1, b"<" + os.read(0, 10) + b">") and 0).run(REQUEST, "/", nothing)
 
     assert output.stdout == b"<>"
 
 
-def test_whoever_holds_the_output_open_is_waited_for(zygote_of: ZygoteOf) -> None:
+def test_a_child_that_keeps_the_output_open_is_waited_for(zygote_of: ZygoteOf) -> None:
     def act() -> None:
         if os.fork() == 0:
             signal.sigtimedwait([], 0.2)
@@ -95,7 +97,7 @@ def test_whoever_holds_the_output_open_is_waited_for(zygote_of: ZygoteOf) -> Non
     assert (output.code, output.stdout) == (0, b"late")
 
 
-def test_modules_of_one_zygote_know_nothing_of_each_other(zygote_of: ZygoteOf) -> None:
+def test_modules_of_one_zygote_are_isolated(zygote_of: ZygoteOf) -> None:
     def act() -> None:
         os.write(1, os.environb.get(b"LEFT", b"nothing"))
         os.environ["LEFT"] = "something"
@@ -115,7 +117,7 @@ def test_a_zygote_that_is_gone_has_run_nothing(zygote_of: ZygoteOf) -> None:
         zygote.run(REQUEST, "/", nothing)
 
 
-def test_a_folder_that_is_not_there_is_no_place_to_run(zygote_of: ZygoteOf, tmp_path: Path) -> None:
+def test_a_missing_working_folder_is_an_error(zygote_of: ZygoteOf, tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         zygote_of(lambda: None).run(REQUEST, str(tmp_path / "missing"), nothing)
 
@@ -142,7 +144,7 @@ def test_without_a_descriptor_to_wait_for_a_module_it_waits_all_the_same(zygote_
     assert [(output.code, output.stdout) for output in outputs] == [(7, b"ran")] * 3
 
 
-def test_a_client_without_descriptors_runs_nothing_and_says_why(zygote_of: ZygoteOf) -> None:
+def test_a_client_without_descriptors_runs_nothing_and_reports_the_reason(zygote_of: ZygoteOf) -> None:
     zygote = zygote_of(lambda: None)
     for spare in range(9):  # the pipes and files of one request
         with no_descriptor_left(spare), pytest.raises(Unavailable) as refused:

@@ -1,4 +1,4 @@
-"""What events hold, on its way from callbacks to the supervisor: nothing is lost, and nobody waits."""
+"""Events on their way from callbacks to the supervisor: none is lost, and the callbacks never wait."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def files() -> Files:
 
 
 @pytest.fixture
-def heard(ends: tuple[socket.socket, socket.socket]) -> EventReceiver:
+def receiver(ends: tuple[socket.socket, socket.socket]) -> EventReceiver:
     return EventReceiver(ends[0])
 
 
@@ -62,45 +62,47 @@ def tell(cache: _SocketCache, value: Any, ident: str = "") -> str:
 
 
 def test_the_first_goes_through_a_file_which_makes_the_folder_of_all(
-    ends: tuple[socket.socket, socket.socket], files: Files, heard: EventReceiver
+    ends: tuple[socket.socket, socket.socket], files: Files, receiver: EventReceiver
 ) -> None:
     cache = _SocketCache(files, ends[1], json.JSONEncoder)
     first, second = tell(cache, {"n": 1}), tell(cache, {"n": 2})
     assert files.written == [(first, {"n": 1})]
-    assert heard.take(first) is None
-    assert heard.take(second) == {"n": 2}
+    assert receiver.take(first) is None
+    assert receiver.take(second) == {"n": 2}
 
 
 def test_each_is_had_once_by_its_name_in_whatever_order(
-    cache: _SocketCache, heard: EventReceiver, files: Files
+    cache: _SocketCache, receiver: EventReceiver, files: Files
 ) -> None:
     names = [tell(cache, {"n": n, "text": "ä😀\udcff"}) for n in range(5)]
     for n in (3, 0, 4, 1, 2):
-        assert heard.take(names[n]) == {"n": n, "text": "ä😀\udcff"}
-        assert heard.take(names[n]) is None
+        assert receiver.take(names[n]) == {"n": n, "text": "ä😀\udcff"}
+        assert receiver.take(names[n]) is None
     assert files.written == []
 
 
-def test_two_of_one_name_are_had_in_their_order(cache: _SocketCache, heard: EventReceiver) -> None:
+def test_two_of_one_name_are_had_in_their_order(cache: _SocketCache, receiver: EventReceiver) -> None:
     name = tell(cache, {"n": 1})
     tell(cache, {"n": 2}, name)
-    assert [heard.take(name), heard.take(name), heard.take(name)] == [{"n": 1}, {"n": 2}, None]
+    assert [receiver.take(name), receiver.take(name), receiver.take(name)] == [{"n": 1}, {"n": 2}, None]
 
 
-def test_what_is_large_goes_through_a_file(cache: _SocketCache, heard: EventReceiver, files: Files) -> None:
+def test_a_large_event_is_sent_through_a_file(cache: _SocketCache, receiver: EventReceiver, files: Files) -> None:
     fits, large = {"text": "x" * 65_000}, {"text": "x" * 66_000}
     names = tell(cache, fits), tell(cache, large)
     assert files.written == [(names[1], large)]
-    assert heard.take(names[0]) == fits
+    assert receiver.take(names[0]) == fits
 
 
-def test_nobody_waits_for_a_supervisor_that_is_slow(cache: _SocketCache, heard: EventReceiver, files: Files) -> None:
+def test_a_slow_supervisor_does_not_block_the_callback(
+    cache: _SocketCache, receiver: EventReceiver, files: Files
+) -> None:
     names = [tell(cache, {"n": n, "text": "x" * 60_000}) for n in range(40)]
     in_files = [name for name, _ in files.written]
     assert 0 < len(in_files) < len(names)
-    assert [name for name in names if heard.take(name) is None] == in_files
+    assert [name for name in names if receiver.take(name) is None] == in_files
     last = tell(cache, {"n": 41})
-    assert heard.take(last) == {"n": 41}
+    assert receiver.take(last) == {"n": 41}
 
 
 def test_a_supervisor_that_is_gone_changes_nothing(
@@ -111,25 +113,25 @@ def test_a_supervisor_that_is_gone_changes_nothing(
     assert files.written == [(name, {"n": 1})]
 
 
-def test_a_callback_that_is_gone_leaves_what_it_said(
-    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], heard: EventReceiver
+def test_events_of_an_ended_callback_are_still_received(
+    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], receiver: EventReceiver
 ) -> None:
     name = tell(cache, {"n": 1})
     ends[1].close()
-    assert heard.take("another") is None
-    assert heard.take(name) == {"n": 1}
+    assert receiver.take("another") is None
+    assert receiver.take(name) == {"n": 1}
 
 
-def test_workers_processes_write_files(cache: _SocketCache, files: Files, heard: EventReceiver) -> None:
+def test_workers_processes_write_files(cache: _SocketCache, files: Files, receiver: EventReceiver) -> None:
     def act() -> object:
         tell(cache, {"n": 1})
         return len(files.written)
 
     assert in_a_fork(act) == "1"
-    assert heard.take("any") is None
+    assert receiver.take("any") is None
 
 
-def test_the_callbacks_end_stands_behind_the_numbers_that_roles_count(
+def test_the_callbacks_socket_has_a_high_descriptor_number(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     number = event_socket.keep(ends[1])
@@ -207,7 +209,7 @@ def test_an_event_reaches_the_terminal_in_one_write(terminal: Terminal, held: _H
     assert terminal.wrote[1:] == ["between events\n"]
 
 
-def test_what_goes_to_the_other_stream_meanwhile_keeps_its_place(terminal: Terminal, held: _Held) -> None:
+def test_output_to_another_stream_keeps_its_order(terminal: Terminal, held: _Held) -> None:
     held.begin(terminal.out)
     for stream, text in ((terminal.out, "1"), (terminal.err, "2"), (terminal.out, "3")):
         stream.write(text)
@@ -240,7 +242,7 @@ def test_an_event_that_never_ended_is_written_before_the_next(terminal: Terminal
     assert terminal.wrote == ["1", "2"]
 
 
-def test_what_is_no_text_fails_as_ever(terminal: Terminal, held: _Held) -> None:
+def test_writing_bytes_to_a_text_stream_is_a_type_error(terminal: Terminal, held: _Held) -> None:
     held.begin(terminal.out)
     with pytest.raises(TypeError):
         terminal.out.write(b"bytes")  # type: ignore[arg-type]

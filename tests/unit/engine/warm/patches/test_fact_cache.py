@@ -41,7 +41,7 @@ def payload(text: str) -> str:
 
 
 @since_2_19
-def test_what_is_there_already_is_not_written_again_but_gets_a_new_time(tmp_path: Path) -> None:
+def test_unchanged_facts_are_not_written_again_but_get_a_new_time(tmp_path: Path) -> None:
     def act(cache: Any, file: Path) -> object:
         before = file.stat().st_ino
         renewed: list[object] = []
@@ -54,7 +54,7 @@ def test_what_is_there_already_is_not_written_again_but_gets_a_new_time(tmp_path
 
 
 @since_2_19
-def test_what_is_new_is_written(tmp_path: Path) -> None:
+def test_changed_facts_are_written(tmp_path: Path) -> None:
     def act(cache: Any, file: Path) -> object:
         cache.set("host", TWO)
         first = file.read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_what_is_new_is_written(tmp_path: Path) -> None:
 
 @since_2_19
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_somebody_touched_is_written(tmp_path: Path, how: str) -> None:
+def test_a_file_that_another_process_changed_is_written(tmp_path: Path, how: str) -> None:
     def act(cache: Any, file: Path) -> object:
         file.unlink()
         if how == "replaced":

@@ -160,16 +160,16 @@ def test_a_class_with_ways_of_its_own_is_copied_as_ever() -> None:
         from ansible.playbook.task import Task  # noqa: PLC0415 - in a fork
 
         class Noisy(Task):  # type: ignore[misc]  # Ansible has no types
-            heard: list[str] = []  # noqa: RUF012 - the test reads it
+            accessed: list[str] = []  # noqa: RUF012 - the test reads it
 
             def __setattr__(self, name: str, value: object) -> None:
-                self.heard.append(name)
+                self.accessed.append(name)
                 super().__setattr__(name, value)
 
         fields.install()
         made = Noisy()
-        Noisy.heard.clear()
+        Noisy.accessed.clear()
         made.copy()
-        return "name" in Noisy.heard
+        return "name" in Noisy.accessed
 
     assert seen(act) is True

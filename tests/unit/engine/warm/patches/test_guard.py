@@ -19,48 +19,48 @@ from tests.forks import in_a_fork, load_plugins, seen
 
 
 def unforked(**fields: Any) -> tuple[UnforkedTask, list[str]]:
-    """Make a task that notes what it is told."""
-    told: list[str] = []
+    """Make a task that records the calls of its methods."""
+    calls: list[str] = []
     return UnforkedTask(
-        lambda: told.append("hand over"), lambda: told.append("commit"), with_modules=True, **fields
-    ), told
+        lambda: calls.append("hand over"), lambda: calls.append("commit"), with_modules=True, **fields
+    ), calls
 
 
-def test_outside_of_such_a_task_nothing_asks_for_a_fork() -> None:
+def test_outside_of_an_unforked_task_no_fork_is_requested() -> None:
     guard.need_fork(Reason.PLUGIN)
     guard.record_module_start()
 
     assert not guard.is_unforked()
 
 
-def test_a_task_of_which_nothing_has_happened_begins_again_in_a_worker() -> None:
-    task, told = unforked()
+def test_a_task_without_effects_so_far_starts_again_in_a_worker() -> None:
+    task, calls = unforked()
 
     with pytest.raises(NeedsFork), guard.run_unforked(task):
         guard.need_fork(Reason.PLUGIN)
 
-    assert told == []
+    assert calls == []
     assert not guard.is_unforked()
 
 
-def test_a_task_of_which_a_module_has_run_goes_on_in_a_worker() -> None:
-    task, told = unforked()
+def test_a_task_whose_module_has_run_continues_in_a_worker() -> None:
+    task, calls = unforked()
 
     with guard.run_unforked(task):
         guard.record_module_start()
         guard.record_module_start()
         guard.need_fork(Reason.PLUGIN)
 
-    assert told == ["commit", "hand over"]
+    assert calls == ["commit", "hand over"]
 
 
-def test_what_is_left_of_a_task_that_goes_on_elsewhere_does_nothing_more() -> None:
-    task, told = unforked(committed=True, handed_over=True)
+def test_a_task_that_was_handed_over_has_no_further_effects() -> None:
+    task, calls = unforked(committed=True, handed_over=True)
 
     with guard.run_unforked(task), pytest.raises(HandedOver):
         guard.need_fork(Reason.PLUGIN)
 
-    assert told == []
+    assert calls == []
 
 
 def test_other_threads_are_not_watched() -> None:
@@ -89,7 +89,7 @@ def test_other_threads_are_not_watched() -> None:
         ([1], "index", False),
     ],
 )
-def test_methods_that_change_a_value_are_known_and_keys_of_their_names_are_none(
+def test_mutating_methods_are_detected_and_keys_of_the_same_names_are_not(
     value: object, name: str, *, changes: bool
 ) -> None:
     assert guard._is_mutating(value, name) is changes

@@ -29,7 +29,7 @@ def _make_old(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["k8s", "k8s_info", "other", "missing", ".k8s", "k8s.d", "k*", "[k]8s", "k8s.", ""])
-def test_what_is_found_is_what_glob_finds(folder: Path, name: str) -> None:
+def test_listings_have_the_same_files_as_glob(folder: Path, name: str) -> None:
     ours, pattern = _Glob(), f"{folder / name}.*" if name else f"{folder}/.*"
     for _ in range(2):
         assert sorted(ours.iglob(pattern)) == sorted(glob.glob(pattern))  # noqa: PTH207 - what Ansible calls
@@ -66,7 +66,7 @@ def test_a_folder_that_was_changed_just_now_is_listed_again(folder: Path) -> Non
     assert len(list(ours.iglob(f"{folder}/k8s.*"))) == 5
 
 
-def test_what_else_a_loader_uses_is_globs_own() -> None:
+def test_other_functions_are_those_of_glob() -> None:
     assert _Glob().glob is glob.glob
 
 

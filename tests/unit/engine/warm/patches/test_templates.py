@@ -91,7 +91,7 @@ def test_a_run_compiles_nothing_that_a_run_before_it_has_compiled_and_finds_the_
     assert compiled == (0 if versions.TAGGED else 1)  # before 2.19 Jinja computes the random number
 
 
-def test_code_that_was_compiled_ahead_is_what_the_run_would_have_compiled() -> None:
+def test_precompiled_code_equals_the_code_that_a_run_compiles() -> None:
     def both() -> Any:
         lines = [json.dumps([text, False, None, []]) for text in TEXTS[:2]]
         precompiled = templates.precompile(lines)
@@ -101,7 +101,7 @@ def test_code_that_was_compiled_ahead_is_what_the_run_would_have_compiled() -> N
     assert seen(both) == [True, True]
 
 
-def test_a_filter_that_wants_other_arguments_than_it_did_makes_a_template_compiled_anew() -> None:
+def test_a_filter_with_changed_arguments_causes_a_new_compilation() -> None:
     def change() -> Any:
         text = "{{ names | map('upper') | list }}"
         lines = [line.replace('["filter", "map", "context"]', '["filter", "map", ""]') for line in noted(text)]
@@ -119,7 +119,7 @@ def test_a_template_with_settings_of_its_own_is_compiled_by_each_run() -> None:
 
 
 @before_2_19
-def test_a_run_that_can_decrypt_notes_nothing() -> None:
+def test_a_run_with_vault_secrets_records_no_templates() -> None:
     def secret() -> Any:
         lines = noted("{{ size + 1 }}")
         constants.DEFAULT_VAULT_PASSWORD_FILE = "/vault-password"
@@ -128,7 +128,7 @@ def test_a_run_that_can_decrypt_notes_nothing() -> None:
     assert seen(secret) == [1, []]
 
 
-def test_nothing_is_computed_while_a_template_is_compiled_ahead() -> None:
+def test_precompiling_a_template_evaluates_nothing() -> None:
     def random() -> Any:
         text = "{{ 1000000000000 | random }}"
         lines = noted(text)
@@ -149,7 +149,7 @@ def test_a_template_that_jinja_computes_in_part_is_compiled_by_each_run(text: st
 
 
 @since_2_19
-def test_what_was_decrypted_is_not_noted() -> None:
+def test_decrypted_templates_are_not_recorded() -> None:
     def secret() -> Any:
         from ansible._internal._datatag._tags import VaultedValue  # noqa: PLC0415 - since 2.19
 
@@ -158,7 +158,7 @@ def test_what_was_decrypted_is_not_noted() -> None:
     assert seen(secret) == []
 
 
-def test_what_is_too_long_is_not_noted_and_no_more_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_templates_are_not_recorded_and_their_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "_MOST", 2)
 
     def many() -> Any:
@@ -168,7 +168,7 @@ def test_what_is_too_long_is_not_noted_and_no_more_than_a_bound(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("line", ["no JSON", "[]", '["{{ x | gone }}", false, null, []]', '["{{", false, null, []]'])
-def test_what_cannot_be_compiled_is_left_to_the_run(line: str) -> None:
+def test_a_template_that_cannot_be_precompiled_is_left_to_the_run(line: str) -> None:
     def compiled() -> Any:
         precompiled = templates.precompile([line])
         return [len(precompiled.known), precompiled.problems]

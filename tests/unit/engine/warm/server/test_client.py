@@ -19,9 +19,7 @@ from runner.engine.wire import Order
 from tests.shortage import no_descriptor_left
 
 
-def test_whoever_stops_does_not_wait_for_a_server_that_still_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopping_does_not_wait_for_a_server_that_is_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = tmp_path / "begun"
     start = tmp_path / "start.py"
     start.write_text(
@@ -32,7 +30,7 @@ def test_whoever_stops_does_not_wait_for_a_server_that_still_loads(
         encoding="utf-8",
     )
     monkeypatch.setattr(client, "_START", start)
-    monkeypatch.setattr(client, "_ANSWER_WITHIN", 3600.0)  # nobody waits for that either
+    monkeypatch.setattr(client, "_ANSWER_WITHIN", 3600.0)  # the test does not wait for that either
 
     async def scenario() -> None:
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
@@ -96,7 +94,7 @@ async def test_a_request_and_an_answer_can_be_larger_than_the_buffer_of_a_socket
 
 
 @pytest.mark.usefixtures("that_has_nothing_to_load")
-async def test_for_want_of_descriptors_a_run_is_not_begun_and_no_pipe_is_left(tmp_path: Path) -> None:
+async def test_without_descriptors_a_run_is_not_started_and_no_pipe_is_left(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     server = await Server.start(environment, tmp_path / "folder", Load())
     order = Order(
@@ -121,7 +119,7 @@ async def test_for_want_of_descriptors_a_run_is_not_begun_and_no_pipe_is_left(tm
     assert list((tmp_path / "folder").iterdir()) == []
 
 
-async def test_for_want_of_descriptors_no_server_is_begun_and_no_folder_is_left(tmp_path: Path) -> None:
+async def test_without_descriptors_no_server_is_started_and_no_folder_is_left(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     for spare in range(10):
         with no_descriptor_left(spare), pytest.raises(ServerError, match="Too many open files"):
@@ -129,7 +127,7 @@ async def test_for_want_of_descriptors_no_server_is_begun_and_no_folder_is_left(
     assert not (tmp_path / "folder").exists() or list((tmp_path / "folder").iterdir()) == []
 
 
-async def test_the_end_of_a_run_is_seen_after_a_shortage_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_a_run_is_detected_after_a_shortage_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_CHECK_EVERY", 0)
     process = subprocess.Popen(["/bin/sh", "-c", "exit 3"])  # noqa: ASYNC220 - asyncio's would be waited for by asyncio
     with no_descriptor_left():
@@ -142,7 +140,7 @@ async def test_the_end_of_a_run_is_seen_after_a_shortage_of_descriptors(monkeypa
 
 
 @pytest.mark.usefixtures("that_has_nothing_to_load")
-async def test_what_cannot_be_removed_now_is_removed_when_descriptors_are_back(
+async def test_a_folder_that_cannot_be_removed_is_removed_when_descriptors_are_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)

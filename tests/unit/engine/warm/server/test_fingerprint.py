@@ -64,7 +64,7 @@ def test_a_library_that_is_overwritten_in_place_changes_a_watched_stamp(
     assert [path for path in paths if stamp(path) != before[path]] == [str(part)]
 
 
-def test_the_standard_library_is_not(collections: Path) -> None:
+def test_the_standard_library_is_not_watched(collections: Path) -> None:
     assert str(Path(os.__file__).parent) not in watched(collections)
 
 
@@ -80,7 +80,7 @@ def test_collections_are_watched_as_folders_until_something_of_them_is_loaded(co
     assert str(helper) in after
 
 
-def test_configuration_is_watched_also_where_there_is_none_yet(
+def test_missing_configuration_files_are_watched_too(
     collections: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ANSIBLE_CONFIG", str(tmp_path / "own.cfg"))

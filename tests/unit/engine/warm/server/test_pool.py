@@ -22,7 +22,7 @@ class Cold(ColdStarter):
     """Takes each order, and does nothing."""
 
     async def start(self, *_: object) -> Started:
-        return Started(1, *[None] * 4)  # type: ignore[arg-type]  # nobody looks
+        return Started(1, *[None] * 4)  # type: ignore[arg-type]  # no test reads them
 
 
 class Standing:
@@ -88,7 +88,7 @@ def pool(launches: Launches) -> Pool:
     return Pool(Path("/nowhere"), Cold(), (), launches)
 
 
-def test_a_run_for_which_no_server_can_be_started_goes_the_cold_way_and_the_reason_is_known(
+def test_a_run_without_a_fork_server_uses_a_new_process_and_the_reason_is_reported(
     virtually: Virtually,
 ) -> None:
     async def scenario() -> None:
@@ -102,7 +102,7 @@ def test_a_run_for_which_no_server_can_be_started_goes_the_cold_way_and_the_reas
     virtually(scenario())
 
 
-def test_runs_put_the_next_attempt_to_start_a_server_off_no_further(virtually: Virtually) -> None:
+def test_runs_do_not_delay_the_next_attempt_to_start_a_server(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches = Launches("no room")
         warm = pool(launches)
@@ -120,7 +120,7 @@ def test_runs_put_the_next_attempt_to_start_a_server_off_no_further(virtually: V
     virtually(scenario())
 
 
-def test_a_server_is_there_again_without_a_run_when_what_was_wrong_is_put_right(virtually: Virtually) -> None:
+def test_a_server_is_started_without_a_run_when_the_problem_is_solved(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches = Launches("no room")
         warm = pool(launches)
@@ -154,7 +154,7 @@ def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is(virtually:
     virtually(scenario())
 
 
-def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(virtually: Virtually) -> None:
+def test_a_run_that_was_not_forked_although_there_is_a_server_is_a_problem(virtually: Virtually) -> None:
     async def scenario() -> None:
         warm = pool(Launches(""))
         await warm.warm_up(ENVIRONMENT)
@@ -167,7 +167,7 @@ def test_it_is_known_when_a_run_was_not_forked_although_there_is_a_server(virtua
     virtually(scenario())
 
 
-def test_what_the_self_test_of_a_server_found_is_reported_and_is_no_problem(virtually: Virtually) -> None:
+def test_findings_of_the_self_test_are_reported_and_are_not_a_problem(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches = Launches("")
         warm = pool(launches)
@@ -183,7 +183,7 @@ def test_what_the_self_test_of_a_server_found_is_reported_and_is_no_problem(virt
     virtually(scenario())
 
 
-def test_what_runs_learned_is_no_problem(virtually: Virtually) -> None:
+def test_modules_and_plugins_learned_from_runs_are_not_a_problem(virtually: Virtually) -> None:
     async def scenario() -> None:
         warm = pool(Launches(""))
         await warm.warm_up(ENVIRONMENT)
@@ -196,7 +196,7 @@ def test_what_runs_learned_is_no_problem(virtually: Virtually) -> None:
     virtually(scenario())
 
 
-def test_a_server_that_dies_young_is_replaced_at_once_and_is_no_problem(virtually: Virtually) -> None:
+def test_a_server_that_dies_soon_after_its_start_is_replaced_at_once_without_a_problem(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches = Launches("")
         warm = pool(launches)
@@ -211,7 +211,7 @@ def test_a_server_that_dies_young_is_replaced_at_once_and_is_no_problem(virtuall
     virtually(scenario())
 
 
-def test_where_one_server_after_another_dies_young_runs_go_the_cold_way_for_a_while(virtually: Virtually) -> None:
+def test_if_servers_die_repeatedly_runs_use_new_processes_for_a_while(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches = Launches("")
         warm = pool(launches)
@@ -230,7 +230,7 @@ def test_where_one_server_after_another_dies_young_runs_go_the_cold_way_for_a_wh
     virtually(scenario())
 
 
-def test_closing_ends_every_server_however_many_environments_wanted_another_at_once(virtually: Virtually) -> None:
+def test_closing_ends_all_servers_of_concurrent_environments(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches = Launches("")
         warm = pool(launches)
@@ -267,51 +267,51 @@ def test_closing_while_servers_start_leaves_none(virtually: Virtually) -> None:
     virtually(scenario())
 
 
-def test_what_a_server_may_have_left_is_seen_to_when_it_dies_or_cannot_be_had_and_not_when_it_is_closed(
+def test_cleanup_runs_after_a_server_dies_or_fails_to_start_and_not_after_it_is_closed(
     virtually: Virtually,
 ) -> None:
     async def scenario() -> None:
-        told: list[str] = []
+        calls: list[str] = []
         launches = Launches("")
-        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("lost"))
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
         await warm.warm_up(ENVIRONMENT)
-        assert told == []
+        assert calls == []
 
         launches.servers[0].die()
         await asyncio.sleep(5)
-        assert told == ["lost"]
+        assert calls == ["lost"]
 
         launches.reason = "no room"
         await warm.warm_up({"B": "1"})
-        assert told == ["lost"] * 2
+        assert calls == ["lost"] * 2
 
         await warm.close()
-        assert told == ["lost"] * 2
+        assert calls == ["lost"] * 2
 
     virtually(scenario())
 
 
-def test_a_server_that_somebody_ends_while_it_loads_is_started_once_more_and_loads_the_same(
+def test_a_server_killed_while_loading_is_started_once_more_with_the_same_load(
     virtually: Virtually,
 ) -> None:
     async def scenario() -> None:
-        told: list[str] = []
+        calls: list[str] = []
         launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
-        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: told.append("lost"))
+        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
         warm.preload(ENVIRONMENT, learned)
         launches.deaths = 1
 
         await warm.warm_up(ENVIRONMENT)
 
         assert launches.loads == [learned] * 2
-        assert told == ["lost"]
+        assert calls == ["lost"]
         assert warm.problem is None
         await warm.close()
 
     virtually(scenario())
 
 
-def test_what_servers_die_of_again_and_again_is_not_loaded_ahead(virtually: Virtually) -> None:
+def test_a_load_that_kills_servers_repeatedly_is_no_longer_preloaded(virtually: Virtually) -> None:
     async def scenario() -> None:
         launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
         warm = pool(launches)

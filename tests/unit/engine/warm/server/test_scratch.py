@@ -14,7 +14,7 @@ from runner.engine.warm.server import scratch
 from runner.engine.warm.server.client import Server, ServerError
 
 
-def test_what_a_killed_operator_left_is_removed_by_the_next_one_and_what_a_living_one_uses_is_not(
+def test_folders_of_a_killed_operator_are_removed_and_those_of_a_live_one_are_not(
     tmp_path: Path,
 ) -> None:
     ours = scratch.make(tmp_path)
@@ -26,7 +26,7 @@ def test_what_a_killed_operator_left_is_removed_by_the_next_one_and_what_a_livin
     assert list(tmp_path.iterdir()) == [ours]
 
 
-def test_what_a_server_that_cannot_be_started_needed_is_removed(
+def test_the_folder_of_a_server_that_cannot_be_started_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))

@@ -95,7 +95,7 @@ def test_an_interpreter_that_is_not_known_is_left_as_it_is(monkeypatch: pytest.M
     assert sys.getrefcount(made) == before
 
 
-def test_no_memory_is_asked_for_in_large_pages_where_the_machine_never_gives_them(
+def test_large_pages_are_not_requested_if_the_machine_disables_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = tmp_path / "enabled"
@@ -105,7 +105,7 @@ def test_no_memory_is_asked_for_in_large_pages_where_the_machine_never_gives_the
     sharing.use_large_pages()
 
 
-def test_only_whole_large_pages_of_memory_that_is_no_files_are_asked_for() -> None:
+def test_only_whole_large_pages_of_anonymous_memory_are_requested() -> None:
     for start, end in sharing._own_memory():
         assert start < end
         assert (start % sharing._LARGE, end % sharing._LARGE) == (0, 0)
