@@ -71,7 +71,7 @@ async def test_a_server_that_dies_is_replaced_before_it_is_needed(warm: Runs) ->
     assert warm.engine.problem is None
 
 
-async def test_an_order_that_a_dying_server_has_not_answered_goes_to_the_next(warm: Runs) -> None:
+async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_server(warm: Runs) -> None:
     first = server(warm)
     os.kill(first, signal.SIGSTOP)
     orders = [

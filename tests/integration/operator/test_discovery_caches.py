@@ -29,7 +29,7 @@ ROLE = """
 KEPT = re.compile(r"rcp-.*\.json|servergroups\.json|pymp-|^kube$")
 
 
-def test_nothing_of_it_is_left_after_runs(
+def test_discovery_caches_are_removed_after_runs(
     project: Project, things: Things, devcluster: DevCluster, tmp_path: Path, temporary: Path, eventually: Eventually
 ) -> None:
     project.role("caches", ROLE.format(kubectl=devcluster.kubectl))

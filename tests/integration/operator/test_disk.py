@@ -146,7 +146,7 @@ def _fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
-def test_a_restart_removes_what_was_kept_of_objects_and_kinds_that_went_meanwhile(
+def test_a_restart_removes_run_folders_of_objects_and_kinds_that_were_removed_meanwhile(
     project: Project, things: Things
 ) -> None:
     project.role("thing", "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n")
@@ -176,7 +176,7 @@ def test_a_restart_removes_what_was_kept_of_objects_and_kinds_that_went_meanwhil
     assert all(other.is_dir() for other in others)
 
 
-def test_the_limit_of_all_run_folders_counts_what_runs_left(project: Project, things: Things) -> None:
+def test_the_limit_of_all_run_folders_includes_artifacts_of_ended_runs(project: Project, things: Things) -> None:
     project.role("thing", "- name: Say much\n  ansible.builtin.debug: {msg: \"{{ 'much ' * 100000 }}\"}\n")
     project.watch("thing", maxRunnerArtifacts=5)
     operator = project.start("--runner-dir-limit=4Mi")

@@ -150,7 +150,7 @@ def test_an_invalid_annotation_prevents_runs_until_it_is_corrected(project: Proj
     things.await_success("one")
 
 
-def test_a_message_may_hold_what_the_api_server_writes_in_another_way(project: Project, things: Things) -> None:
+def test_messages_with_characters_that_the_api_server_escapes_are_written(project: Project, things: Things) -> None:
     project.role("thing", "- ansible.builtin.fail: {msg: \"<size> {{ size }} & 'more' \u2028 \\u2029 ü\"}\n")
     project.watch("thing", retry={"attempts": 1})
     operator = project.start()

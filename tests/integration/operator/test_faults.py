@@ -143,7 +143,7 @@ def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_
     assert len((project.folder / "notes").read_text().splitlines()) == 1
 
 
-def test_a_storm_of_conflicts_delays_nothing_and_loses_no_condition_of_others(
+def test_many_conflicts_delay_no_run_and_lose_no_condition_of_other_writers(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
     project.role("thing", COUNT)

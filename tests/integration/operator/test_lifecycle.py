@@ -189,7 +189,7 @@ def test_a_failing_finalizer_keeps_the_object_until_it_succeeds(project: Project
     things.await_gone("one")
 
 
-def test_finalizers_emptied_by_hand_hang_nothing(project: Project, things: Things) -> None:
+def test_finalizers_removed_by_hand_do_not_block_the_operator(project: Project, things: Things) -> None:
     project.role("thing", NOTE)
     project.role("cleanup", "- ansible.builtin.fail: {msg: server is away}\n")
     project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
@@ -241,7 +241,7 @@ def test_signals_that_come_until_the_last_moment_make_no_failure_of_a_clean_end(
     assert operator.process.returncode == 0
 
 
-def test_sigterm_lets_a_run_end_and_writes_what_came_of_it(project: Project, things: Things) -> None:
+def test_after_sigterm_an_active_run_ends_and_its_status_is_written(project: Project, things: Things) -> None:
     project.role(
         "thing",
         """

@@ -82,7 +82,7 @@ def issue(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_metrics_are_for_those_who_may_read_them_over_tls_with_the_present_certificate(
+def test_metrics_require_rbac_and_use_tls_with_the_current_certificate(
     project: Project, things: Things, api: Api, eventually: Eventually, certificates: Path
 ) -> None:
     space = project.namespace

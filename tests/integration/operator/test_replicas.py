@@ -188,7 +188,7 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_af
 
 
 @pytest.mark.full
-def test_shards_are_shared_evenly_and_follow_who_is_there(
+def test_shards_are_distributed_evenly_over_the_present_replicas(
     project: Project, things: Things, eventually: Eventually, api: Api, namespace: str
 ) -> None:
     project.allow_leases()

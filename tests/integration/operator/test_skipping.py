@@ -72,7 +72,7 @@ def bed(project: Project, things: Things, api: Api, eventually: Eventually) -> B
     return Bed(project, things, api, eventually)
 
 
-def test_after_a_restart_only_what_differs_is_run(bed: Bed) -> None:
+def test_after_a_restart_only_changed_objects_run(bed: Bed) -> None:
     bed.run_once("one", "two", "edited")
     bed.things.create("bad", {"broken": True})
     bed.things.await_condition("bad", "Failure")

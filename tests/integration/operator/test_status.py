@@ -37,7 +37,7 @@ def kubectl_wait(devcluster: DevCluster, things: Things) -> Callable[[str], None
     return wait
 
 
-def test_tools_that_wait_read_health_right(
+def test_kubectl_wait_interprets_the_health_conditions(
     project: Project, things: Things, api: Api, kubectl_wait: Callable[[str], None], eventually: Eventually
 ) -> None:
     project.role("thing", _ROLE)

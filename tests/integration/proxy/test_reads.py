@@ -114,7 +114,7 @@ async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_
     assert (await operating.ask("GET", path)).status == 404
 
 
-async def test_only_plain_reads_come_from_memory_and_others_are_answered_as_ever(
+async def test_only_plain_reads_are_answered_from_memory_and_others_by_the_api_server(
     operating: Operating, space: str
 ) -> None:
     path = f"{space}/one"

@@ -63,7 +63,7 @@ def test_a_generated_project_passes_the_linters_also_when_its_role_uses_what_com
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_real_api_server_takes_the_manifests_in_a_dry_run_and_for_real(sh: Sh) -> None:
+def test_the_api_server_accepts_the_manifests_in_a_dry_run_and_without_one(sh: Sh) -> None:
     sh("kubectl", "apply", "--dry-run=server", "-k", "config/crd")
     policy = "kubectl kustomize config/network-policy | sed 's/namespace: system/namespace: default/'"
     sh("sh", "-c", f"{policy} | kubectl apply --dry-run=server -f -")

@@ -76,7 +76,7 @@ def test_a_resource_that_the_role_could_not_use_is_refused(shelves: Sh, spec: ob
     assert why in apply(shelves, spec)
 
 
-def test_a_right_one_is_taken_with_its_defaults(shelves: Sh) -> None:
+def test_a_valid_resource_is_accepted_with_its_defaults(shelves: Sh) -> None:
     spec = {"size": 1, "httpPort": 80, "namespace": "a", "owners": [{"name": "a"}, {"id": 1}]}
     assert json.loads(apply(shelves, spec))["spec"] == {**spec, "mode": "plain"}
 

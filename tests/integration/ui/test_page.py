@@ -116,7 +116,7 @@ def _tab_to(reader: Reader, wanted: str) -> None:
     pytest.fail(f"Tab does not come to {wanted!r}; the page says:\n{reader.text()}")
 
 
-def test_with_keys_alone_one_comes_from_the_overview_to_the_line_that_failed(crowd: Crowd, reader: Reader) -> None:
+def test_the_keyboard_alone_leads_from_the_overview_to_the_failed_line(crowd: Crowd, reader: Reader) -> None:
     crowd.fail("one-0007")
     reader.open(crowd.url)
     reader.await_text("1 failing", "4999 ready")

@@ -65,7 +65,7 @@ def test_a_watch_without_finalizer_adds_none(make_watch: MakeWatch) -> None:
     assert plan.add_first is None
 
 
-def test_removal_keeps_others_and_tests_what_it_saw() -> None:
+def test_the_removal_keeps_other_finalizers_and_tests_uid_and_finalizers() -> None:
     patch = finalizers.removal(NAME, _object("other/one", NAME, deleting=True))
     assert patch == [
         {"op": "test", "path": "/metadata/uid", "value": "u1"},

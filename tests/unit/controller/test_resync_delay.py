@@ -92,7 +92,7 @@ def test_after_a_change_the_resync_comes_within_the_period_and_not_before_half_o
         assert PERIOD / 2 <= seconds <= PERIOD
 
 
-def test_however_it_began_an_object_comes_to_its_own_time_and_keeps_it(virtually: Virtually) -> None:
+def test_each_object_settles_on_a_resync_time_of_its_own(virtually: Virtually) -> None:
     uid = uids(4, 1)[0]
     times = []
     for start in range(0, int(PERIOD), 97):

@@ -121,5 +121,5 @@ def test_a_deletion_without_the_operators_finalizer_starts_no_run(finalized: Wat
     assert _decide(make_watch(), SEEN, replace(deleting, finalizers=(NAME,))) is None
 
 
-def test_an_object_that_is_gone_is_cleaned_up_after(make_watch: MakeWatch) -> None:
+def test_a_deleted_object_causes_a_cleanup(make_watch: MakeWatch) -> None:
     assert _decide(make_watch(), SEEN, None) is RunReason.GONE

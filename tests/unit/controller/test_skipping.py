@@ -195,7 +195,7 @@ async def test_a_run_of_which_too_little_is_known_is_not_on_record(cluster: Clus
     assert await cluster.why() == "no successful run is on record"
 
 
-async def test_the_object_itself_and_what_it_owns_are_not_among_what_was_read(cluster: Cluster) -> None:
+async def test_the_record_does_not_contain_reads_of_the_object_and_its_dependents(cluster: Cluster) -> None:
     own = ReadEntry("test.example.com", "things", "ns", "one", "x")
     owned = ReadEntry("", "configmaps", "ns", "owned", "x")
     await cluster.runs(ReadSet("owned", "", {"/itself": own, "/owned": owned, PATH: SEEN}))

@@ -21,7 +21,7 @@ class Kind:
 
 
 @pytest.mark.parametrize("moments", [[0, 25], [0, 29]])
-def test_a_watch_may_take_its_time(moments: list[float]) -> None:
+def test_a_short_failure_of_a_watch_is_not_logged(moments: list[float]) -> None:
     kind = Kind(trouble=["failing"])
     health = DependentWatchHealth([kind])
     with capture_logs() as logs:

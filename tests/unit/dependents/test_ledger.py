@@ -351,7 +351,7 @@ def test_a_changed_status_causes_a_notification_of_owners_that_watch_status() ->
     ]
 
 
-def test_an_object_that_was_written_and_is_not_in_the_list_is_looked_for() -> None:
+def test_a_written_object_that_is_not_in_the_list_is_read() -> None:
     scenario = LedgerScenario().wrote(deployment(1)).begins().ends()
     assert scenario.reported == []
     assert scenario.absent().reported == ["was deleted"]

@@ -93,7 +93,7 @@ def test_a_write_that_was_not_undone_leaves_no_notification(recorded_first: bool
     assert (before == 0) is recorded_first
 
 
-def test_others_compare_with_what_they_knew() -> None:
+def test_other_owners_compare_with_their_last_known_content() -> None:
     scenario = LedgerScenario(OWNER, OTHER).event(2).wrote(2, "new").begins_reading().reads(3, "old")
     assert scenario.reported == NOTIFICATION, "for the other owner nothing has changed"
     scenario = LedgerScenario(OWNER, OTHER).event(2).wrote(2, "new").begins_reading().reads(3, "new")

@@ -179,7 +179,7 @@ def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make, vir
     virtually(scenario())
 
 
-def test_owners_of_other_kinds_are_nobodys_business(make: Make, virtually: Virtually) -> None:
+def test_dependents_of_kinds_of_other_operators_trigger_nothing(make: Make, virtually: Virtually) -> None:
     async def scenario() -> None:
         harness = make()
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))

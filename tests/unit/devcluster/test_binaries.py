@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_run_does_not_count(environ: dict[str, str], quiet
     assert builds.built == ["kwok"]
 
 
-def test_the_first_open_way_is_taken(environ: dict[str, str], quiet: Progress) -> None:
+def test_the_first_available_source_is_used(environ: dict[str, str], quiet: Progress) -> None:
     first, second = Builds(), Builds()
     found = binaries.provide(environ, (Closed(), first, second), quiet, _TWO)
     assert (first.built, second.built) == (["etcd", "kwok"], [])

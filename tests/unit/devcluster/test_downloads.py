@@ -154,12 +154,12 @@ def test_without_a_published_digest_nothing_is_loaded(
     assert len(site.requested) == 1
 
 
-def test_a_file_that_is_not_there_closes_this_way(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_missing_at_the_site_is_unavailable(site: Site, tmp_path: Path, quiet: Progress) -> None:
     with pytest.raises(UnavailableError, match="404"):
         Downloads(site.open).fetch(_NAMED["kubectl"], _LINUX, tmp_path / "file", quiet)
 
 
-def test_an_answer_that_breaks_off_closes_this_way(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_truncated_download_is_an_error(site: Site, tmp_path: Path, quiet: Progress) -> None:
     site.files = {_APISERVER: b"progr", f"{_APISERVER}.sha256": _digest(b"program").encode()}
     downloading = Downloads(site.open)
     small = downloading.open

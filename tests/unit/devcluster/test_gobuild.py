@@ -79,7 +79,7 @@ def test_a_failed_build_contains_the_output_of_go_and_stores_it(go: Path, tmp_pa
     assert "no route" in log.read_text()
 
 
-def test_without_go_this_way_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: Progress) -> None:
+def test_without_go_builds_are_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: Progress) -> None:
     monkeypatch.setattr(gobuild, "_USUAL_PLACES", (tmp_path / "usual",))
     with pytest.raises(UnavailableError, match=str(tmp_path / "usual")):
         GoBuild({"PATH": str(tmp_path)}, tmp_path).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)

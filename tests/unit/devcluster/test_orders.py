@@ -19,7 +19,7 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue  # the test closed it
 
 
-def test_an_order_survives_its_way() -> None:
+def test_an_order_is_restored_from_its_json() -> None:
     order = StartOrder("test", "/clusters/test", {"etcd": "/bin/etcd"}, ("--v=2",), keep_logs=True)
     assert StartOrder.from_json(order.to_json()) == order
 

@@ -96,7 +96,7 @@ def test_a_component_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None
     assert _eventually(lambda: not _runs(pid))
 
 
-def test_the_guard_ends_what_lives_and_removes_what_is_doomed(tmp_path: Path) -> None:
+def test_the_guard_ends_running_components_and_removes_their_folders(tmp_path: Path) -> None:
     doomed, kept = tmp_path / "doomed folder", tmp_path / "kept"
     for folder in (doomed, kept):
         folder.mkdir()

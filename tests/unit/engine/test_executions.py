@@ -14,7 +14,7 @@ from runner.engine.executions import Execution, Executions, Reason, Way
 PING = Execution(Way.INTERPRETER, Reason.BECOME, 2, "ping")
 
 
-def test_lines_of_a_run_are_added_up_by_way_and_reason(tmp_path: Path) -> None:
+def test_executions_of_a_run_are_counted_by_way_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "executions"
     for name in ("ping", "stat"):
         executions.note(str(path), {"way": "new_interpreter", "reason": "become", "name": name})

@@ -40,7 +40,7 @@ def memcached(spec: Any) -> dict[str, Any]:
 
 class TestSnakeCase:
     @pytest.mark.parametrize(("key", "expected"), PAIRS)
-    def test_each_pair_of_the_table_comes_out(self, key: str, expected: str) -> None:
+    def test_keys_of_the_table_are_converted_as_expected(self, key: str, expected: str) -> None:
         assert snake_case(key) == expected
 
     def test_an_empty_key_stays_empty(self) -> None:

@@ -54,7 +54,7 @@ def test_below_the_limit_everything_stays(make: Make, root: Path) -> None:
     assert runs.size == sum(map(retention.used, folders)) > 6 * BIG
 
 
-def test_older_runs_of_what_has_not_run_for_the_longest_time_go_first(make: Make, root: Path) -> None:
+def test_older_runs_of_the_least_recently_run_objects_are_removed_first(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 8 * BIG)
     folders = [make(name, 3) for name in ("one", "two", "three")]
     for folder in folders:
@@ -66,7 +66,7 @@ def test_older_runs_of_what_has_not_run_for_the_longest_time_go_first(make: Make
     assert runs.size == sum(map(retention.used, folders)) <= 8 * BIG
 
 
-def test_then_whole_folders_go_and_an_object_that_runs_again_is_the_last(make: Make, root: Path) -> None:
+def test_whole_folders_are_removed_next_least_recently_run_objects_first(make: Make, root: Path) -> None:
     runs = KeptRuns(root, int(3.5 * BIG))
     folders = {name: make(name) for name in ("one", "two", "three", "four")}
     for name in ("one", "two", "three", "one", "four"):

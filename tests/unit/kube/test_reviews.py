@@ -78,7 +78,7 @@ async def test_an_answer_is_cached_for_a_while(allowed: bool, lasting: float) ->
     assert (await judged(reviews)).verdict is (AccessVerdict.REFUSED if allowed else AccessVerdict.ALLOWED)
 
 
-async def test_many_who_come_at_once_with_the_same_token_cost_one_answer() -> None:
+async def test_concurrent_requests_with_one_token_cause_one_review() -> None:
     server = Server()
     reviews = server.reviews()
     found = await asyncio.gather(*(judged(reviews) for _ in range(20)))

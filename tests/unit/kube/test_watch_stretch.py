@@ -62,7 +62,7 @@ async def test_while_no_watch_is_open_there_is_no_stretch(api: Api, following: F
         assert follower.watcher.state is WatchState.LIVE
 
 
-async def test_an_expired_place_has_a_gap_before_the_list(api: Api, following: Following) -> None:
+async def test_an_expired_version_has_a_gap_before_the_list(api: Api, following: Following) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.expired())
     api.on(ALL, first, api.stream(api.bookmark(9, ends_list=True), "stay"))
     async with following() as follower:

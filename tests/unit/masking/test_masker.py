@@ -93,9 +93,7 @@ def test_a_value_is_masked_however_it_is_written(written: Callable[[str], str], 
     crowd=st.booleans(),
 )
 @settings(deadline=None, max_examples=100)
-def test_whatever_the_value_nothing_of_it_is_left(
-    value: str, before: str, after: str, written: str, *, crowd: bool
-) -> None:
+def test_no_part_of_any_value_remains(value: str, before: str, after: str, written: str, *, crowd: bool) -> None:
     if len("".join(char for char in value if char.isalnum() and char.isascii())) < 10 or is_ordinary(value.strip()):
         return
     masker = many(known(value)) if crowd else known(value)

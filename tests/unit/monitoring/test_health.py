@@ -163,7 +163,7 @@ def test_notes_are_part_of_verbose_responses_and_fail_no_probe() -> None:
     assert health.respond("readyz", {}, verbose=True, notes=notes) == health.ProbeResponse(200, expected)
 
 
-async def test_a_place_that_is_taken_is_named() -> None:
+async def test_an_address_in_use_is_an_error_that_names_flag_and_address() -> None:
     async with AsyncExitStack() as stack:
         port = await serving(stack, HealthChecks(time.monotonic))
         server = ProbeServer(HealthChecks(time.monotonic), ProbeTimeouts())

@@ -104,7 +104,7 @@ def test_an_invalid_document_is_refused_with_the_reason_and_changes_nothing(
     assert metrics.text() == before
 
 
-def test_no_series_of_the_operators_own_can_be_had() -> None:
+def test_names_of_the_operators_own_series_are_reserved() -> None:
     names = [metric.name for metric in Metrics().registry.collect()]
     assert names
     assert all(name.startswith(OWN_NAMES) for name in names)

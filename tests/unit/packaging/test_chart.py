@@ -77,7 +77,7 @@ def test_templates_in_manifests_are_escaped() -> None:
     assert """jinja: '{{ "{{" }} item }}'\n""" in text
 
 
-def test_rights_in_the_whole_cluster_can_be_had_in_single_namespaces() -> None:
+def test_cluster_wide_rights_can_be_limited_to_single_namespaces() -> None:
     role = obj("ClusterRole", "manager-role", rules=[{"verbs": ["get"]}])
     people = obj("ClusterRole", "viewer-role", rules=[])
     reference = {"kind": "ClusterRole", "name": "shop-manager-role"}

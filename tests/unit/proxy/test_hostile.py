@@ -114,7 +114,7 @@ async def test_data_between_chunks_is_limited(stage: Stage, endless: bytes) -> N
     assert await wire.is_closed()
 
 
-async def test_a_request_behind_a_good_one_is_judged_by_itself(stage: Stage) -> None:
+async def test_a_request_after_a_valid_one_is_validated_too(stage: Stage) -> None:
     wire = await stage.connect()
     wire.send(stage.request() + stage.request("GET /smuggled", "Content-Length: 1", CHUNKED))
     assert [(await wire.answer()).status for _ in range(2)] == [200, 400]

@@ -157,7 +157,7 @@ def test_a_run_that_may_not_be_answered_from_memory_leaves_nothing_there(kept: K
     assert not kept.entries.kept
 
 
-def test_the_longest_unused_goes_when_there_is_too_much(kept: Kept) -> None:
+def test_the_least_recently_used_object_is_dropped_if_the_cache_is_full(kept: Kept) -> None:
     kept = Kept(most=10_000)
     for name in "abc":
         kept.seen(name)

@@ -117,7 +117,7 @@ def test_replicas_that_count_shards_differently_keep_each_other_out() -> None:
     assert election.plan(view(ONE, seen={"op": ObservedLease(LAYOUT, "1", 0)})) == []
 
 
-def test_the_layout_is_held_together_then_a_place_is_taken_then_shards() -> None:
+def test_a_replica_takes_the_layout_lease_then_a_replica_lease_then_shards() -> None:
     assert election.plan(view(seen=seen())) == [LeaseStep(LeaseAction.TAKE, "op")]
     assert election.plan(view(seen=seen(r0="other"), held=("op",))) == [LeaseStep(LeaseAction.TAKE, "op-replica-1")]
     alone = view(seen=seen(r0="me"), held=("op", "op-replica-0"))

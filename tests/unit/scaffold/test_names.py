@@ -34,7 +34,7 @@ def test_a_kind_has_its_usual_english_plural(kind: str, plural: str) -> None:
         (names.plural_problem, ["memcacheds", "tn"]),
     ],
 )
-def test_right_names_are_taken(check: Callable[[str], str], right: list[str]) -> None:
+def test_valid_names_are_accepted(check: Callable[[str], str], right: list[str]) -> None:
     assert [check(name) for name in right] == [""] * len(right)
 
 
@@ -59,7 +59,7 @@ def test_right_names_are_taken(check: Callable[[str], str], right: list[str]) ->
         (names.plural_problem, "Memcacheds", "memcacheds"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_right_one(check: Callable[[str], str], wrong: str, close: str) -> None:
+def test_an_invalid_name_is_refused_with_a_proposal(check: Callable[[str], str], wrong: str, close: str) -> None:
     assert check(wrong).endswith(f"(did you mean {close}?)")
 
 

@@ -64,7 +64,7 @@ def test_an_object_that_cannot_be_run_has_failed() -> None:
     assert world.write(report.unusable("annotation x: write a duration")) == "Failed"
 
 
-def test_a_run_for_a_restart_takes_readiness_not_back() -> None:
+def test_a_run_after_a_restart_keeps_the_object_ready() -> None:
     world = World()
     world.end(SUCCESS)
     assert world.begin() == "InProgress"
@@ -138,7 +138,7 @@ def test_a_condition_without_a_reason_is_not_changed(mine: dict[str, str]) -> No
     assert mine in world.obj["status"]["conditions"]
 
 
-def test_turned_off_nothing_of_it_is_written_and_what_there_was_is_taken_off() -> None:
+def test_disabled_health_conditions_are_not_written_and_existing_ones_removed() -> None:
     world = World()
     world.write(report.run_ended(SUCCESS, report.FailureDetails()), health=False)
     assert world.health == {}

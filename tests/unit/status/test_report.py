@@ -98,7 +98,7 @@ def test_a_first_run_announces_itself_and_nothing_else() -> None:
     }
 
 
-def test_a_run_that_begins_takes_an_earlier_success_back() -> None:
+def test_a_run_that_begins_sets_successful_to_false() -> None:
     done = _write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     again = _by_type(_write(done, report.run_began(done)))
     assert again["Running"]["reason"] == "Running"

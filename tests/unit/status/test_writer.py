@@ -53,7 +53,7 @@ class _Answers:
     ],
     ids=lambda refusal: type(refusal).__name__,
 )
-def test_a_result_outlives_what_passes_by_itself(virtually: Virtually, refusal: ApiError) -> None:
+def test_a_result_is_retried_until_a_temporary_error_ends(virtually: Virtually, refusal: ApiError) -> None:
     async def scenario() -> None:
         answers = _Answers(*[refusal] * 30)
         obj: Object = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1}}

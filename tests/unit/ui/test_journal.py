@@ -85,7 +85,7 @@ def test_a_run_without_an_end_is_abandoned(make_job: Callable[..., Job]) -> None
     assert [task.state for task in list(reversed(journal.ended))[1].timeline.tasks] == ["cut short"]
 
 
-def test_the_oldest_runs_go_where_all_weigh_too_much(
+def test_the_oldest_runs_are_dropped_if_the_journal_is_too_large(
     make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "MOST_WEIGHT", 12)
@@ -98,7 +98,7 @@ def test_the_oldest_runs_go_where_all_weigh_too_much(
     assert [run.ident for run in reversed(journal.ended)] == ["5", "4", "3"]
 
 
-def test_a_run_that_is_heavier_than_all_that_is_allowed_is_kept_alone(
+def test_a_run_larger_than_the_limit_is_kept_alone(
     make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "MOST_WEIGHT", 1)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 
 
-async def test_modules_that_do_what_no_module_should(parity: Parity) -> None:
+async def test_modules_that_misbehave(parity: Parity) -> None:
     cold = await parity("misbehaving.yml")
 
     before, after = cold.task("before"), cold.task("after all")

@@ -179,7 +179,7 @@ async def test_a_file_that_cannot_be_read_again_leaves_the_old_credentials_in_us
     assert (await found.headers())["Authorization"] == "Bearer t"
 
 
-async def test_refreshing_takes_up_what_changed_once_for_many_refusals(
+async def test_refreshes_in_quick_succession_read_the_credentials_once(
     write_kubeconfig: KubeConfigFile, tmp_path: Path
 ) -> None:
     path = write_kubeconfig("http://x", user={"token": "old"})

@@ -137,7 +137,7 @@ async def test_a_run_that_deals_with_kinds_is_answered_by_the_server(cluster: Cl
 @pytest.mark.parametrize(
     "kind", ["apiextensions.k8s.io/v1/customresourcedefinitions", "apiregistration.k8s.io/v1/apiservices"]
 )
-async def test_a_write_of_kinds_ends_what_was_kept_for_all(cluster: Cluster, verb: str, kind: str) -> None:
+async def test_a_write_of_kinds_empties_the_cache_of_all_runs(cluster: Cluster, verb: str, kind: str) -> None:
     await cluster.stage.get("/apis")
     changes = cluster.changes
     cluster.another_run(service_account="ns/narrow")
@@ -149,7 +149,7 @@ async def test_a_write_of_kinds_ends_what_was_kept_for_all(cluster: Cluster, ver
 
 
 @pytest.mark.parametrize("start", ["403 Forbidden", "404 Not Found", "500 Oh", "503 Unavailable", "301 Moved"])
-async def test_errors_are_not_kept_and_end_what_was(cluster: Cluster, start: str) -> None:
+async def test_errors_are_not_cached_and_drop_the_cached_document(cluster: Cluster, start: str) -> None:
     path = "/apis/metrics.k8s.io/v1beta1"
     await cluster.stage.get(path)
     cluster.start = start
@@ -297,7 +297,7 @@ async def test_a_document_that_is_too_large_passes(cluster: Cluster) -> None:
     assert cluster.new_requests() == ["/openapi/v2", "/openapi/v2"]
 
 
-async def test_no_more_is_kept_than_there_is_room_for(cluster: Cluster) -> None:
+async def test_the_least_recently_used_document_is_dropped_if_the_cache_is_full(cluster: Cluster) -> None:
     paths = [f"/openapi/v3/apis/g{number}/v1" for number in range(5)]
     for path in [*paths[:4], paths[0], paths[4]]:
         cluster.bodies[path] = bytes(LARGEST - 2000)
@@ -325,7 +325,7 @@ async def test_an_answer_that_breaks_off_is_not_kept(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", ["/openapi/v3", f"POST {CRDS}"])
-async def test_an_answer_that_was_overtaken_is_not_kept(cluster: Cluster, meanwhile: str) -> None:
+async def test_an_answer_to_a_request_before_a_change_is_not_cached(cluster: Cluster, meanwhile: str) -> None:
     working, gate, held = cluster.stage.api.script, asyncio.Event(), asyncio.Event()
 
     async def late(message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -240,7 +240,7 @@ async def test_a_refused_create_has_written_nothing(reading: Reading) -> None:
     assert await reading.is_hit()
 
 
-async def test_a_create_makes_only_what_it_made_doubtful(reading: Reading) -> None:
+async def test_a_create_does_not_drop_other_cached_objects(reading: Reading) -> None:
     await reading.keep()
     reading.answers(widget(7, "b"), "201 Created")
     await reading.send(f"POST {ALL}", body=b'{"metadata": {"generateName": "b"}}')

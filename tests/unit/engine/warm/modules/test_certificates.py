@@ -31,7 +31,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return seen
 
 
-def test_the_first_context_was_made_before(made: list[Any]) -> None:
+def test_the_first_context_is_created_in_advance(made: list[Any]) -> None:
     first = ssl.create_default_context(cafile=None)
 
     assert made == []

@@ -130,7 +130,7 @@ def test_a_program_ended_by_a_signal_has_the_exit_code_of_real_shells(number: in
     assert (found.code, found.stderr) == (expected.returncode, expected.stderr)
 
 
-def test_an_exit_code_stays_what_it_is() -> None:
+def test_an_exit_code_is_not_changed() -> None:
     output = Output(3, b"out", b"err")
 
     assert shell.ending(SH, output) is output
@@ -150,7 +150,7 @@ def test_a_folder_and_its_missing_parents_are_private_whatever_the_umask(tmp_pat
     assert {stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, path.parent.parent)} == {0o700}
 
 
-def test_a_folder_that_is_there_is_left_to_the_shell_to_complain_about(tmp_path: Path) -> None:
+def test_the_shell_reports_the_error_for_an_existing_folder(tmp_path: Path) -> None:
     plan = shell.make_folder(str(tmp_path.parent), tmp_path.name, 0o700)
 
     assert plan is not None
@@ -158,7 +158,7 @@ def test_a_folder_that_is_there_is_left_to_the_shell_to_complain_about(tmp_path:
 
 
 @pytest.mark.parametrize("base", ["$HOME/tmp", "/tmp/a b", "/tmp/`id`", "relative"])
-def test_paths_that_a_shell_would_read_are_left_to_it(base: str) -> None:
+def test_paths_with_shell_syntax_are_left_to_the_shell(base: str) -> None:
     assert shell.make_folder(base, "name", 0o700) is None
 
 
@@ -175,7 +175,7 @@ def test_permissions_are_added_to_those_that_are_there(tmp_path: Path) -> None:
     assert shell.change_mode([str(path)], "A+user:x:rx:allow") is None
 
 
-def test_only_the_very_line_that_was_made_up_has_a_plan() -> None:
+def test_only_the_exact_command_line_has_a_shortcut() -> None:
     commands = Commands()
     commands.note("echo ~", lambda: "home\n")
 

@@ -61,7 +61,7 @@ def tell(cache: _SocketCache, value: Any, ident: str = "") -> str:
     return ident
 
 
-def test_the_first_goes_through_a_file_which_makes_the_folder_of_all(
+def test_the_first_event_is_written_to_a_file_and_later_ones_to_the_socket(
     ends: tuple[socket.socket, socket.socket], files: Files, receiver: EventReceiver
 ) -> None:
     cache = _SocketCache(files, ends[1], json.JSONEncoder)
@@ -71,7 +71,7 @@ def test_the_first_goes_through_a_file_which_makes_the_folder_of_all(
     assert receiver.take(second) == {"n": 2}
 
 
-def test_each_is_had_once_by_its_name_in_whatever_order(
+def test_each_event_is_received_once_by_name_in_any_order(
     cache: _SocketCache, receiver: EventReceiver, files: Files
 ) -> None:
     names = [tell(cache, {"n": n, "text": "ä😀\udcff"}) for n in range(5)]
@@ -81,7 +81,7 @@ def test_each_is_had_once_by_its_name_in_whatever_order(
     assert files.written == []
 
 
-def test_two_of_one_name_are_had_in_their_order(cache: _SocketCache, receiver: EventReceiver) -> None:
+def test_two_events_of_one_name_are_received_in_order(cache: _SocketCache, receiver: EventReceiver) -> None:
     name = tell(cache, {"n": 1})
     tell(cache, {"n": 2}, name)
     assert [receiver.take(name), receiver.take(name), receiver.take(name)] == [{"n": 1}, {"n": 2}, None]

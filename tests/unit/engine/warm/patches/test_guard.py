@@ -129,7 +129,7 @@ def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tm
     assert checked("b64decode", tmp_path) == "'ansible.builtin.b64decode'"
 
 
-def test_filters_of_the_project_that_do_harm_when_they_are_loaded_do_none(tmp_path: Path) -> None:
+def test_filters_of_the_project_are_not_loaded_by_the_check(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
 
     assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"

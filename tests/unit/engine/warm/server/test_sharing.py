@@ -83,7 +83,7 @@ def test_a_fork_that_only_reads_copies_little() -> None:
 
 
 @pytest.mark.skipif(not KNOWN, reason="as above")
-def test_objects_are_used_and_changed_as_before_and_new_ones_still_go() -> None:
+def test_shared_objects_can_be_used_and_changed_and_new_ones_are_collected() -> None:
     assert _python(USING) == "one! of 2 [1, 2, 'was there'] was there, and more 499500\n"
 
 
