@@ -331,18 +331,7 @@ class _Operator:
         informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
         scope = WatchScope(watch, informer, shared.ownership, self._metrics)
         scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
-        defaults = RunDefaults(
-            runner_dir=settings.runner_dir,
-            ansible_args=settings.ansible_args,
-            environment=self._environment,
-            verbosity=settings.verbosity_for,
-            raised=settings.is_raised,
-            forget=shared.engine.forget,
-            timeout=settings.run_timeout,
-            max_verbosity=settings.max_verbosity,
-            period=settings.reconcile_period,
-            min_period=settings.min_reconcile_period,
-        )
+        defaults = RunDefaults.of(settings, self._environment, shared.engine.forget)
         runs = Runs(scope, shared.engine, shared.recorder, shared.events, defaults)
         health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
         status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)

@@ -1,7 +1,7 @@
 """The command `ansible-operator`: its commands, their help and their exit codes.
 
-Exit codes: 0 success, 1 failure at run time, 2 invalid input. No other module ends the process. Packages that implement
-a command are imported only when the command runs, which keeps `--help` fast.
+Exit codes: 0 success, 1 failure at run time, 2 invalid input; `plan` has its own. No other module ends the process.
+Packages that implement a command are imported only when the command runs, which keeps `--help` fast.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.migrate import cli as migrate_cli
 from runner.packaging import cli as packaging_cli
+from runner.plan import cli as plan_cli
 from runner.rbac import cli as rbac_cli
 from runner.scaffold import cli as scaffold_cli
 from runner.schema import cli as schema_cli
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _VALIDATE_OPTIONS = ("watches-file", "ansible-roles-path", "ansible-collections-path")
+_CONFIGURED = {"run", "validate", "plan"}
+"""Commands with flags of `OPTIONS`."""
 _HELP_COLUMN = 36
 
 
@@ -63,7 +66,7 @@ def _run_command(arguments: list[str]) -> int:
         return end.code if isinstance(end.code, int) else OK
     except ConfigError as error:
         _print_errors(str(error))
-        return BAD_INPUT
+        return plan_cli.FAILED if arguments[:1] == ["plan"] else BAD_INPUT
     except OperatorError as error:
         _print_errors(str(error))
         return FAILED
@@ -138,6 +141,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     devcluster_cli.add_commands(commands)
     dev_cli.add_commands(commands)
     migrate_cli.add_commands(commands)
+    plan_cli.add_commands(commands, _add)
     return parser, list(commands.choices)
 
 
@@ -171,7 +175,7 @@ def _joined(arguments: list[str]) -> list[str]:
     joined: list[str] = []
     rest = iter(arguments)
     for argument in rest:
-        value = next(rest, None) if argument in valued and arguments[0] in {"run", "validate"} else None
+        value = next(rest, None) if argument in valued and arguments[0] in _CONFIGURED else None
         joined.append(argument if value is None else f"{argument}={value}")
     return joined
 
@@ -180,7 +184,11 @@ def _unknown_argument(argument: str, command: str) -> str:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
         return f"unexpected argument {argument!r} of `{command}`"
-    flags = {"run": [option.flag for option in OPTIONS], "validate": [*_VALIDATE_OPTIONS, "strict"]}
+    flags = {
+        "run": [option.flag for option in OPTIONS],
+        "validate": [*_VALIDATE_OPTIONS, "strict"],
+        "plan": [*plan_cli.FLAGS, "all", "namespace", "output"],
+    }
     return _unknown("flag", flag, [f"--{name}" for name in (*flags.get(command, []), "help", "version")])
 
 

@@ -20,6 +20,7 @@ first steps:
   ansible-operator validate            check ./watches.yaml and its roles
   ansible-operator dev                 start control plane, CRDs and operator, with a live view
   ansible-operator cluster up          start a local control plane
+  ansible-operator plan --all          show what the roles would change in the cluster of your kubeconfig
   ansible-operator run                 run the operator on the cluster of your kubeconfig
   ansible-operator logs KIND/NAME      show the output of an object's last run
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from runner.controller.attempt import Attempt
 from runner.dependents.watching import Dependents
@@ -19,7 +20,9 @@ from runner.masking.forms import is_sensitive
 from runner.objects import GVK, Object, ObjectRef
 from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.secrets import learn_object
+from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
+from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.references.watching import References
 from runner.unchanged.last_run import ReadSet
@@ -66,6 +69,22 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
 def account(written: str, namespace: str) -> str:
     """Return the service account of a watch as `namespace/name`; empty for none."""
     return written if "/" in written or not written else f"{namespace}/{written}"
+
+
+class AccessObserver(WriteObserver, Protocol):
+    """Observer of runs, and of the objects that they write and read."""
+
+    def began(self, owner: Owner) -> None:
+        """Handle the start of a run of `owner`."""
+        ...
+
+    def ended(self, owner: Owner) -> bool:
+        """Handle the end of a run. Return whether no other client changed what the object owns meanwhile."""
+        ...
+
+    def owned_now(self, owner: Owner) -> str:
+        """Return the digest of what the object owns; empty if some of it is not known."""
+        ...
 
 
 class WriteObservers:
@@ -119,7 +138,7 @@ class RunAccess:
         self,
         proxy: Proxy,
         identities: Identities,
-        observers: WriteObservers,
+        observers: AccessObserver,
         *,
         inject: bool,
         namespace: str,
@@ -142,12 +161,13 @@ class RunAccess:
         attempt: Attempt,
         on_terminating: Callable[[], None],
         owner_state: Callable[[], Awaitable[OwnerState]],
+        plan: Overlay | None = None,
     ) -> AsyncIterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
-        of the attempt's object.
+        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there.
         """
         resource = attempt.resource
         owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
@@ -166,6 +186,7 @@ class RunAccess:
             stats=RunStats(on_terminating=on_terminating),
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
+            plan=plan,
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)

@@ -1,4 +1,4 @@
-"""Kubernetes Events about runs: the start with its reason, phases, and the result. Pure, except for `EventRecorder`.
+"""Kubernetes Events about runs: the start with its reason, phases, and the result. Pure, except for `EventQueue`.
 
 A task whose name begins with `Phase: ` starts a phase when it has run. The phase ends when the next one starts, or with
 the run. It has failed if one of its tasks failed, even if a block rescued the task. Notes are masked.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.events.bodies import ApiEvent, EventType
-from runner.events.recorder import EventRecorder
+from runner.events.recorder import EventQueue
 from runner.objects import PAUSED, ObjectRef
 from runner.status import report
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -27,7 +27,7 @@ _MOST_DETAILS = 5
 class ObjectEvents:
     """Events about one object."""
 
-    events: EventRecorder
+    events: EventQueue
     about: ObjectRef
 
     def paused(self) -> None:
@@ -53,7 +53,7 @@ class ObjectEvents:
 class RunEvents:
     """Events of one run."""
 
-    def __init__(self, events: EventRecorder, about: ObjectRef, job: Job, *, finalizing: bool) -> None:
+    def __init__(self, events: EventQueue, about: ObjectRef, job: Job, *, finalizing: bool) -> None:
         self._events = events
         self._about = about
         self._masked = job.secrets.masker.text

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from runner import log
 from runner.config import paths
+from runner.config.settings import Settings
 from runner.controller import decisions
 from runner.controller.annotations import AnnotationBounds, AnnotationOverrides, overrides_of
 from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
@@ -18,7 +19,7 @@ from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
 from runner.engine import params, retention
 from runner.engine.job import Engine, Event, Job, RunResult, canceled
-from runner.events.recorder import EventRecorder
+from runner.events.recorder import EventQueue
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.proxy.identity import RunStats
 from runner.status import report
@@ -52,6 +53,24 @@ class RunDefaults:
     """Shortest period that an annotation can set if the watch sets no limit; 0: no limit."""
     forget: Callable[[Path], Awaitable[None]]
     """Removes the run folder of an object that is gone."""
+
+    @classmethod
+    def of(
+        cls, settings: Settings, environment: Mapping[str, str], forget: Callable[[Path], Awaitable[None]]
+    ) -> RunDefaults:
+        """Return the defaults that the operator's settings define."""
+        return cls(
+            runner_dir=settings.runner_dir,
+            ansible_args=settings.ansible_args,
+            environment=environment,
+            verbosity=settings.verbosity_for,
+            raised=settings.is_raised,
+            forget=forget,
+            timeout=settings.run_timeout,
+            max_verbosity=settings.max_verbosity,
+            period=settings.reconcile_period,
+            min_period=settings.min_reconcile_period,
+        )
 
 
 def _bounds(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
@@ -159,7 +178,7 @@ class Runs:
     """Executes the runs of one watch's objects, at most one per object."""
 
     def __init__(
-        self, scope: WatchScope, engine: Engine, recorder: RunObserver, events: EventRecorder, defaults: RunDefaults
+        self, scope: WatchScope, engine: Engine, recorder: RunObserver, events: EventQueue, defaults: RunDefaults
     ) -> None:
         self._scope = scope
         self._engine = engine

@@ -81,7 +81,7 @@ def find(root: Path, wanted: str, namespace: str | None) -> Kept:
             f"no run is kept below {root}: call this where the operator runs (in its pod, with `kubectl exec`), and "
             "give the --runner-dir that it has"
         )
-    of_kind = [each for each in known if kind.lower() in _names(each.gvk)]
+    of_kind = [each for each in known if kind.lower() in kind_names(each.gvk)]
     if not of_kind:
         gvks = sorted({each.gvk for each in known})
         kinds = [named(each) for each in gvks]
@@ -106,7 +106,7 @@ def _known(root: Path) -> Iterable[Kept]:
             yield Kept(folder, GVK(group, version, kind), ObjectKey("".join(rest[:-1]), rest[-1]))
 
 
-def _names(gvk: GVK) -> set[str]:
+def kind_names(gvk: GVK) -> set[str]:
     """Return all names of a kind that a user may write, in lower case."""
     kind = gvk.kind.lower()
     plurals = {kind, f"{kind}s", f"{kind}es", f"{kind.removesuffix('y')}ies"}

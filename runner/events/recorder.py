@@ -44,6 +44,14 @@ class EventClient(Protocol):
         ...
 
 
+class EventQueue(Protocol):
+    """Receiver of Events."""
+
+    def record(self, what: ApiEvent) -> None:
+        """Queue an Event."""
+        ...
+
+
 class EventRecorder:
     """Queues Events; `follow` writes them."""
 

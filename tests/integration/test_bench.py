@@ -30,6 +30,7 @@ SMALL = {
     "BENCH_BURST": "3",
     "BENCH_LONG_RUNS": "20",
     "BENCH_FAILING_SECONDS": "1",
+    "BENCH_RESOURCES": "3",
 }
 
 
@@ -57,6 +58,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
             [0, 0.4, 1, 1.1, 2, 3, 3, 4, 4, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64, 300, 300],
             marks=pytest.mark.nightly,
         ),
+        pytest.param("plan", [1.3, 3], marks=pytest.mark.full),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
     ],
 )

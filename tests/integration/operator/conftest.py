@@ -292,12 +292,7 @@ class Project:
             f"--namespace={self.namespace}",
             *flags,
         ]
-        own = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))},
-            "ANSIBLE_GATHERING": "explicit",
-            **{name: os.environ[name] for name in ("ANSIBLE_OPERATOR_ENGINE",) if name in os.environ},
-            **(environment or {}),
-        }
+        own = self._environment(environment or {})
         with log.open("wb") as output:
             process = subprocess.Popen(command, cwd=self.folder, env=own, stdout=output, stderr=subprocess.STDOUT)
         operator = Operator(process, log)
@@ -305,6 +300,23 @@ class Project:
         if ready:
             wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
         return operator
+
+    def plan(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run `ansible-operator plan` in the project's folder."""
+        self.write("watches.yaml", yaml.safe_dump(self.watches))
+        command = [str(Path(sys.executable).with_name("ansible-operator")), "plan", *arguments]
+        environ = self._environment({"KUBECONFIG": str(self.kubeconfig), **environment})
+        return subprocess.run(
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=DEADLINE, check=False
+        )
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))},
+            "ANSIBLE_GATHERING": "explicit",
+            **{name: os.environ[name] for name in ("ANSIBLE_OPERATOR_ENGINE",) if name in os.environ},
+            **more,
+        }
 
 
 @pytest.fixture

@@ -227,7 +227,7 @@ def test_a_failure_names_the_command_that_finds_its_output(
 
 def test_the_names_of_kinds_in_errors_are_valid_arguments() -> None:
     assert [output.named(gvk) for gvk in (THING, CONFIG_MAP)] == ["Thing.test.example.com", "ConfigMap"]
-    assert run_folders._names(THING) >= {output.named(THING).lower()}
+    assert run_folders.kind_names(THING) >= {output.named(THING).lower()}
 
 
 def test_a_short_name_of_the_projects_crds_names_the_kind(

@@ -59,6 +59,25 @@ def test_invalid_arguments_print_one_line_and_have_exit_code_2(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no object is given: write KIND/NAME"),
+        (["Memcached/a", "--al"], "unknown flag --al; did you mean --all?; see `ansible-operator plan --help`"),
+        (["Memcached/a", "--output", "yaml"], "argument --output: invalid choice: 'yaml'"),
+        (["Memcached/a", "--engine=fast"], "--engine: "),
+        (["Memcached/a", "--watches-file=missing.yaml"], "missing.yaml: "),
+    ],
+)
+def test_what_plan_cannot_use_is_exit_code_1_because_2_means_changes(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["plan", *arguments]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
     ("arguments", "today"),
     [
         ("new memcached-operator --type=ansible", "`ansible-operator init`"),

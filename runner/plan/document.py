@@ -1,0 +1,78 @@
+"""Plan as a JSON document: `--output json`. Pure.
+
+The schema is stable: fields are added, never renamed or removed. `version` changes otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.objects import ObjectRef
+from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.grouping import groups
+from runner.plan.results import ObjectChange, Plan, ResourcePlan
+from runner.plan.tasks import UnplannedTask
+
+VERSION = 1
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the document."""
+    return {
+        "version": VERSION,
+        "result": "failed" if plan.has_failed else "changes" if plan.has_changes else "unchanged",
+        "partial": any(each.state == "partial" for each in plan.resources),
+        "resources": [_resource(each) for each in plan.resources],
+        "groups": [
+            {
+                "apiVersion": group.gvk.api_version,
+                "kind": group.gvk.kind,
+                "count": len(group.resources),
+                "total": group.total,
+                "resources": [_named(each) for each in group.resources],
+                "changes": [_change(each) for each in group.changes],
+            }
+            for group in groups(plan.resources)
+        ],
+    }
+
+
+def _named(resource: ObjectRef) -> dict[str, str]:
+    return {"namespace": resource.key.namespace, "name": resource.key.name}
+
+
+def _resource(plan: ResourcePlan) -> dict[str, Any]:
+    return {
+        "apiVersion": plan.resource.gvk.api_version,
+        "kind": plan.resource.gvk.kind,
+        **_named(plan.resource),
+        "state": plan.state,
+        "message": plan.message,
+        "finalizer": plan.finalizing,
+        "changes": [_change(each) for each in plan.changes],
+        "unplanned": [_task(each) for each in plan.unplanned],
+        "moreUnplanned": plan.more_unplanned,
+    }
+
+
+def _change(change: ObjectChange) -> dict[str, Any]:
+    return {
+        "verb": change.verb,
+        "apiVersion": change.gvk.api_version,
+        "kind": change.gvk.kind,
+        "namespace": change.key.namespace,
+        "name": change.key.name,
+        "recreated": change.recreated,
+        "notValidated": change.not_validated,
+        "fields": [_field(each) for each in change.fields],
+    }
+
+
+def _field(field: FieldChange) -> dict[str, Any]:
+    """Return a field; `before` or `after` is missing if the field does not exist before or after."""
+    values = (("before", field.before), ("after", field.after))
+    return {"path": field.path, **{name: value for name, value in values if value is not ABSENT}}
+
+
+def _task(task: UnplannedTask) -> dict[str, str]:
+    return {"task": task.task, "path": task.path, "action": task.action, "reason": task.reason}

@@ -1,0 +1,93 @@
+"""Groups of resources with equal changes. Pure.
+
+Two changes are equal if they are so after a resource's own name, namespace and UID are replaced by placeholders. A
+placeholder replaces whole words only: the name `a` does not replace each letter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.results import ObjectChange, ResourcePlan
+
+NAME, NAMESPACE, UID = "<name>", "<namespace>", "<uid>"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Resources of one kind that share all of these changes."""
+
+    gvk: GVK
+    resources: tuple[ObjectRef, ...]
+    total: int
+    """Number of planned resources of this kind."""
+    changes: tuple[ObjectChange, ...]
+    """With placeholders, unless the group has one resource only."""
+
+
+def groups(plans: Sequence[ResourcePlan]) -> list[Group]:
+    """Return the changes of all resources in groups, the largest first."""
+    found: list[Group] = []
+    for gvk in dict.fromkeys(plan.resource.gvk for plan in plans):
+        of_kind = [plan for plan in plans if plan.resource.gvk == gvk]
+        found += _groups(gvk, of_kind)
+    return sorted(found, key=lambda group: -len(group.resources))
+
+
+def _groups(gvk: GVK, plans: Sequence[ResourcePlan]) -> Iterable[Group]:
+    general: dict[str, ObjectChange] = {}
+    literal: dict[str, ObjectChange] = {}
+    having: dict[str, list[ObjectRef]] = defaultdict(list)
+    for plan in plans:
+        for change in plan.changes:
+            generalised = _general(change, plan.resource)
+            signature = _signature(generalised)
+            if plan.resource not in having[signature][-1:]:
+                having[signature].append(plan.resource)
+            general[signature], literal[signature] = generalised, change
+    shared: dict[tuple[ObjectRef, ...], list[str]] = defaultdict(list)
+    for signature, owners in having.items():
+        shared[tuple(owners)].append(signature)
+    for resources, signatures in shared.items():
+        changes = literal if len(resources) == 1 else general
+        yield Group(gvk, resources, len(plans), tuple(changes[each] for each in signatures))
+
+
+def _signature(change: ObjectChange) -> str:
+    fields = [[each.path, each.before is ABSENT, each.after is ABSENT, _json(each)] for each in change.fields]
+    place = [change.gvk.api_version, change.gvk.kind, *change.key]
+    return json.dumps([change.verb, place, fields, change.not_validated, change.recreated], sort_keys=True)
+
+
+def _json(field: FieldChange) -> list[Any]:
+    return [None if value is ABSENT else value for value in (field.before, field.after)]
+
+
+def _general(change: ObjectChange, resource: ObjectRef) -> ObjectChange:
+    """Replace a resource's name, namespace and UID in a change."""
+    words = [(resource.uid, UID), (resource.key.name, NAME), (resource.key.namespace, NAMESPACE)]
+    placeholders = {word: placeholder for word, placeholder in reversed(words) if word}
+    alternatives = "|".join(re.escape(word) for word in sorted(placeholders, key=len, reverse=True))
+    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])")
+
+    def text(value: str) -> str:
+        return pattern.sub(lambda match: placeholders[match[0]], value)
+
+    def general(value: Any) -> Any:
+        if isinstance(value, str):
+            return text(value)
+        if isinstance(value, dict):
+            return {text(name): general(each) for name, each in value.items()}
+        return [general(each) for each in value] if isinstance(value, list) else value
+
+    namespace = NAMESPACE if resource.key.namespace and change.key.namespace == resource.key.namespace else ""
+    fields = (FieldChange(text(each.path), general(each.before), general(each.after)) for each in change.fields)
+    key = ObjectKey(namespace or text(change.key.namespace), text(change.key.name))
+    return replace(change, key=key, fields=tuple(fields))

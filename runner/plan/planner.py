@@ -1,0 +1,349 @@
+"""Plan runs: the operator's own runs, in check mode, behind a proxy that plans each write.
+
+Owns: everything that a plan run has instead of the operator's: no watches, status, Events, Leases and kept run folders.
+Jobs, engine, proxy and masking are those of a real run. The cluster receives reads and dry runs only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from runner.config import paths
+from runner.config.settings import Settings
+from runner.controller import decisions, run_access
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.run_access import RunAccess
+from runner.controller.runs import RunDefaults, Runs
+from runner.dev.cli import AS_DEPLOYED
+from runner.engine import artifacts
+from runner.engine.artifacts import new_ident
+from runner.engine.engines import EngineSettings
+from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.engine.run_engine import RunEngine
+from runner.engine.run_secrets import RunSecrets
+from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
+from runner.events.bodies import ApiEvent
+from runner.kube import causes
+from runner.kube.client import Client, Selection
+from runner.kube.credentials import auth
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.informer import Informer
+from runner.masking.masker import TOO_SLOW, SearchTimeoutError
+from runner.monitoring.metrics import Metrics
+from runner.objects import GVK, PAUSED, Object, ObjectKey, ObjectRef, is_deleting, is_paused
+from runner.ownership import Owner, OwnerState
+from runner.plan import changes, tasks
+from runner.plan.results import ObjectChange, Plan, ResourcePlan, State
+from runner.plan.selection import Selector, Target, Wanted
+from runner.plan.tasks import UnplannedTask, UnplannedTasks
+from runner.proxy.handlers.discovery_cache import DiscoveryCache
+from runner.proxy.handlers.negotiate import Negotiate
+from runner.proxy.handlers.plan import Planning
+from runner.proxy.handlers.refusals import RefusalRecorder
+from runner.proxy.handlers.secrets import Secrets
+from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.identity import Identities, RunStats
+from runner.proxy.planning.overlay import Overlay
+from runner.proxy.server import Proxy
+from runner.replicas.lease_guard import LeaseGuard, SoleReplica
+from runner.watches.watch import Watch
+from runner.workqueue.request import ReconcileRequest, RunReason
+
+CHECK = "--check --diff"
+_PROXY_GRACE = 1.0
+_FLEET = 3
+"""Number of resources from which the fork server loads the modules of the runs first."""
+_TOO_DEEP = "an object is nested too deeply to compare"
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """Connections and processes that all plan runs share."""
+
+    client: Client
+    engine: RunEngine
+    access: RunAccess
+    environment: Mapping[str, str]
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, client: Client, settings: Settings) -> AsyncIterator[Self]:
+        """Start the engine and the proxy; end them when the block is left."""
+        async with AsyncExitStack() as stack:
+            limits = settings.run_memory_limit, 0
+            engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
+            stack.push_async_callback(engine.close, 0.0)
+            access = await _open_proxy(stack, client, inject=settings.inject_owner_ref)
+            search_path = paths.search_path(
+                cwd=Path.cwd(),
+                roles_path=settings.ansible_roles_path,
+                collections_path=settings.ansible_collections_path,
+                environ=os.environ,
+            )
+            environment = {name: value for name, value in AS_DEPLOYED.items() if name not in os.environ}
+            environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
+            environment |= {**run_access.environment(os.environ), **tasks.OUTPUT}
+            yield cls(client, engine, access, environment)
+
+
+async def plan(
+    settings: Settings, watches: Sequence[Watch], wanted: Wanted, progress: Callable[[int, int], None]
+) -> Plan:
+    """Plan the requested resources. `progress` receives the number of planned resources, and of all.
+
+    Raises:
+        OperatorError: the cluster cannot be reached, or there is no such resource.
+    """
+    credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
+    with tempfile.TemporaryDirectory(prefix="ansible-operator-plan-", ignore_cleanup_errors=True) as folder:
+        async with Client(credentials) as client:
+            await _connect(client)
+            targets = await Selector(client, watches, settings.namespaces).find(wanted)
+            progress(0, len(targets))
+            own = replace(settings, runner_dir=Path(folder))
+            async with Bed.open(client, own) as bed:
+                return await Planner(own, bed).plan(targets, progress)
+
+
+async def _connect(client: Client) -> None:
+    """Check that the API server responds, so that its absence is one clear error."""
+    place = f"{client.credentials.base_url} (credentials: {client.credentials.origin})"
+    try:
+        await client.request("GET", "/version")
+    except UnauthorizedError as error:
+        raise OperatorError(
+            f"{place} rejects the credentials: {error}; renew them, or set --kubeconfig, --context or KUBECONFIG"
+        ) from error
+    except ApiError as error:
+        raise OperatorError(f"{place} responds with an error: {error}") from error
+    except ApiUnavailableError as error:
+        raise OperatorError(f"cannot reach {place}: {error}; {causes.advice(error.__cause__)}") from error
+
+
+async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) -> RunAccess:
+    identities = Identities()
+    clock = asyncio.get_running_loop().time
+    served = ServedResources(client, clock)
+    observer = _NoObserver()
+    proxy = Proxy(
+        client.credentials,
+        identities,
+        [
+            Secrets(),
+            DiscoveryCache(clock, served.forget),
+            Negotiate(),
+            RefusalRecorder(),
+            Writes(served, client, observer),
+            Planning(served, clock),
+        ],
+    )
+    await proxy.start(run_access.LOOPBACK, 0)
+    stack.push_async_callback(proxy.close, _PROXY_GRACE)
+    environment = run_access.secrets_in(os.environ)
+
+    def known() -> list[str]:
+        return [*client.credentials.secret_values(), *environment]
+
+    namespace = client.credentials.namespace
+    return RunAccess(proxy, identities, observer, inject=inject, namespace=namespace, known=known)
+
+
+class Planner:
+    """Plans resources."""
+
+    def __init__(self, settings: Settings, bed: Bed) -> None:
+        """The run folders are below `settings.runner_dir`, which no other process may use."""
+        self._settings = settings
+        self._bed = bed
+        self._observed = _ObservedRuns()
+        self._runs: dict[GVK, Runs] = {}
+
+    async def plan(self, targets: Sequence[Target], progress: Callable[[int, int], None]) -> Plan:
+        """Plan the targets, several at the same time, as many as the operator would run."""
+        watches = {target.watch.gvk: target.watch for target in targets}
+        for watch in watches.values():
+            self._bed.engine.check(watch.engine, f"engine of {watch.gvk}")
+        await self._prepare(watches.values(), len(targets))
+        workers = {gvk: asyncio.Semaphore(self._settings.workers_for(gvk)) for gvk in watches}
+        slots = asyncio.Semaphore(max(self._settings.most_runs(watches), 1))
+        planned = 0
+
+        async def one(target: Target) -> ResourcePlan:
+            nonlocal planned
+            async with workers[target.watch.gvk], slots:
+                found = await self.one(target)
+            planned += 1
+            progress(planned, len(targets))
+            return found
+
+        async with asyncio.TaskGroup() as group:
+            planning = [group.create_task(one(target)) for target in targets]
+        return Plan([each.result() for each in planning])
+
+    async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
+        """Load the modules of many runs once; for a few runs, this would take longer than they do."""
+        warm = [watch for watch in watches if self._bed.engine.is_warm(watch.engine)]
+        contents = [watch.content for watch in warm]
+        contents += [watch.finalizer.content for watch in warm if watch.finalizer]
+        if contents and count >= _FLEET:
+            self._bed.engine.expect(contents, self._bed.environment)
+            await self._bed.engine.settle()
+
+    async def one(self, target: Target) -> ResourcePlan:
+        """Plan one resource."""
+        ref = ObjectRef.of(target.watch.gvk, target.obj)
+        run_plan = decisions.plan(target.watch, target.obj)
+        if is_paused(target.obj):
+            return ResourcePlan(ref, "skipped", message=f"the annotation {PAUSED} pauses its runs")
+        if run_plan is None:
+            return ResourcePlan(ref, "skipped", message="it is being deleted, and has no finalizer of this operator")
+        reason = RunReason.DELETED if is_deleting(target.obj) else RunReason.CHANGED
+        attempt = Attempt(
+            request=ReconcileRequest(ref.key, reason, (), failures=0, failed_runs=0, waited=0.0),
+            obj=target.obj,
+            plan=run_plan,
+            resource=target.resource,
+            guard=LeaseGuard(lambda: True),
+            ident=new_ident(datetime.now(UTC)),
+        )
+        try:
+            found = await self._run(target.watch, attempt)
+        except OperatorError as error:
+            return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
+        return await asyncio.to_thread(found.conclude, ref, finalizing=run_plan.finalizing)
+
+    async def _run(self, watch: Watch, attempt: Attempt) -> _Finished:
+        runs = self._runs_of(watch)
+        overrides = runs.overrides(attempt.obj)
+        overlay = Overlay()
+        access = self._bed.access.open(watch, attempt, lambda: None, _exists, plan=overlay)
+        async with access as grant:
+            job = _quiet(await runs.job(attempt, overrides, grant))
+            result = await runs.run(job, attempt, grant)
+        return _Finished(result, overlay, self._observed.take(job), grant.secrets, grant.stats.forbidden())
+
+    def _runs_of(self, watch: Watch) -> Runs:
+        if watch.gvk not in self._runs:
+            client, settings = self._bed.client, self._settings
+            informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
+            scope = WatchScope(watch, informer, SoleReplica(), Metrics())
+            in_check_mode = replace(settings, ansible_args=f"{settings.ansible_args} {CHECK}".strip())
+            defaults = RunDefaults.of(in_check_mode, self._bed.environment, self._bed.engine.forget)
+            self._runs[watch.gvk] = Runs(scope, self._bed.engine, self._observed, _NoEvents(), defaults)
+        return self._runs[watch.gvk]
+
+
+def _quiet(job: Job) -> Job:
+    """Return a job that keeps no run folder, and whose output contains why tasks were skipped."""
+    return replace(job, max_artifacts=artifacts.KEEP_NONE, verbosity=max(job.verbosity, tasks.VERBOSITY))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A run that has ended."""
+
+    result: RunResult
+    overlay: Overlay
+    tasks: UnplannedTasks
+    secrets: RunSecrets
+    missing: Sequence[str]
+    """Sentences about rights that the run lacked."""
+
+    def conclude(self, ref: ObjectRef, *, finalizing: bool) -> ResourcePlan:
+        """Return the plan of the run's resource. Masking can take seconds: call it in a thread."""
+        found: tuple[ObjectChange, ...] = ()
+        message = ""
+        try:
+            found = changes.reported(self.overlay.changes(), self.secrets)
+        except SearchTimeoutError:
+            message = f"the changes are {TOO_SLOW}"
+        except RecursionError:
+            message = _TOO_DEEP
+        masked = self.secrets.masker.text
+        others = [UnplannedTask("", "", "", masked(reason)) for reason in self.overlay.partial_reasons]
+        unplanned = (*self.tasks.tasks, *others)
+        state: State = "partial" if unplanned else "complete"
+        if message or self.result.outcome is not Outcome.SUCCEEDED:
+            state = "failed"
+            message = message or self._failure()
+        return ResourcePlan(ref, state, found, unplanned, self.tasks.more, message, finalizing)
+
+    def _failure(self) -> str:
+        failures = [
+            f"task {each.task!r}" + (f" ({each.path})" if each.path else "") + f" failed: {each.message}"
+            for each in self.result.failures
+        ]
+        return "\n".join([*(failures or [self.result.message]), *self.missing])
+
+
+@dataclass(slots=True)
+class _ObservedRuns:
+    """Collects the tasks of each run that were not planned. A RunObserver."""
+
+    by_job: dict[tuple[GVK, ObjectKey], _ObservedRun] = field(default_factory=dict)
+
+    def start(self, job: Job, request: ReconcileRequest) -> _ObservedRun:  # noqa: ARG002 - see RunObserver
+        """Start to collect."""
+        return self.by_job.setdefault((job.gvk, job.key), _ObservedRun())
+
+    def take(self, job: Job) -> UnplannedTasks:
+        """Return the tasks of a run that has ended."""
+        return self.by_job.pop((job.gvk, job.key)).tasks
+
+
+@dataclass(slots=True)
+class _ObservedRun:
+    tasks: UnplannedTasks = field(default_factory=UnplannedTasks)
+
+    def event(self, event: Event) -> None:
+        self.tasks.event(event)
+
+    def end(self, result: RunResult, api: RunStats) -> None:
+        """Do nothing: the planner has the result."""
+
+
+class _NoEvents:
+    """Queue that drops Events: a plan run writes none."""
+
+    def record(self, what: ApiEvent) -> None:
+        """Drop an Event."""
+
+
+class _NoObserver:
+    """Observer of a proxy without watches of dependents and references. An AccessObserver."""
+
+    def began(self, owner: Owner) -> None:
+        """Do nothing."""
+
+    def ended(self, owner: Owner) -> bool:  # noqa: ARG002 - see AccessObserver
+        """Return True."""
+        return True
+
+    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - see AccessObserver
+        """Return no digest."""
+        return ""
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - see WriteObserver
+        """Return False."""
+        return False
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Do nothing."""
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Do nothing."""
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """Do nothing."""
+
+
+async def _exists() -> OwnerState:
+    return OwnerState.EXISTS

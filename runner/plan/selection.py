@@ -1,0 +1,170 @@
+"""Resources to plan: finds `KIND/NAME`, or all resources of the watches, in the cluster."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+
+from runner.engine.output import named
+from runner.engine.run_folders import kind_names
+from runner.errors import ConfigError, ForbiddenError, GoneError, KindNotFoundError, NotFoundError, OperatorError
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import ApiResource, Discovery
+from runner.objects import Object, ObjectKey, finalizers_of, is_deleting, key_of
+from runner.watches.watch import Watch
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Resources that the user named."""
+
+    kind: str
+    """As for kubectl; empty: all kinds."""
+    name: str
+    """Empty: all resources."""
+    namespace: str
+    """Empty: the default namespace of the kubeconfig for a name, else all watched namespaces."""
+
+    @classmethod
+    def parse(cls, text: str, namespace: str, *, everything: bool) -> Wanted:
+        """Parse the argument of the command line.
+
+        Raises:
+            ConfigError: it is not KIND/NAME, or not KIND with `everything`.
+        """
+        kind, slash, name = text.partition("/")
+        if everything:
+            if slash:
+                raise ConfigError(f"--all plans every resource: write `plan {text}`, or `plan --all {kind}`")
+            return cls(kind, "", namespace)
+        if not kind or not name or "/" in name:
+            what = f"{text!r} names no object" if text else "no object is given"
+            raise ConfigError(f"{what}: write KIND/NAME, such as Memcached/sample, or --all")
+        return cls(kind, name, namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A resource to plan."""
+
+    watch: Watch
+    resource: ApiResource
+    obj: Object
+
+
+class Selector:
+    """Finds resources."""
+
+    def __init__(self, client: Client, watches: Sequence[Watch], namespaces: Sequence[str]) -> None:
+        """`namespaces` are those that the operator watches, empty for all."""
+        self._client = client
+        self._discovery = Discovery(client)
+        self._watches = watches
+        self._namespaces = tuple(namespaces)
+
+    async def find(self, wanted: Wanted) -> list[Target]:
+        """Return the resources.
+
+        Raises:
+            OperatorError: there is no such watch or resource, or the watch does not select it.
+        """
+        watches = await self._watches_of(wanted.kind) if wanted.kind else self._watches
+        if not wanted.name:
+            return [target for watch in watches async for target in self._all(watch, wanted.namespace)]
+        if len(watches) > 1:
+            which = ", ".join(named(watch.gvk) for watch in watches)
+            raise ConfigError(f"{wanted.kind!r} may be one of {which}: write KIND.GROUP/{wanted.name}")
+        return [await self._one(watches[0], wanted)]
+
+    async def _watches_of(self, kind: str) -> list[Watch]:
+        """Return the watches of a kind, by its names in the watches file or in the cluster."""
+        kind = kind.lower()
+        found = [watch for watch in self._watches if kind in kind_names(watch.gvk)]
+        if not found:
+            found = [watch for watch in self._watches if kind in await self._names_in_cluster(watch)]
+        if not found:
+            known = [named(watch.gvk) for watch in self._watches]
+            close = difflib.get_close_matches(kind, known, n=1, cutoff=0.4)
+            suggestion = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(f"no watch is for kind {kind!r}: {suggestion}The watches are for {', '.join(known)}")
+        return found
+
+    async def _names_in_cluster(self, watch: Watch) -> Iterable[str]:
+        try:
+            resource = await self._discovery.find(watch.gvk)
+        except KindNotFoundError:
+            return ()
+        return {resource.plural, resource.qualified, *resource.short_names}
+
+    async def _one(self, watch: Watch, wanted: Wanted) -> Target:
+        resource = await self._discovery.find(watch.gvk)
+        namespace = wanted.namespace or self._client.credentials.namespace or "default"
+        key = ObjectKey(namespace if resource.namespaced else "", wanted.name)
+        kind = watch.gvk.kind
+        if key.namespace and self._namespaces and key.namespace not in self._namespaces:
+            raise OperatorError(
+                f"{kind} {key} is in a namespace that is not watched: --namespace of the operator or WATCH_NAMESPACE "
+                f"is {','.join(self._namespaces)}"
+            )
+        try:
+            obj = await self._client.get(resource, key)
+        except NotFoundError as error:
+            where = f" in namespace {key.namespace}: select another one with --namespace" if key.namespace else ""
+            url = self._client.credentials.base_url
+            raise OperatorError(f"the cluster {url} has no {kind} {wanted.name!r}{where}") from error
+        target = Target(watch, resource, obj)
+        if not _is_finalized(target) and not await self._is_selected(target):
+            selectors = (("selector", watch.selector), ("fieldSelector", watch.field_selector))
+            given = ", ".join(f"{name} {text!r}" for name, text in selectors if text)
+            raise OperatorError(f"the watch of {kind} does not select {kind} {key}: {given}")
+        return target
+
+    async def _is_selected(self, target: Target) -> bool:
+        """Return whether the API server selects an object with the watch's selectors."""
+        watch, key = target.watch, key_of(target.obj)
+        if not watch.selector and not watch.field_selector:
+            return True
+        fields = ",".join(filter(None, (f"metadata.name={key.name}", watch.field_selector)))
+        selection = Selection(labels=watch.selector, fields=fields)
+        page = await self._client.list_page(target.resource, key.namespace, selection, 1, "")
+        return bool(page.items)
+
+    async def _all(self, watch: Watch, namespace: str) -> AsyncIterator[Target]:
+        resource = await self._discovery.find(watch.gvk)
+        watched = self._namespaces if resource.namespaced else ()
+        if namespace and watched and namespace not in watched:
+            raise OperatorError(f"namespace {namespace} is not watched: the operator watches {', '.join(watched)}")
+        selection = Selection(labels=watch.selector, fields=watch.field_selector)
+        for each in (namespace,) if namespace and resource.namespaced else watched or ("",):
+            try:
+                found = await self._list(resource, each, selection)
+            except ForbiddenError as error:
+                advice = "" if each else "; to plan the resources of one namespace, set --namespace"
+                raise OperatorError(f"{error}{advice}") from error
+            for obj in found:
+                yield Target(watch, resource, obj)
+
+    async def _list(self, resource: ApiResource, namespace: str, selection: Selection) -> list[Object]:
+        items: list[Object] = []
+        cont = ""
+        while True:
+            try:
+                page = await self._client.list_page(resource, namespace, selection, _PAGE, cont)
+            except GoneError:  # the continue token expired
+                if not cont:
+                    raise
+                items, cont = [], ""
+                continue
+            items += page.items
+            cont = page.cont
+            if not cont:
+                return sorted(items, key=key_of)
+
+
+def _is_finalized(target: Target) -> bool:
+    """Return whether our finalizer runs for an object, also if no selector selects it any more."""
+    finalizer = target.watch.finalizer
+    return is_deleting(target.obj) and finalizer is not None and finalizer.name in finalizers_of(target.obj)

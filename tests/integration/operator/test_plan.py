@@ -1,0 +1,442 @@
+"""`ansible-operator plan` as a user runs it: it shows what a real run then does, and writes nothing itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from runner.devcluster import DevCluster
+from runner.plan.fields import ABSENT, FieldChange, differences, normalised
+from tests.integration.operator.conftest import ROOT, wait_until
+
+if TYPE_CHECKING:
+    from tests.integration.operator.conftest import Api, Project, Things
+
+UNCHANGED, FAILED, CHANGES = 0, 1, 2
+Json = dict[str, Any]
+_ELSEWHERE = re.compile(r"test-[0-9a-f]{10}|kube-.*|default")
+_BY_OTHERS = {"leases", "nodes", "events"}
+"""Kinds that the cluster itself writes all the time, outside the test's namespace."""
+
+CONFIG = """
+    - name: Keep the configuration
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{{{ ansible_operator_meta.name }}}}-config"
+            namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+          data:
+            size: "{{{{ size | string }}}}"
+            text: "{text}"
+"""
+
+
+def dump(api: Api, namespace: str) -> dict[str, Json]:
+    """Return every object of the namespace, and every other one that nobody else writes, by path."""
+    found: dict[str, Json] = {}
+    groups = [f"/apis/{each['preferredVersion']['groupVersion']}" for each in api.call("GET", "/apis")["groups"]]
+    for base in ("/api/v1", *groups):
+        for resource in api.call("GET", base)["resources"]:
+            plural = resource["name"]
+            if "/" in plural or "list" not in resource["verbs"]:
+                continue
+            for item in api.call("GET", f"{base}/{plural}")["items"]:
+                meta = item["metadata"]
+                space = meta.get("namespace") or (meta["name"] if plural == "namespaces" else "")
+                is_ours = space == namespace and plural != "leases"
+                if is_ours or not (plural in _BY_OTHERS or _ELSEWHERE.fullmatch(space)):
+                    found[f"{base}/{plural}/{space}/{meta['name']}"] = item
+    return found
+
+
+def planned(done: subprocess.CompletedProcess[str]) -> Json:
+    assert done.stdout, done.stderr
+    found: Json = json.loads(done.stdout)
+    return found
+
+
+def fields(change: Mapping[str, Any]) -> list[FieldChange]:
+    return [
+        FieldChange(each["path"], each.get("before", ABSENT), each.get("after", ABSENT)) for each in change["fields"]
+    ]
+
+
+def objects(api: Api, namespace: str, kinds: tuple[str, ...] = ("configmaps",)) -> dict[str, Json]:
+    items = [item for kind in kinds for item in api.call("GET", f"/api/v1/namespaces/{namespace}/{kind}")["items"]]
+    return {item["metadata"]["name"]: item for item in items}
+
+
+@pytest.fixture
+def administered(project: Project, devcluster: DevCluster) -> Project:
+    """The project, and a user who may do everything."""
+    project.kubeconfig = devcluster.kubeconfig
+    return project
+
+
+def test_a_plan_shows_what_the_run_then_does_and_nothing_once_that_is_done(
+    project: Project, things: Things, api: Api
+) -> None:
+    names = ["small", "large", "third"]
+    for number, name in enumerate(names):
+        things.create(name, {"size": number})
+    project.role("thing", CONFIG.format(text="first"))
+    project.watch("thing")
+    before = dump(api, project.namespace)
+    done = project.plan("Thing/small", "--output", "json")
+    assert (done.returncode, done.stderr) == (CHANGES, "")
+    (resource,) = planned(done)["resources"]
+    assert (resource["name"], resource["state"], resource["unplanned"]) == ("small", "complete", [])
+    (create,) = resource["changes"]
+    assert (create["verb"], create["kind"], create["name"]) == ("create", "ConfigMap", "small-config")
+    (content,) = fields(create)
+    assert dump(api, project.namespace) == before
+
+    operator = project.start()
+    for name in names:
+        things.await_success(name)
+    operator.stop()
+    real = {
+        name: normalised({"apiVersion": "v1", "kind": "ConfigMap", **obj}, with_status=False)
+        for name, obj in objects(api, project.namespace).items()
+    }
+    assert content == FieldChange("", ABSENT, real["small-config"])
+    before = dump(api, project.namespace)
+    done = project.plan("--all", WATCH_NAMESPACE=project.namespace)
+    assert (done.returncode, done.stdout, done.stderr) == (UNCHANGED, "Plan: no changes for 3 resources\n", "")
+
+    project.role("thing", CONFIG.format(text="second"))
+    done = project.plan("--all", "Thing", "-n", project.namespace)
+    assert (done.returncode, done.stderr) == (CHANGES, "")
+    assert done.stdout.splitlines() == [
+        f"3 of 3 Thing resources: {', '.join(f'{project.namespace}/{name}' for name in sorted(names))}",
+        "  ~ change ConfigMap <namespace>/<name>-config",
+        "      data.text: first → second",
+        "",
+        "Plan: 3 of 3 resources with changes; objects: 3 to change",
+    ]
+    plan = planned(project.plan("--all", "-n", project.namespace, "--output=json"))
+    assert dump(api, project.namespace) == before
+
+    old = objects(api, project.namespace)
+    operator = project.start()
+    for name in names:
+        operator.await_line("Run ended", name=name, outcome="succeeded")
+    operator.stop()
+    new = objects(api, project.namespace)
+    for resource in plan["resources"]:
+        (change,) = resource["changes"]
+        states = (normalised(each[change["name"]], with_status=False) for each in (old, new))
+        assert fields(change) == list(differences(*states))
+
+
+ROGUE = """
+import json, ssl, urllib.request
+
+import yaml
+from ansible.module_utils.basic import AnsibleModule
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={"kubeconfig": {"type": "path"}, "namespace": {"type": "str"}}, supports_check_mode=True
+    )
+    with open(module.params["kubeconfig"]) as file:
+        config = yaml.safe_load(file)
+    user = config["users"][0]["user"]
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rogue"}, "data": {"a": "b"}}
+    request = urllib.request.Request(
+        config["clusters"][0]["cluster"]["server"] + "/api/v1/namespaces/" + module.params["namespace"] + "/configmaps",
+        data=json.dumps(body).encode(),
+        headers={"Authorization": "Bearer " + user["token"], "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        module.exit_json(changed=True, created=json.loads(answer.read())["metadata"]["name"])
+
+
+main()
+"""
+UNSUPPORTED = """
+from ansible.module_utils.basic import AnsibleModule
+
+AnsibleModule(argument_spec={}).exit_json(changed=True)
+"""
+TASKS = """
+    - name: Write in spite of check mode
+      rogue:
+        kubeconfig: "{{ lookup('ansible.builtin.env', 'K8S_AUTH_KUBECONFIG') }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+    - name: Apply with kubectl
+      ansible.builtin.command:
+        cmd: "{{ kubectl }} apply -f -"
+        stdin: |
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: applied, namespace: {{ ansible_operator_meta.namespace }}}
+          data: {a: b}
+      check_mode: false
+      changed_when: true
+    - name: Read what kubectl applied
+      kubernetes.core.k8s_info:
+        api_version: v1
+        kind: ConfigMap
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        name: applied
+      register: applied
+      failed_when: applied.resources | length != 1
+    - name: Delete what exists
+      kubernetes.core.k8s:
+        state: absent
+        api_version: v1
+        kind: ConfigMap
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        name: existing
+    - name: Change the password
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Secret
+          metadata: {name: credentials, namespace: "{{ ansible_operator_meta.namespace }}"}
+          stringData: {password: a-better-password}
+    - name: Use the password
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: connection, namespace: "{{ ansible_operator_meta.namespace }}"}
+          data: {url: "db://user:a-better-password@db"}
+    - name: Write the status
+      operator_sdk.util.k8s_status:
+        api_version: test.example.com/v1
+        kind: Thing
+        name: "{{ ansible_operator_meta.name }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        status: {size: 3}
+    - name: Run a command
+      ansible.builtin.command: "true"
+    - name: Run it raw
+      ansible.builtin.raw: "true"
+    - name: Run a module without check mode
+      unsupported:
+    - name: Leave out in check mode
+      ansible.builtin.debug:
+        msg: no
+      when: not ansible_check_mode
+    - name: Leave out always
+      ansible.builtin.debug:
+        msg: no
+      when: size > 100
+"""
+
+
+def test_no_task_can_write_and_each_that_was_not_planned_is_named(
+    administered: Project, things: Things, api: Api, devcluster: DevCluster
+) -> None:
+    project, space = administered, administered.namespace
+    project.write("roles/thing/library/rogue.py", ROGUE)
+    project.write("roles/thing/library/unsupported.py", UNSUPPORTED)
+    project.role("thing", TASKS.replace("{{ kubectl }}", str(devcluster.kubectl)))
+    project.watch("thing")
+    things.create("one", {"size": 1})
+    core = f"/api/v1/namespaces/{space}"
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "existing"}})
+    api.call(
+        "POST", f"{core}/secrets", {"metadata": {"name": "credentials"}, "stringData": {"password": "an-old-password"}}
+    )
+    before = dump(api, space)
+    done = project.plan("things/one", "-n", space, "--output=json")
+    assert dump(api, space) == before
+    assert done.returncode == CHANGES, done.stdout + done.stderr
+    assert "password" in done.stdout
+    assert all(text not in done.stdout for text in ("a-better-password", "an-old-password", "YS1iZXR0ZXI"))
+    (resource,) = planned(done)["resources"]
+    assert resource["state"] == "partial"
+    changes = {(each["verb"], each["kind"], each["name"]): each for each in resource["changes"]}
+    assert list(changes) == [
+        ("create", "ConfigMap", "rogue"),
+        ("create", "ConfigMap", "applied"),
+        ("delete", "ConfigMap", "existing"),
+        ("change", "Secret", "credentials"),
+        ("create", "ConfigMap", "connection"),
+        ("change", "Thing", "one"),
+    ]
+    assert changes["change", "Secret", "credentials"]["fields"] == [
+        {"path": "data.password", "before": "<masked>", "after": "<masked, changed>"}
+    ]
+    assert changes["create", "ConfigMap", "connection"]["fields"][0]["after"]["data"]["url"] == "db://user:********@db"
+    assert changes["change", "Thing", "one"]["fields"] == [{"path": "status", "after": {"size": 3}}]
+    assert [each["task"].rpartition(" : ")[2] for each in resource["unplanned"]] == [
+        "Run a command",
+        "Run it raw",
+        "Run a module without check mode",
+        "Leave out in check mode",
+    ]
+    assert all(f"{project.folder}/roles/thing/tasks/main.yml:" in each["path"] for each in resource["unplanned"])
+
+
+def test_a_failed_task_ends_the_plan_and_the_changes_until_then_are_shown(project: Project, things: Things) -> None:
+    project.role(
+        "thing", CONFIG.format(text="x") + "    - name: Fail\n      ansible.builtin.fail:\n        msg: not today\n"
+    )
+    project.watch("thing")
+    things.create("one", {"size": 1})
+    done = project.plan("Thing/one")
+    assert done.returncode == FAILED
+    assert f"  + create ConfigMap {project.namespace}/one-config" in done.stdout
+    assert f"Thing {project.namespace}/one: the plan failed" in done.stdout
+    assert re.search(r"task 'Fail' \(.*/main.yml:\d+\) failed: not today", done.stdout)
+
+
+def test_the_finalizer_is_planned_for_a_deleted_resource_and_a_paused_one_is_not(
+    project: Project, things: Things, api: Api
+) -> None:
+    project.role("thing", CONFIG.format(text="x"))
+    project.role(
+        "undo",
+        """
+        - name: Remove the configuration
+          kubernetes.core.k8s:
+            state: absent
+            api_version: v1
+            kind: ConfigMap
+            name: "{{ ansible_operator_meta.name }}-config"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+        """,
+    )
+    project.watch("thing", finalizer={"name": "test.example.com/undo", "role": "undo"})
+    things.create("gone", {"size": 1}, finalizers=["test.example.com/undo"])
+    api.call("POST", f"/api/v1/namespaces/{project.namespace}/configmaps", {"metadata": {"name": "gone-config"}})
+    things.delete("gone")
+    things.create("paused", {"size": 1}, annotations={"ansible.sdk.operatorframework.io/paused": "true"})
+    done = project.plan("--all", "-n", project.namespace, "--output=json")
+    assert done.returncode == CHANGES, done.stderr
+    gone, paused = planned(done)["resources"]
+    assert [(each["verb"], each["name"]) for each in gone["changes"]] == [("delete", "gone-config")]
+    assert (gone["finalizer"], gone["state"]) == (True, "complete")
+    assert (paused["state"], paused["changes"]) == ("skipped", [])
+    things.merge("gone", {"metadata": {"finalizers": []}})
+
+
+_OWN = ("Deployment", "ConfigMap", "Secret")
+_REVISION = "deployment.kubernetes.io/revision"
+
+
+def _states(api: Api, namespace: str) -> dict[tuple[str, str], Json]:
+    """Return the objects that the roles write."""
+    found = {}
+    for kind, version, base in (
+        ("Deployment", "apps/v1", "/apis/apps/v1"),
+        ("ConfigMap", "v1", "/api/v1"),
+        ("Secret", "v1", "/api/v1"),
+    ):
+        for item in api.call("GET", f"{base}/namespaces/{namespace}/{kind.lower()}s")["items"]:
+            found[kind, item["metadata"]["name"]] = {"apiVersion": version, "kind": kind, **item}
+    return found
+
+
+def _effects(before: Mapping[Any, Json], after: Mapping[Any, Json]) -> dict[tuple[str, str], list[FieldChange]]:
+    """Return what differs, apart from the revision, which a controller writes."""
+    effects = {}
+    for each in before.keys() | after.keys():
+        old, new = before.get(each, {}), after[each]
+        annotations = new["metadata"].get("annotations", {})
+        revision = old.get("metadata", {}).get("annotations", {}).get(_REVISION)
+        annotations.pop(_REVISION, None)
+        if revision:
+            annotations[_REVISION] = revision
+        states = [normalised(state, with_status=False) for state in (old, new)]
+        changes = list(differences(*states)) if old else [FieldChange("", ABSENT, states[1])]
+        if changes:
+            effects[each] = changes
+    return effects
+
+
+def _planned_effects(plan: Json) -> dict[tuple[str, str], list[FieldChange]]:
+    changes = [each for resource in plan["resources"] for each in resource["changes"] if each["kind"] in _OWN]
+    assert len({(each["kind"], each["name"]) for each in changes}) == len(changes)
+    return {(each["kind"], each["name"]): fields(each) for each in changes}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_the_plans_of_50_specs_of_two_examples_are_what_their_runs_do(administered: Project, api: Api) -> None:
+    project, space = administered, administered.namespace
+    chance = random.Random(18)
+    restarter = ROOT / "examples/restarter"
+    crd = yaml.safe_load(next(restarter.glob("config/crd/bases/*.yaml")).read_text())
+    api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
+    shutil.copytree(ROOT / "roles", project.folder / "roles")
+    shutil.copytree(restarter / "roles", project.folder / "roles", dirs_exist_ok=True)
+    project.watches += yaml.safe_load((ROOT / "watches.yaml").read_text())
+    project.watches += yaml.safe_load((restarter / "watches.yaml").read_text())
+    caches = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
+    restarters = f"/apis/rollout.example.com/v1alpha1/namespaces/{space}/restarters"
+    core, apps = f"/api/v1/namespaces/{space}", f"/apis/apps/v1/namespaces/{space}"
+    wait_until(lambda: api.call("GET", restarters) is not None, "restarters to be served")
+
+    def write_specs() -> None:
+        for number in range(25):
+            spec: Json = {"size": chance.randrange(3), "memcachedDirectoryNamespace": space}
+            if chance.random() < 0.5:
+                spec["memcachedMemoryMib"] = chance.choice([32, 128])
+            if chance.random() < 0.5:
+                spec["memcachedImage"] = f"example.com/memcached:{chance.randrange(3)}"
+            body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "spec": spec}
+            api.apply(f"{caches}/cache-{number}", {**body, "metadata": {"name": f"cache-{number}"}})
+            api.apply(
+                f"{core}/secrets/db-{number}",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "metadata": {"name": f"db-{number}"},
+                    "stringData": {"password": f"password-{chance.randrange(3)}", "user": f"u{chance.randrange(9)}"},
+                },
+            )
+            names = [f"web-{number}-{each}" for each in range(1, 3)]
+            secret = {"name": f"db-{number}", **({"fields": ["password"]} if chance.random() < 0.5 else {})}
+            spec = {"secret": secret, "deployments": names[: chance.randrange(1, 3)]}
+            body = {"apiVersion": "rollout.example.com/v1alpha1", "kind": "Restarter", "spec": spec}
+            api.apply(f"{restarters}/shop-{number}", {**body, "metadata": {"name": f"shop-{number}"}})
+
+    for number in range(25):
+        for each in range(1, 3):
+            labels = {"app": f"web-{number}-{each}"}
+            pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "example"}]}}
+            spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
+            api.call("POST", f"{apps}/deployments", {"metadata": {"name": f"web-{number}-{each}"}, "spec": spec})
+    for _ in range(2):
+        write_specs()
+        done = project.plan("--all", "-n", space, "--output=json")
+        assert done.returncode == CHANGES, done.stderr + done.stdout
+        before = _states(api, space)
+        operator = project.start()
+        for number in range(25):
+            for name in (f"cache-{number}", f"shop-{number}"):
+                operator.await_line("Run ended", name=name, outcome="succeeded")
+        operator.stop()
+        assert _planned_effects(planned(done)) == _effects(before, _states(api, space))
+
+
+def test_an_error_is_one_clear_message(project: Project, things: Things) -> None:
+    project.role("thing", CONFIG.format(text="x"))
+    project.watch("thing", selector={"matchLabels": {"app": "web"}})
+    things.create("one", {"size": 1})
+    cases = {
+        ("Thing/one",): f"error: the watch of Thing does not select Thing {project.namespace}/one: selector 'app=web'",
+        ("Thing/two",): rf"error: the cluster https://\S+ has no Thing 'two' in namespace {project.namespace}: .*",
+        ("--all",): "error: .*forbidden.*; to plan the resources of one namespace, set --namespace",
+        ("Other/one",): "error: no watch is for kind 'other': .*Thing.test.example.com",
+    }
+    for arguments, message in cases.items():
+        done = project.plan(*arguments)
+        assert (done.returncode, done.stdout) == (FAILED, "")
+        assert re.fullmatch(message, done.stderr.strip()), done.stderr

@@ -1,0 +1,186 @@
+"""Which resources a command line names, and what a user reads if there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.errors import ConfigError, GoneError, KindNotFoundError, NotFoundError, OperatorError
+from runner.kube.client import Client, ListPage, Selection
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey
+from runner.plan.selection import Selector, Target, Wanted
+from runner.watches.watch import Finalizer, Watch
+from tests.watch_values import watch_value
+
+MEMCACHED, REDIS = GVK("cache.example.com", "v1", "Memcached"), GVK("cache.example.com", "v1", "Redis")
+PLURALS = {"Memcached": "memcacheds", "Redis": "redises"}
+
+
+def obj(name: str, namespace: str = "shop", **metadata: Any) -> Object:
+    return {"metadata": {"name": name, "namespace": namespace, **metadata}}
+
+
+class Cluster:
+    """An API server with objects of both kinds. A selector that is not empty selects the names in `selected`."""
+
+    def __init__(
+        self, *objects: Object, selected: tuple[str, ...] = (), page: int = 500, expires: bool = False
+    ) -> None:
+        self.objects = objects
+        self.selected = selected
+        self.page = page
+        self.expires = expires
+        self.listed: list[tuple[str, Selection]] = []
+        self.credentials = SimpleNamespace(namespace="shop", base_url="https://cluster")
+
+    async def request(self, method: str, path: str) -> Mapping[str, Any]:
+        assert (method, path) == ("GET", "/apis/cache.example.com/v1")
+        names = [("Memcached", ["mc"]), ("Redis", [])]
+        return {
+            "resources": [
+                {"kind": kind, "name": PLURALS[kind], "namespaced": True, "verbs": ["list"], "shortNames": short}
+                for kind, short in names
+            ]
+        }
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        for each in self.objects:
+            if resource.gvk == MEMCACHED and (each["metadata"]["namespace"], each["metadata"]["name"]) == key:
+                return each
+        raise NotFoundError("not found", status=404)
+
+    async def list_page(
+        self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
+    ) -> ListPage:
+        self.listed.append((namespace, selection))
+        if cont and self.expires:
+            self.expires = False
+            raise GoneError("expired", status=410)
+        name = selection.fields.partition("metadata.name=")[2].partition(",")[0]
+        found = [
+            each
+            for each in self.objects
+            if resource.gvk == MEMCACHED
+            and namespace in {"", each["metadata"]["namespace"]}
+            and (not selection.labels or each["metadata"]["name"] in self.selected)
+            and name in {"", each["metadata"]["name"]}
+        ]
+        start = int(cont or 0)
+        following = start + min(limit, self.page)
+        return ListPage(found[start:following], "1", str(following) if following < len(found) else "", 0)
+
+
+def find(
+    cluster: Cluster,
+    text: str,
+    namespace: str = "",
+    *,
+    everything: bool = False,
+    namespaces: tuple[str, ...] = (),
+    **watch: Any,
+) -> list[Target]:
+    watches: list[Watch] = [watch_value(gvk=MEMCACHED, **watch), watch_value(gvk=REDIS)]
+    selector = Selector(cast("Client", cluster), watches, namespaces)
+    return asyncio.run(selector.find(Wanted.parse(text, namespace, everything=everything)))
+
+
+def names(targets: list[Target]) -> list[str]:
+    return [target.obj["metadata"]["name"] for target in targets]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Memcached/a",
+        "memcached/a",
+        "memcacheds/a",
+        "mc/a",
+        "Memcached.cache.example.com/a",
+        "memcacheds.v1.cache.example.com/a",
+    ],
+)
+def test_a_resource_is_found_by_each_name_of_its_kind(text: str) -> None:
+    (target,) = find(Cluster(obj("a")), text)
+    assert (target.watch.gvk, names([target])) == (MEMCACHED, ["a"])
+
+
+def test_a_resource_is_looked_for_in_the_given_namespace() -> None:
+    cluster = Cluster(obj("a", "other"))
+    assert names(find(cluster, "Memcached/a", "other")) == ["a"]
+    with pytest.raises(OperatorError, match="cluster https://cluster has no Memcached 'a' in namespace shop"):
+        find(cluster, "Memcached/a")
+
+
+@pytest.mark.parametrize("text", ["", "Memcached", "Memcached/", "/a", "Memcached/a/b"])
+def test_an_argument_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="write KIND/NAME, such as Memcached/sample, or --all"):
+        Wanted.parse(text, "", everything=False)
+
+
+def test_all_takes_a_kind_and_no_name() -> None:
+    with pytest.raises(ConfigError, match="write `plan Memcached/a`, or `plan --all Memcached`"):
+        Wanted.parse("Memcached/a", "", everything=True)
+
+
+def test_a_kind_without_a_watch_is_refused_with_the_kinds_that_have_one() -> None:
+    with pytest.raises(ConfigError, match=r"no watch is for kind 'memcache': did you mean Memcached.cache.example.com"):
+        find(Cluster(), "memcache/a")
+
+
+def test_a_name_of_several_kinds_is_refused() -> None:
+    watches = [watch_value(gvk=MEMCACHED), watch_value(gvk=GVK("other.example.com", "v1", "Memcached"))]
+    selector = Selector(cast("Client", Cluster(obj("a"))), watches, ())
+    with pytest.raises(ConfigError, match=r"may be one of .*: write KIND.GROUP/a"):
+        asyncio.run(selector.find(Wanted("Memcached", "a", "")))
+
+
+def test_a_kind_that_is_not_served_is_an_error() -> None:
+    selector = Selector(cast("Client", Cluster()), [watch_value(gvk=GVK("cache.example.com", "v1", "Other"))], ())
+    with pytest.raises(KindNotFoundError, match="install its CRD"):
+        asyncio.run(selector.find(Wanted("Other", "a", "")))
+
+
+def test_a_resource_that_the_watch_does_not_select_is_refused() -> None:
+    cluster = Cluster(obj("a"), obj("b"), selected=("b",))
+    with pytest.raises(OperatorError, match="does not select Memcached shop/a: selector 'app=web'"):
+        find(cluster, "Memcached/a", selector="app=web")
+    assert names(find(cluster, "Memcached/b", selector="app=web")) == ["b"]
+
+
+def test_a_deleted_resource_with_our_finalizer_is_planned_even_if_no_selector_selects_it() -> None:
+    finalizer = Finalizer(name="x/y", content=watch_value().content, vars={}, limit=None)
+    deleted = obj("a", deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["x/y"])
+    assert names(find(Cluster(deleted), "Memcached/a", selector="app=web", finalizer=finalizer)) == ["a"]
+
+
+def test_a_namespace_that_is_not_watched_is_refused() -> None:
+    cluster = Cluster(obj("a"))
+    with pytest.raises(OperatorError, match=r"namespace that is not watched.*WATCH_NAMESPACE is other"):
+        find(cluster, "Memcached/a", namespaces=("other",))
+    with pytest.raises(OperatorError, match="namespace shop is not watched: the operator watches other"):
+        find(cluster, "", "shop", everything=True, namespaces=("other",))
+
+
+def test_all_resources_of_all_watched_namespaces_are_found_in_order() -> None:
+    cluster = Cluster(obj("b"), obj("a"), obj("c", "other"), obj("d", "third"))
+    assert names(find(cluster, "", everything=True)) == ["c", "a", "b", "d"]
+    assert names(find(cluster, "", everything=True, namespaces=("shop", "third"))) == ["a", "b", "d"]
+    assert names(find(cluster, "", "third", everything=True)) == ["d"]
+    assert names(find(cluster, "mc", everything=True)) == ["c", "a", "b", "d"]
+    assert names(find(cluster, "Redis", everything=True)) == []
+
+
+def test_all_resources_are_selected_by_the_watch() -> None:
+    cluster = Cluster(obj("a"), obj("b"), selected=("b",))
+    assert names(find(cluster, "Memcached", everything=True, selector="app=web")) == ["b"]
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_list_of_several_pages_is_read_whole(expires: bool) -> None:  # noqa: FBT001 - a case of a test
+    cluster = Cluster(*(obj(f"m{number}") for number in range(5)), page=2, expires=expires)
+    assert names(find(cluster, "Memcached", everything=True)) == [f"m{number}" for number in range(5)]

@@ -1,0 +1,161 @@
+"""The report for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.results import ObjectChange, Plan, ResourcePlan
+from runner.plan.tasks import UnplannedTask
+from runner.plan.text import Style, lines
+
+MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
+IMAGE = FieldChange("spec.template.spec.containers[memcached].image", "memcached:1.6.38", "memcached:1.6.39")
+
+
+def ref(name: str) -> ObjectRef:
+    return ObjectRef(MEMCACHED, ObjectKey("shop", name))
+
+
+def changed(name: str, *fields: FieldChange, **more: Any) -> ObjectChange:
+    return ObjectChange("change", DEPLOYMENT, ObjectKey("shop", name), fields, **more)
+
+
+def text(*plans: ResourcePlan, colour: bool = False) -> str:
+    return "\n".join(lines(Plan(plans), Style(colour)))
+
+
+def of_fields(*fields: FieldChange) -> Sequence[str]:
+    found = text(ResourcePlan(ref("a"), "complete", (changed("a", *fields),))).splitlines()
+    return [line.removeprefix("      ") for line in found[2:-2]]
+
+
+def test_no_change_is_one_line() -> None:
+    assert text(ResourcePlan(ref("a"), "complete")) == "Plan: no changes for 1 resource"
+
+
+def test_a_changed_field_is_one_line() -> None:
+    plan = ResourcePlan(ref("a"), "complete", (changed("a-memcached", IMAGE),))
+    assert text(plan).splitlines() == [
+        "Memcached shop/a",
+        "  ~ change Deployment shop/a-memcached",
+        "      spec.template.spec.containers[memcached].image: memcached:1.6.38 → memcached:1.6.39",
+        "",
+        "Plan: 1 of 1 resource with changes; objects: 1 to change",
+    ]
+
+
+def test_equal_changes_of_a_fleet_are_shown_once() -> None:
+    plans = [ResourcePlan(ref(f"m{number}"), "complete", (changed(f"m{number}-x", IMAGE),)) for number in range(47)]
+    plans += [ResourcePlan(ref(f"q{number}"), "complete") for number in range(3)]
+    assert text(*plans).splitlines() == [
+        "47 of 50 Memcached resources: shop/m0, shop/m1, shop/m2 and 44 more",
+        "  ~ change Deployment <namespace>/<name>-x",
+        "      spec.template.spec.containers[memcached].image: memcached:1.6.38 → memcached:1.6.39",
+        "",
+        "Plan: 47 of 50 resources with changes; objects: 47 to change",
+    ]
+
+
+def test_a_new_object_shows_its_content_and_a_deleted_one_does_not() -> None:
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"size": "3"}}
+    config = GVK("", "v1", "ConfigMap")
+    plan = ResourcePlan(
+        ref("a"),
+        "complete",
+        (
+            ObjectChange("create", config, ObjectKey("shop", "x"), (FieldChange("", ABSENT, content),)),
+            ObjectChange("delete", config, ObjectKey("shop", "y"), ()),
+        ),
+    )
+    assert text(plan).splitlines()[1:] == [
+        "  + create ConfigMap shop/x",
+        "      + metadata:",
+        "      +   name: x",
+        "      + data:",
+        "      +   size: '3'",
+        "  - delete ConfigMap shop/y",
+        "",
+        "Plan: 1 of 1 resource with changes; objects: 1 to create, 1 to delete",
+    ]
+
+
+def test_values_that_could_be_of_another_type_are_quoted() -> None:
+    assert of_fields(FieldChange("a", 1, "1"), FieldChange("b", "", None), FieldChange("c", 1.5, "true")) == [
+        'a: 1 → "1"',
+        'b: "" → null',
+        'c: 1.5 → "true"',
+    ]
+
+
+def test_added_and_removed_fields_are_named_as_such() -> None:
+    assert of_fields(FieldChange("a", ABSENT, 1), FieldChange("b", "x", ABSENT), FieldChange("c", ABSENT, {})) == [
+        "a: (added) 1",
+        "b: (removed) x",
+        "c: (added) {}",
+    ]
+
+
+def test_a_structure_is_shown_as_yaml() -> None:
+    assert of_fields(FieldChange("a", {"b": 1}, [{"c": 2}])) == ["a:", "  - b: 1", "  + - c: 2"]
+
+
+def test_text_of_several_lines_is_compared_by_line() -> None:
+    assert of_fields(FieldChange("data.conf", "a\nb\nc\n", "a\nB\nc\n")) == [
+        "data.conf:",
+        "  @@ -1,3 +1,3 @@",
+        "   a",
+        "  -b",
+        "  +B",
+        "   c",
+    ]
+
+
+def test_a_change_of_the_last_line_break_is_visible() -> None:
+    assert of_fields(FieldChange("a", "x\n", "x")) == ["a:", "  (only line breaks at the end differ)"]
+
+
+def test_a_value_cannot_control_the_terminal() -> None:
+    shown = text(ResourcePlan(ref("a"), "complete", (changed("a", FieldChange("a", "x", "\x1b]0;title\x07y")),)))
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
+def test_colour_is_used_only_if_asked_for() -> None:
+    plan = ResourcePlan(ref("a"), "complete", (changed("a", IMAGE),))
+    assert "\x1b[31mmemcached:1.6.38\x1b[0m → \x1b[32mmemcached:1.6.39\x1b[0m" in text(plan, colour=True)
+    assert "\x1b" not in text(plan)
+
+
+def test_why_a_plan_is_partial_failed_or_left_out_is_shown() -> None:
+    task = UnplannedTask("Run it", "/r/tasks/main.yml:3", "command", "Command would have run if not in check mode")
+    reason = UnplannedTask("", "", "", "refused create pods/exec shop/x: the API server cannot dry-run it")
+    assert text(
+        ResourcePlan(ref("a"), "partial", (), (task, reason), more_unplanned=7),
+        ResourcePlan(ref("b"), "failed", message="task 'Apply' (/r/tasks/main.yml:9) failed: no"),
+        ResourcePlan(ref("c"), "skipped", message="paused"),
+    ).splitlines() == [
+        "Memcached shop/a: the plan is partial",
+        "  task 'Run it' (/r/tasks/main.yml:3): Command would have run if not in check mode",
+        "  refused create pods/exec shop/x: the API server cannot dry-run it",
+        "  7 more tasks",
+        "",
+        "Memcached shop/b: the plan failed",
+        "  task 'Apply' (/r/tasks/main.yml:9) failed: no",
+        "",
+        "Memcached shop/c: not planned",
+        "  paused",
+        "",
+        "Plan: no changes for 3 resources (1 partial, 1 failed, 1 skipped)",
+    ]
+
+
+def test_objects_that_are_made_again_or_that_nothing_validated_are_marked() -> None:
+    plan = ResourcePlan(
+        ref("a"), "complete", (changed("a", recreated=True), changed("b", not_validated="no namespace"))
+    )
+    shown = text(plan)
+    assert "  ~ change Deployment shop/a: delete and create again" in shown
+    assert "  ~ change Deployment shop/b (not validated: no namespace)" in shown
