@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -33,6 +34,8 @@ NAMESPACE = "trial"
 _GRACE = 30.0
 _LONGEST = 300.0
 """Seconds that the first run of a sample can take."""
+_AT_ONCE = 4
+"""Samples of a kind that run at the same time. Most of a run is waiting."""
 _PORTS = ("--proxy-port=0", "--health-probe-bind-address=0", "--metrics-bind-address=0", "--user-metrics-port=0")
 _VOLUMES = 30
 _SHOWN = 10
@@ -212,11 +215,18 @@ class _Attempt:
                 except OperatorError as error:
                     self.outcomes[name] = str(error)
             with self._operator(cluster) as process, self.changed:
-                self.is_late = not self.changed.wait_for(lambda: self._is_done(process), _LONGEST)
+                self.is_late = not self.changed.wait_for(lambda: self._is_done(process), self._longest)
             for name in self.samples.keys() - self.outcomes.keys():
-                self.outcomes[name] = f"the run did not end within {_LONGEST:.0f} s; the operator's log: {self.last}"
+                self.outcomes[name] = (
+                    f"the run did not end within {self._longest:.0f} s; the operator's log: {self.last}"
+                )
             objects = cluster_objects.normalised(self._objects(cluster))
         return Trial(self.core, self.engine, dict(sorted(self.outcomes.items())), objects)
+
+    @property
+    def _longest(self) -> float:
+        """Seconds that the first runs of all samples can take."""
+        return _LONGEST * math.ceil(len(self.samples) / _AT_ONCE)
 
     def _is_done(self, process: subprocess.Popen[str]) -> bool:
         return self.samples.keys() <= self.outcomes.keys() or process.poll() is not None
@@ -231,6 +241,7 @@ class _Attempt:
                 f"--runner-dir={folder}/runner",
                 f"--engine={self.engine}",
                 "--graceful-shutdown-timeout=5s",
+                f"--max-concurrent-reconciles={_AT_ONCE + 1}",  # one worker is reserved for changes
             )
             environ = {
                 **manifests.variables(self.project),
@@ -276,7 +287,7 @@ class _Attempt:
             outcome = str(entry.get("outcome"))
             reason = self.failures.get(name) or str(entry.get("error") or outcome)
             if self.is_late:
-                reason = f"the run did not end within {_LONGEST:.0f} s: {reason}"
+                reason = f"the run did not end within {self._longest:.0f} s: {reason}"
             self.outcomes.setdefault(name, "succeeded" if outcome == "succeeded" else f"failed: {reason}")
 
     def _objects(self, cluster: DevCluster) -> Iterable[Mapping[str, Any]]:

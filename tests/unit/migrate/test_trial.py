@@ -117,13 +117,17 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     monkeypatch.setattr(devcluster, "start", lambda **_: contextlib.nullcontext(cluster))
     monkeypatch.setattr(environments, "python_of", lambda *_: operator)
     monkeypatch.setattr(trial, "_LONGEST", 1.0)
-    write("config/samples/shop.yaml", "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: corner}}\n")
+    sample = "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: %s}}\n"
+    names = ("corner", "a", "b", "c", "d")  # one more than run at the same time
+    write("config/samples/shop.yaml", "---\n".join(sample % name for name in names))
     environ = {"HOME": str(project), "PATH": os.environ["PATH"], "ANSIBLE_COLLECTIONS_PATH": "/nowhere"}
     result = trial.run(Project(environ), cores=["2.18"])
-    reason = "failed: the run did not end within 1 s: the run was ended by the operator during task 'Wait'"
+    reason = "failed: the run did not end within 2 s: the run was ended by the operator during task 'Wait'"
     assert {each.outcomes["Shop/corner"] for each in result.trials} == {reason}
     # Contract: roles count the parts of a path in /tmp/ansible-operator/runner.
-    assert re.search(r" --runner-dir=/tmp/[^/ ]+/runner ", (project / "arguments").read_text())
+    arguments = (project / "arguments").read_text()
+    assert re.search(r" --runner-dir=/tmp/[^/ ]+/runner ", arguments)
+    assert " --max-concurrent-reconciles=5 " in arguments
 
 
 def test_collections_that_cannot_be_installed_are_an_error_with_advice(project: Path, write: Write) -> None:
