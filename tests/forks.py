@@ -44,7 +44,7 @@ def load_plugins(*collections: str) -> None:
     from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder  # noqa: PLC0415 - as above
 
     _AnsibleCollectionFinder._remove()
-    # What another test has imported knows the folders of then.
+    # Modules that another test has imported refer to its folders.
     for name in [each for each in sys.modules if each.partition(".")[0] == "ansible_collections"]:
         del sys.modules[name]
     init_plugin_loader(list(collections))

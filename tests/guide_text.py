@@ -1,4 +1,4 @@
-"""A guide as steps: what its fenced blocks tell a reader to do, and to see.
+"""A guide as steps: the commands, files and output of its fenced blocks.
 
 Each kind of block says by its info string what it is; the rest of the guide is for people alone.
 
@@ -27,7 +27,7 @@ _TERMINAL = re.compile(r"terminal=(\d)")
 
 
 class GuideError(Exception):
-    """The guide does not keep to its own form, or does not tell what happens."""
+    """The guide has a block of an invalid form, or lacks the expected output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ Step = Commands | Keys | Shown | File
 
 
 def steps(text: str) -> list[Step]:
-    """Return what the guide tells, in order. Raises GuideError for a block of no known kind."""
+    """Return the steps of the guide in order. Raises GuideError for a block of no known kind."""
     blocks = list(_BLOCK.finditer(text))
     if len(blocks) * 2 != len(_FENCE.findall(text)):
         raise GuideError("a block is not fenced as the others are: a line, an empty one, ```, and ``` at its end")

@@ -32,7 +32,7 @@ _LEFT_OUT = ("doc", "info", "locale", "man")
 
 
 def hindrance() -> str:
-    """Say why this machine lets nobody build or start an image here; empty where it does."""
+    """Return why this machine cannot build or start images; empty if it can."""
     if os.geteuid() != 0:
         return "chroot and mount are for root"
     mount = [

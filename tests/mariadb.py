@@ -61,11 +61,11 @@ class Server:
         return [line.split("\t") for line in done.stdout.splitlines()]
 
     def lets_in(self, user: str, password: str, database: str = "") -> bool:
-        """Whether somebody with these may ask."""
+        """True if the server accepts these credentials."""
         return self.client("SELECT 1", database, user, password).returncode == 0
 
     def client(self, statement: str, database: str, user: str, password: str) -> subprocess.CompletedProcess[str]:
-        """Run MariaDB's client, which knows the password from its environment."""
+        """Run MariaDB's client, which reads the password from its environment."""
         where = [f"--host={self.host}", f"--port={self.port}", f"--user={user}", "--protocol=tcp"]
         command = [find("mariadb"), "--no-defaults", *where, "--batch", "--skip-column-names", f"--execute={statement}"]
         return subprocess.run(
@@ -77,7 +77,7 @@ class Server:
         )
 
     def _listens(self, port: int) -> bool:
-        """Start it on this port; False when it ended, as where somebody else has the port."""
+        """Start it on this port; False if it ended, for example because the port is in use."""
         command = [find("mariadbd"), "--no-defaults", f"--datadir={self._data}", f"--user={getpass.getuser()}"]
         # Its socket is in its data, whose whole name may be too long for a socket.
         where = [f"--bind-address={self.host}", f"--port={port}", "--socket=socket"]

@@ -1,4 +1,4 @@
-"""Somebody who has just heard of us: the wheel, a home with nothing in it, terminals, and the guide, done step by step.
+"""A new user: the wheel, an empty home, terminals, and the guide, executed step by step.
 
 Nothing of this repository is reached but the wheel: PATH has what the system has, uv, helm, and make's own tools. What
 would be fetched is taken from caches: the control plane's programs, and packages, in the versions that are locked here.

@@ -26,7 +26,7 @@ class Objects:
     def __init__(self) -> None:
         self.revision = 0
         self.parsed = 0
-        """Objects that were asked for whole."""
+        """Objects that were requested whole."""
         self._cache = Cache()
 
     def all_keys(self) -> list[ObjectKey]:

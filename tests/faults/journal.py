@@ -17,7 +17,7 @@ _EXPLAINED = {"dependent changed", "asked for by the last run"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a run. `operator` tells one operator process from the next, `job` is the run's name in its log."""
+    """A line of a run. `operator` identifies the operator process, `job` is the run's name in its log."""
 
     operator: str
     job: str

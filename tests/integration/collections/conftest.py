@@ -30,7 +30,7 @@ MEMCACHED = {"api_version": "cache.example.com/v1alpha1", "kind": "Memcached"}
 
 
 class Kubectl:
-    """kubectl, as somebody."""
+    """kubectl with the credentials of a user."""
 
     def __init__(self, cluster: DevCluster, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig

@@ -84,7 +84,7 @@ def definition(
 
 @dataclass
 class Hand:
-    """What somebody does past the proxy."""
+    """Requests of another client, which do not pass the proxy."""
 
     client: Client
     discovery: Discovery
@@ -129,7 +129,7 @@ class Hand:
 
 @dataclass
 class Operator:
-    """`Dependents`, and runs that tell it what they do."""
+    """`Dependents`, and runs that report their reads and writes to it."""
 
     dependents: Dependents
     hand: Hand
@@ -161,18 +161,18 @@ class Operator:
                 await asyncio.sleep(0.02)
 
     async def triggers(self, *names: str) -> None:
-        """Wait until exactly these were woken, in any order."""
+        """Wait until exactly these objects were triggered, in any order."""
         # After the API server was away, two waits of a watch may follow each other, ten seconds each.
         await until(lambda: len(self.triggered) >= len(names), f"{names}; woken: {self.triggered}", 60)
         assert sorted(name for name, _ in self.triggered) == sorted(names), self.triggered
 
     async def stays_quiet(self, gvk: GVK = CONFIG_MAP) -> None:
-        """Let everything that has happened to a kind so far come by, and see that nobody was woken by it."""
+        """Wait until all events of a kind were received, and assert that they triggered no object."""
         before = list(self.triggered)
         name = f"mark-{uuid.uuid4().hex[:6]}"
         async with self.run(self.mark) as run:
             await run.create(config_map(name) if gvk == CONFIG_MAP else deployment(name))
-        # The watch tells in order, and reads are made in order: what comes after the mark's change is later.
+        # Events and reads are processed in order: those of the mark's change are the last.
         await self.hand.patch(gvk, name, {"metadata": {"labels": {"mark": "me"}}})
         await until(lambda: any(name in why for _, why in self.triggered), f"the change of {name}")
         self.triggered[:] = [item for item in self.triggered if item[0] != self.mark.ref.key.name]

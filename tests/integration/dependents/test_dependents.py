@@ -1,4 +1,4 @@
-"""Who is woken by what happens to the children of an object, on a real control plane with a controller manager."""
+"""Owners that changes of dependents trigger, on a real control plane with a controller manager."""
 
 from __future__ import annotations
 

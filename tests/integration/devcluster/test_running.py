@@ -141,7 +141,7 @@ def test_a_command_runs_and_sees_no_secrets(kubectl: Kubectl, pod: str) -> None:
 
 
 def test_a_command_reads_what_is_sent_to_it(kubectl: Kubectl, pod: str) -> None:
-    # kwok passes the input on but not its end, so the command must know when it has read enough.
+    # kwok passes the input on but not its end, so the command must detect the end itself.
     assert kubectl("exec", "-i", pod, "--", "head", "-n1", stdin="hello\n").stdout == "hello\n"
 
 

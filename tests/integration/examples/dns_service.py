@@ -85,7 +85,7 @@ class Service:
 
 @contextmanager
 def running(program: Path, folder: Path) -> Iterator[Service]:
-    """A service on a free port, which nobody else gets while it is down."""
+    """A service on a free port, which stays reserved while the service is down."""
     folder.mkdir()
     with closing(socket.socket()) as kept:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

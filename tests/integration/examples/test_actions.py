@@ -77,7 +77,7 @@ class Shop:
         return Path(f"/tmp/actions-{self.sets.get(name)['metadata']['uid']}")
 
     def locks_taken(self) -> list[str]:
-        """Return whose locks the server was ever asked for, in order: a namespace and a name for each try."""
+        """Return the owners of all requested locks in order: a namespace and a name for each attempt."""
         asked = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'CREATE DATABASE actions\\_lock%'"
         return [line.partition("'")[2].split()[0] for (line,) in self.server.sql(asked)]
 
@@ -107,7 +107,7 @@ class Shop:
             session.stdin.flush()
             assert session.stdout.readline() == "locked\n"
             yield
-            # The end of what it is told ends it, and its locks.
+            # The end of its input ends the session and its locks.
 
     def runs(self, name: str) -> list[Json]:
         """Return what the log of the operator, as it was started last, says of runs that have ended."""
@@ -115,7 +115,7 @@ class Shop:
         return self.example.operator.lines(msg="Run ended", name=name)
 
     def stories(self, name: str) -> list[tuple[str, str, str]]:
-        """Return type, reason and message of its Events, as kubectl tells of them."""
+        """Return type, reason and message of its Events as kubectl lists them."""
         about = f"--field-selector=involvedObject.name={name},involvedObject.kind=ActionSet"
         found = json.loads(self.example.sh("kubectl", "get", "events", "--namespace=bakery", about, "--output=json"))
         return [(each["type"], each["reason"], each["message"]) for each in found["items"]]
@@ -231,10 +231,10 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(s
         eventually(shop.locking, "the server to be asked to be read-only")
         operator.process.kill()
         operator.process.wait()
-    # The server does what it was asked for last, whoever has asked.
+    # The server applies the last request, whichever client sent it.
     eventually(lambda: not shop.locking(), "the server to have done what it was asked for")
     assert not shop.is_open()
-    # Which is told by nobody who was killed; else it would be the next one's after 15 seconds.
+    # A killed operator does not release its Lease; without the deletion the next one would wait 15 seconds.
     shop.example.sh("kubectl", "delete", "lease", "--all", f"--namespace={shop.example.home}")
     shop.example.upgrade("IMG=example.com/actions-operator:v0.0.2")
     shop.example.start()

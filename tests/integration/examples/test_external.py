@@ -30,7 +30,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def example(install: Install, service: Service) -> Example:
-    """The operator, told where the service is as its page says it."""
+    """The operator, configured with the address of the service as its page describes."""
     example = install("external")
     example.tell(DNS_SERVER=service.url)
     example.start()

@@ -101,7 +101,7 @@ def test_caches_have_the_size_that_any_client_writes_in_any_version(caches: Cach
     assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": 2}, 2)
     assert {each["metadata"]["name"] for each in caches.pods.all(scale["status"]["selector"])} >= {*caches.uids("one")}
 
-    # Below its least number an autoscaler needs no metrics, which nobody measures here.
+    # Below its minimum an autoscaler needs no metrics, which this control plane does not have.
     caches.await_size(SCALED, 4)
     scaled = caches.uids(SCALED)
     _the_same_in_both_versions(caches)

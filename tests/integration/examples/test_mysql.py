@@ -50,7 +50,7 @@ def kinds(mysql: Example, namespace: str) -> dict[str, Resources]:
 
 @pytest.fixture
 def volumes(mysql: Example, namespace: str) -> Iterator[str]:
-    """A storage class with a volume for each of three servers: nobody makes volumes on this control plane."""
+    """A storage class with a volume for each of three servers: this control plane has no provisioner of volumes."""
     objects, name = mysql.objects("v1", "persistentvolumes"), f"of-{namespace}"
     for number in range(3):
         spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": name}

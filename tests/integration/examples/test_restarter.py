@@ -80,7 +80,7 @@ class Shop:
         return [each["name"] for each in found.get("ownerReferences", [])]
 
     def restarts_told(self, name: str) -> int:
-        """How many restarts Events of a Deployment tell of."""
+        """Return the number of restarts in the Events of a Deployment."""
         found = [each for each in self.events.all() if each["reason"] == "Restarted"]
         return sum(each.get("count") or 1 for each in found if each["involvedObject"]["name"] == name)
 

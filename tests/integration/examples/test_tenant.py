@@ -1,4 +1,4 @@
-"""The example `tenant`: a team's place in the cluster is made, kept as it is to be, and goes when nobody is inside."""
+"""The example `tenant`: a team's namespace is created, corrected, and deleted when it is empty."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tenants(example: Example) -> Resources:
 
 
 def can(example: Example, verb: str, resource: str, *who: str) -> bool:
-    """Ask the authorizer whether somebody may do that in the namespace `shop`."""
+    """Return whether the authorizer permits that in the namespace `shop`."""
     told = example.sh("kubectl", "auth", "can-i", verb, resource, "--namespace=shop", *who, check=False)
     return told.splitlines()[-1] == "yes"
 

@@ -23,7 +23,7 @@ ACCOUNT = "crate-operator-controller-manager"
 MOUNTED = "run/secrets/kubernetes.io/serviceaccount"
 """/var/run is a link to /run, which here would be this machine's."""
 FOREIGN = "1000660000:0"
-"""A user that the image does not know, as OpenShift chooses them."""
+"""A user that is not in the image, as OpenShift assigns them."""
 
 pytestmark = [
     pytest.mark.full,
@@ -124,7 +124,7 @@ def wait_until(holds: Callable[[], Any], process: subprocess.Popen[bytes], log: 
 
 
 def reconciles(image: Image, cluster: Cluster, folder: Path, user: str = "") -> None:
-    """Run it; a resource that is made, and one that is changed, are reconciled; then it ends when told so."""
+    """Run the image, reconcile a created and a changed resource, and end it by SIGTERM."""
     log = folder / "operator.log"
     with running(image, cluster, log, user) as process:
         for greeting in ("hello", "goodbye"):

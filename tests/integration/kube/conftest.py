@@ -142,7 +142,7 @@ class Wire:
         self._refuses = False
 
     def freeze(self) -> None:
-        """Let the present connections hang: nothing arrives, nobody is told. New ones work."""
+        """Let the present connections hang: no data arrives and no connection is closed. New ones work."""
         frozen, self._flows = self._flows, asyncio.Event()
         frozen.clear()
         self._flows.set()

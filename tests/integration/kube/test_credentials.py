@@ -102,7 +102,7 @@ async def test_a_token_that_was_renewed_comes_into_use_when_the_last_one_ends(
 
 
 async def is_known(client: Client) -> bool:
-    """Whether the API server knows who asks; it remembers a token for some seconds after its end."""
+    """True if the API server accepts the credentials; it caches a token for some seconds after its expiry."""
     try:
         await name_of(client)
     except UnauthorizedError:

@@ -233,10 +233,10 @@ class History(threading.Thread):
             version = self._api.call("GET", self._path)["metadata"]["resourceVersion"]
             is_last = False
             while not is_last:
-                # One more after the end was asked for: it shows what was written until then.
+                # One more list after the end was requested: it contains all writes until then.
                 is_last = self._is_over.is_set()
                 version = self._follow(version)
-        except BaseException as error:  # noqa: BLE001 - raised where somebody sees it
+        except BaseException as error:  # noqa: BLE001 - raised in the main thread
             self._problem = error
 
     def _follow(self, version: str) -> str:

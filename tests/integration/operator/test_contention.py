@@ -1,4 +1,4 @@
-"""A role that writes what somebody else puts back is slowed down, and its owner's people are told which field it is."""
+"""Contention of a role and another client is slowed down and reported with the field."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_contention_over_a_field_is_slowed_down_and_reported_with_object_and_f
     # The fight is over; the role has the last word, and other conditions are as they always are.
     eventually(lambda: api.call("GET", f"{core}/configmaps/one")["data"]["mode"] == "wanted", "the role's last word")
     assert things.await_success("one")["message"] == "Awaiting next reconciliation"
-    # Who comes next knows nothing of it; were it to go on, that would be told anew.
+    # The next operator starts without this state; it would report a contention that continues again.
     assert operator.stop() == 0
     project.start("--engine=warm")
     over = things.await_condition("one", "Contended", "False")

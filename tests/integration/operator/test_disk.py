@@ -80,7 +80,7 @@ def _within(project: Project, size: str) -> list[str]:
 
 
 NOBODY = "54321"
-"""A user whom no file and no list of users knows."""
+"""A user that owns no file and is not in the list of users."""
 
 
 def _as_nobody(project: Project) -> list[str]:

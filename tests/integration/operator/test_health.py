@@ -28,7 +28,7 @@ PIPED = 'mkfifo pipe; cat < pipe & echo $! > reader; exec "$@" > pipe 2>&1'
 
 
 class Probes:
-    """Asks over one connection that stays open, as long as nobody closes it."""
+    """Sends requests over one connection that stays open until the server closes it."""
 
     def __init__(self, operator: Operator) -> None:
         (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])

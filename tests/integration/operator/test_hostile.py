@@ -1,4 +1,4 @@
-"""Hostile resources harm nobody else: see `hostile`. `make hostile` takes more of them."""
+"""Hostile resources do not affect others: see `hostile`. `make hostile` tests more of them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Neighbours:
 
 
 def _unexplained(tenant: Tenant, each: Hostile) -> str:
-    """Say what is missing in the conditions of an object; empty if they tell what became of it."""
+    """Return what is missing in the conditions of an object; empty if they report the result of its run."""
     found = tenant.conditions(each)
     failure = found.get("Failure", {})
     failed = failure.get("status") == "True" and failure.get("message")

@@ -1,4 +1,4 @@
-"""Runs that take too long, that nobody wants any more, or that are of no use to repeat."""
+"""Runs that take too long, are superseded, or must not be repeated."""
 
 from __future__ import annotations
 

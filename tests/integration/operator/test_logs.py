@@ -33,7 +33,7 @@ _ROLE = """
 
 @pytest.fixture
 def logs(project: Project) -> Callable[..., subprocess.Popen[str]]:
-    """Start `ansible-operator logs`, as whoever is on the operator's machine would."""
+    """Start `ansible-operator logs` as a user on the operator's machine would."""
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [str(Path(sys.executable).with_name("ansible-operator")), "logs", *arguments]

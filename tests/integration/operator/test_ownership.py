@@ -101,7 +101,7 @@ def test_a_rollout_after_a_run_costs_at_most_one_further_run(
     things.create("one", {"size": 3})
     things.await_success("one")
     eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 3, "the rollout")
-    # A change that is served after whatever the rollout has asked for.
+    # A change that is processed after all runs that the rollout triggered.
     things.merge("one", {"spec": {"size": 4}})
     things.await_success("one")
     eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 4, "the second rollout")

@@ -61,7 +61,7 @@ def lease(api: Api, namespace: str, name: str = "thing-operator") -> dict[str, A
 
 
 def acquired(operator: Operator) -> set[str]:
-    """The Leases that an operator holds, as its log tells."""
+    """Return the Leases that an operator holds according to its log."""
     held: set[str] = set()
     for line in operator.lines():
         if line.get("msg") == "Lease acquired":

@@ -36,7 +36,7 @@ AT_START = ("memcacheds", "memcacheds/status", "leases", "tokenreviews", "subjec
 IN_RUNS = ("deployments", "configmaps", "pods")
 """In the order in which the sample's role comes to them."""
 ELSEWHERE = ("events", "memcacheds/finalizers")
-"""Told of by the first Event; asked for by clusters alone that check owner references."""
+"""Rules that the first Event reports, or that only clusters that check owner references need."""
 EMPTY = '""'
 LEASE = "memcached-operator"
 PROBLEM = re.compile(

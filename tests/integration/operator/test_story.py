@@ -1,4 +1,4 @@
-"""An object's story, as `kubectl describe` tells it."""
+"""Events of an object in the output of `kubectl describe`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def described(devcluster: DevCluster, things: Things) -> Callable[[str], list[st
 
 
 def _allow_events_of(api: Api, project: Project, groups: list[str], eventually: Eventually) -> None:
-    """Grant events of these groups alone, and wait until the authorizer knows."""
+    """Grant only events of these groups, and wait until the authorizer applies it."""
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
     role = api.call("GET", path)
     for rule in role["rules"]:

@@ -1,4 +1,4 @@
-"""A user who may only write custom resources in one namespace harms nobody else."""
+"""A user who can only write custom resources in one namespace does not affect other users."""
 
 from __future__ import annotations
 

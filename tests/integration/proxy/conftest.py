@@ -44,7 +44,7 @@ _DEADLINE = 30.0
 
 @dataclass
 class Witness:
-    """Remembers what it is told."""
+    """Records the reports of the proxy."""
 
     reports: list[str] = field(default_factory=list)
 
@@ -155,7 +155,7 @@ class Reply:
 
 @dataclass
 class Operating:
-    """The proxy as an operator has it, with dependents that are watched; a run, and somebody who goes past it."""
+    """The proxy as an operator has it, with dependents that are watched, a run, and a client past the proxy."""
 
     namespace: str
     owner: Owner

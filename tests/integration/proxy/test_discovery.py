@@ -82,7 +82,7 @@ def proxied(standing: Standing) -> Iterator[Server]:
 
 @pytest.fixture
 def group(namespace: str, admin: Server) -> Iterator[str]:
-    """A group that nobody serves yet, and nobody serves afterwards."""
+    """A group that is served neither before nor after the test."""
     name = f"{namespace}.example.com"
     yield name
     admin.ask(f"{CRDS}/widgets.{name}", "DELETE")
@@ -116,7 +116,7 @@ def lasting(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_discovered(admin: Server, group: str) -> bool:
-    """Whether the API server itself tells of a group's kind: it serves one before it tells of it."""
+    """True if discovery of the API server lists a group's kind: it serves a kind before it lists it."""
     groups = admin.ask("/apis", Accept="application/json").data
     return f'"{group}"'.encode() in groups and b'"widgets"' in admin.ask(f"/apis/{group}/v1").data
 

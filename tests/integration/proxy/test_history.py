@@ -325,7 +325,7 @@ class History:
                     self.contents[name, state] = obj
 
     async def is_told(self) -> bool:
-        """Whether the watch has told the last of all objects."""
+        """True if the watch has delivered the last version of all objects."""
         for name in self.names:
             reply = await self.operating.directly("GET", self.path(name))
             last = self.order[name][-1]
@@ -365,7 +365,7 @@ def _state(obj: Object) -> State:
 
 
 def delay_watches(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
-    """Have every watch of the operator tell late, in its order."""
+    """Delay the events of every watch of the operator, in their order."""
     prompt = Watcher.events
     rng = random.Random(SEED)
 

@@ -212,7 +212,7 @@ def test_a_port_is_forwarded(
             assert match
             answer = b""
             for _ in range(100):
-                # Until kwok knows where the port leads, its own answer waits for a line that does not come.
+                # Until kwok has the target of the port, its own answer waits for a line that is not sent.
                 with (
                     contextlib.suppress(TimeoutError),
                     socket.create_connection(("127.0.0.1", int(match[1])), timeout=10) as client,

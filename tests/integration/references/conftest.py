@@ -1,4 +1,4 @@
-"""`References` on a real control plane: objects that name others, runs as the proxy sees them, and wakes.
+"""`References` on a real control plane: objects with references, runs as the proxy sees them, and triggers.
 
 The objects that name others are told by hand, as their controller would. All else is on the API server.
 """
@@ -64,7 +64,7 @@ class Counting(Client):
     def __init__(self, credentials: auth.Credentials) -> None:
         super().__init__(credentials)
         self.opened: list[tuple[str, str, bool]] = []
-        """Path, field selector, and whether only metadata were asked for."""
+        """Path, field selector, and whether only metadata was requested."""
         self.read_names: list[str] = []
 
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
@@ -82,7 +82,7 @@ class Counting(Client):
 
 
 class Referring:
-    """References that are followed, and what they wake."""
+    """Watched references and the objects that they trigger."""
 
     def __init__(self, references: References, client: Counting, hand: Hand, triggered: list[tuple[str, str]]) -> None:
         self.references = references

@@ -129,7 +129,7 @@ def _works(command: Sequence[str]) -> bool:
 
 
 def _kubeconfig(admin: Path, mounted: Path) -> Path:
-    """The same account by a kubeconfig, for machines where nobody may mount."""
+    """The same account by a kubeconfig, for machines where mounting is not permitted."""
     document = yaml.safe_load(admin.read_text())
     document["users"][0]["user"] = {"tokenFile": str(mounted / "token")}
     path = mounted / "kubeconfig"

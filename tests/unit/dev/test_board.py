@@ -1,4 +1,4 @@
-"""What `ansible-operator dev` tells of a running operator."""
+"""The display of a running operator by `ansible-operator dev`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Model:
         return asyncio.get_running_loop().time()
 
     def write(self, name: str, *, exists: bool) -> None:
-        """Make a new state, and have the watch tell of it in its time."""
+        """Make a new state, which the watch delivers later."""
         self.revision += 1
         # Versions that say nothing by their order.
         before = self.states[name][-1].version
@@ -180,7 +180,7 @@ class History:
         self.shown = dict.fromkeys(NAMES, 0)
         """The latest state of each object that a client of the proxy has seen or made."""
         self.unknown: set[str] = set()
-        """Objects with a write whose outcome nobody knows."""
+        """Objects with a write of unknown outcome."""
         self.steps = steps
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
@@ -222,7 +222,7 @@ class History:
         """A read in a form that is not looked into, or a list."""
         listed = self.rng.random() < 0.5
         await self.ask("GET", COLLECTION) if listed else await self.ask("GET", f"{COLLECTION}/{name}", TABLE)
-        # The answer is of a moment before it came; nobody can say more without looking into it.
+        # The answer is older than its arrival; only its content shows its version.
 
     async def listed(self) -> None:
         """A list whose content a client looks at."""

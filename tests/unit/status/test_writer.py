@@ -30,7 +30,7 @@ RESOURCE = ApiResource(GVK_, "memcacheds", namespaced=True, verbs=frozenset(), s
 
 
 class _Answers:
-    """Refuses as often as it is told, then takes the write."""
+    """Raises the given errors, then accepts the write."""
 
     def __init__(self, *refusals: Exception) -> None:
         self.refusals = list(refusals)

@@ -1,4 +1,4 @@
-"""Runs of an earlier operator, as their folders tell of them."""
+"""Runs of an earlier operator, read from their folders."""
 
 from __future__ import annotations
 

@@ -68,12 +68,12 @@ class WatchedQueue(WorkQueue):
 
 @dataclass
 class Kind:
-    """A kind: its queue, and what the model knows of its objects."""
+    """A kind: its queue, and the model of its objects."""
 
     workers: int
     queue: WatchedQueue
     changes: dict[ObjectKey, float] = field(default_factory=dict)
-    """Objects that somebody changed and that no run has begun for, since when."""
+    """Time of the change of each object that has changed and for which no run has begun."""
     others: dict[ObjectKey, float] = field(default_factory=dict)
     """Objects that are due for any other reason, since when; a retry's time may be still to come."""
     meanwhile: dict[ObjectKey, bool] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a run shows to whoever looks: its events, its result, what it left, and which processes.
+"""Observations of a run: its events, its result, and the files and processes that it left.
 
 Owns looking; what may differ between two looks is said in `differences.py`.
 """

@@ -1,4 +1,4 @@
-"""Modules that misbehave do so the same with both engines, and to nobody else."""
+"""Modules that misbehave have the same effects with both engines, and none on other runs."""
 
 from __future__ import annotations
 

@@ -351,7 +351,7 @@ def authority() -> Authority:
 
 @pytest.fixture
 async def tls_server(authority: Authority, tmp_path: Path) -> AsyncIterator[str]:
-    """A server that demands nothing and tells the name in the client's certificate."""
+    """A server that requires no certificate and returns the name in the client's certificate."""
     server, pair = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tmp_path / "server.pem"
     issued = authority.issue("server", hosts=["127.0.0.1", "api.internal"])
     pair.write_bytes(issued.certificate + issued.key)

@@ -97,7 +97,7 @@ def test_a_copy_has_what_ansibles_own_has_and_shares_no_container(number: int) -
 
 
 def without_addresses(value: Any) -> str:
-    """What `repr` tells of an object without a name of its own is where it lies."""
+    """Return a value as JSON without the addresses that the `repr` of an object contains."""
     return re.sub(r"0x[0-9a-f]+", "", json.dumps(value))
 
 

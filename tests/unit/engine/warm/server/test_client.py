@@ -68,7 +68,7 @@ def _open_files() -> int:
 
 @pytest.fixture
 def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that are ready at once, and never asked for a run."""
+    """Servers that are ready at once and get no request for a run."""
     start = tmp_path / "start.py"
     start.write_text(
         "import socket, sys\n"
