@@ -6,6 +6,7 @@ same request. Must not import: other handlers of plan runs.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -24,13 +25,20 @@ from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
 from runner.proxy.planning.changes import Refusal
 from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, PlannedObject
+from runner.proxy.protobuf import owners
 from runner.proxy.request import RequestInfo
 
 JSON = b"application/json"
+SET_FOR_NEW = frozenset({"resourceVersion", "uid", "creationTimestamp", "managedFields", "generation", "selfLink"})
+"""Metadata that the API server sets for a new object."""
 LARGEST_LIST = 64 << 20
 """Bytes of a list into which planned objects can be merged."""
 _HEX = frozenset("0123456789abcdefABCDEF")
+_LARGE = 1 << 18
+"""Bytes of a response from which it is parsed in a thread."""
 _REDIRECT = 300
+_DECODED = "plan-decoded"
+"""Name of an object that the API server decodes."""
 _PASSED = frozenset({b"user-agent"})
 _IMPERSONATE = b"impersonate-"
 _TOOLS = (b"kubectl", b"oc/", b"helm", b"Helm")
@@ -179,8 +187,27 @@ class PlanCall:
 
     async def object(self) -> Object:
         """Read the object in the request."""
-        media, data = await self.body()
-        return parse_object(media, data)
+        return await self.decode(*await self.body())
+
+    async def decode(self, media: str, data: bytes) -> Object:
+        """Return the object in content. The API server decodes protobuf: it gets a dry-run creation by another name."""
+        if media != content.PROTOBUF or self.info.subresource:
+            return parse_object(media, data)
+        found = owners.read(data)
+        if found is None:
+            return parse_object(media, data)
+        namespace = self.key.namespace
+        place = namespace
+        if self.overlay.only_planned(namespace):
+            place = self.run.owner.ref.key.namespace or "default"
+        body = owners.renamed(data, _DECODED, place)
+        reply = await self.write("POST", path_of(self.info, place, "", ""), body, [], content.PROTOBUF.encode())
+        if not reply.is_success:
+            raise StatusError(reply.answer)
+        names = {name: value for name, value in metadata(found).items() if name in {"name", "generateName"}}
+        kept = {name: value for name, value in metadata(reply.obj).items() if name not in {*SET_FOR_NEW, "name"}}
+        space = {"namespace": namespace} if namespace else {}
+        return {**reply.obj, "metadata": {**kept, **names, **space}}
 
 
 def path_of(info: RequestInfo, namespace: str, name: str, subresource: str) -> str:
@@ -238,8 +265,7 @@ async def _whole(answer: Answer, most: int) -> Reply:
                 f"the response is larger than {most >> 20} MiB, so planned changes cannot be merged into it",
                 HTTPStatus.INSUFFICIENT_STORAGE,
             )
-        answer.content = Whole(data)
-        obj = await content.observe(answer)
+        obj = await asyncio.to_thread(_parsed, answer, data) if len(data) > _LARGE else _parsed(answer, data)
         answer.content = Whole(data)
     finally:
         answer.finish()
@@ -247,6 +273,10 @@ async def _whole(answer: Answer, most: int) -> Reply:
     headers = [each for each in answer.headers if each[0].lower() not in {b"content-length", b"transfer-encoding"}]
     answer.headers, answer.length = [*headers, (b"Content-Length", b"%d" % len(data))], len(data)
     return Reply(answer, data, obj or {})
+
+
+def _parsed(answer: Answer, data: bytes) -> Object | None:
+    return content.parse_whole(content.JSON, data) if content.media_of(answer) == content.JSON else None
 
 
 def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: bool = False) -> Answer:
@@ -257,7 +287,7 @@ def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: boo
         (b"Content-Length", b"%d" % len(body)),
         (b"Cache-Control", b"no-cache, private"),
     ]
-    return Answer(status, b"", headers, 0 if to_head else len(body), Whole(b"" if to_head else body))
+    return Answer(int(status), b"", headers, 0 if to_head else len(body), Whole(b"" if to_head else body))
 
 
 def failure(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> Answer:

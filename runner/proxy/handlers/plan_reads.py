@@ -73,8 +73,10 @@ class PlanReads:
 
     async def _watch(self, plan: PlanCall) -> Answer:
         is_partial = plan_calls.accepts_partial(plan.call)
-        labels, fields = ((name, value) for name in _SELECTORS for value in [",".join(plan.values(name))])
-        selectors = [pair for pair in (labels, fields) if pair[1]]
+        selectors = [pair for pair in plan.params if pair[0] in _SELECTORS]
+        if plan.info.name and not plan.values("fieldSelector"):
+            # A deprecated path, such as /api/v1/watch/namespaces/ns/pods/name.
+            selectors.append(("fieldSelector", f"metadata.name={plan.info.name}"))
         version = next(iter(plan.values("resourceVersion")), "")
         is_initial = next(iter(plan.values("sendInitialEvents")), "") not in _NO
         if version in _FROM_NOW or is_initial:

@@ -23,14 +23,16 @@ from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, metadata, uid_of
 from runner.proxy.calls import Answer
 from runner.proxy.handlers import content, owners, plan_calls
-from runner.proxy.handlers.plan_calls import Params, PlanCall, RefusedError, Reply, StatusError
+from runner.proxy.handlers.plan_calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
 from runner.proxy.handlers.plan_reads import current, merged_list, scale_of
 from runner.proxy.handlers.plan_schemas import ApiDocuments
 from runner.proxy.handlers.writes import ServedResources
 from runner.proxy.planning import apply, patches, strategic
+from runner.proxy.planning.changes import comparable
 from runner.proxy.planning.overlay import NAMESPACES, PlannedObject
 from runner.proxy.planning.patches import PatchError
 from runner.proxy.planning.schemas import ApiDocument
+from runner.proxy.protobuf import delete_options
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})
@@ -46,7 +48,6 @@ _SUBRESOURCES = {
 """Verbs that the API server dry-runs, by subresource. Others are actions, such as `exec`, `binding` and `token`."""
 _REVIEW_GROUPS = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
 _OF_WRITES = frozenset({"fieldManager", "fieldValidation"})
-_NEW_OBJECT = frozenset({"resourceVersion", "uid", "creationTimestamp", "managedFields", "generation", "selfLink"})
 _IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _DELETE_OPTIONS = {"kind": "DeleteOptions", "apiVersion": "v1"}
@@ -156,7 +157,7 @@ class PlanWrites:
     async def _change_first(self, write: _Write, media: str, data: bytes) -> Answer:
         """Send the first write of an object as it is."""
         plan, key = write.plan, write.plan.key
-        if plan.info.verb == "update":
+        if plan.info.verb == "update" and media != content.PROTOBUF:
             plan_calls.parse_object(media, data)
         before, existed = await _before(plan)
         reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
@@ -178,21 +179,23 @@ class PlanWrites:
         if subresource not in {"", "status", "scale"}:
             raise RefusedError("the plan already changes this object, so it cannot plan a write of this subresource")
         seen = scale_of(now) if subresource == "scale" else now
-        wanted = self._computed(write, seen, media, data)
+        is_update = plan.info.verb == "update"
+        wanted = await plan.decode(media, data) if is_update else self._patched(write, seen, media, data)
         _check_identity(plan, seen, wanted)
         if subresource == "status":
             after, reason = await self._validate_status(write, planned, wanted)
         else:
             desired = _scaled(now, wanted) if subresource == "scale" else wanted
             after, reason = await self._validate(write, planned, desired)
+        if comparable(after) == comparable(now):
+            # Like at the API server, a write without a change leaves `managedFields` as they are.
+            after = now
         write.record(plan.key, planned.before, after, existed=planned.existed, reason=reason)
         return plan_calls.respond(scale_of(after) if subresource == "scale" else after)
 
-    def _computed(self, write: _Write, seen: Object, media: str, data: bytes) -> Object:
-        """Return the object that a write results in."""
+    def _patched(self, write: _Write, seen: Object, media: str, data: bytes) -> Object:
+        """Return the object that a patch results in."""
         plan = write.plan
-        if plan.info.verb == "update":
-            return plan_calls.parse_object(media, data)
         schema = write.document.schema(write.resource.gvk)
         try:
             match media:
@@ -227,7 +230,7 @@ class PlanWrites:
             reply = await _put(plan, plan.path(subresource=""), desired)
         else:
             collection = plan.path(name="", subresource="")
-            reply = await plan.write("POST", collection, _without(desired, _NEW_OBJECT), _params(plan))
+            reply = await plan.write("POST", collection, _without(desired, SET_FOR_NEW), _params(plan))
         if not reply.is_success:
             return local, _denied(plan, reply)
         return _kept(write, planned, reply.obj), ""
@@ -246,7 +249,7 @@ class PlanWrites:
         """Validate an object that the plan deletes and creates again, by an update of the existing one."""
         plan, key = write.plan, planned.key
         old = metadata(planned.before or {})
-        body = _without(desired, _NEW_OBJECT)
+        body = _without(desired, SET_FOR_NEW)
         body = {**body, "metadata": {**metadata(body), "resourceVersion": old.get("resourceVersion")}}
         reply = await _put(plan, plan.path(name=key.name, subresource=""), body)
         if not reply.is_success:
@@ -261,7 +264,7 @@ class PlanWrites:
     async def _delete(self, write: _Write) -> Answer:
         plan, overlay, key = write.plan, write.plan.overlay, write.plan.key
         media, data = await plan.body()
-        options = plan_calls.parse_object(media, data) if data else None
+        options = _options(media, data)
         planned = plan.planned
         if (planned.after is None) if planned else overlay.hides(plan.kind, key):
             raise StatusError(plan_calls.not_found(plan.kind, key.name))
@@ -283,7 +286,7 @@ class PlanWrites:
     async def _delete_collection(self, write: _Write) -> Answer:
         plan = write.plan
         media, data = await plan.body()
-        options = plan_calls.parse_object(media, data) if data else None
+        options = _options(media, data)
         selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
         merged = await merged_list(plan, selectors)
         if not _unvalidated(plan, plan.key.namespace):
@@ -388,6 +391,18 @@ def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> 
         if wanted and found and wanted != found:
             why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
             raise StatusError(plan_calls.conflict(plan.kind, plan.info.name, why))
+
+
+def _options(media: str, data: bytes) -> Object | None:
+    """Return the options in the content of a deletion; None without content."""
+    if not data:
+        return None
+    if media != content.PROTOBUF:
+        return plan_calls.parse_object(media, data)
+    try:
+        return delete_options.read(data)
+    except ValueError as error:
+        raise RefusedError(f"cannot read the DeleteOptions: {error}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE) from error
 
 
 def _is_trial(plan: PlanCall, options: Object | None) -> bool:

@@ -18,7 +18,8 @@ _MAGIC = b"k8s\0"
 _TYPE_META, _RAW, _ENCODING = 1, 2, 3
 _API_VERSION, _KIND = 1, 2
 _METADATA = 1
-_TEXTS = {1: "name", 2: "generateName", 3: "namespace"}
+_NAME, _NAMESPACE, _VERSION = 1, 3, 6
+_TEXTS = {_NAME: "name", 2: "generateName", _NAMESPACE: "namespace"}
 _ANNOTATIONS, _REFERENCES = 12, 13
 _REFERENCE_TEXTS = {1: "kind", 3: "name", 4: "uid", 5: "apiVersion"}
 _REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
@@ -49,6 +50,13 @@ def add(data: bytes, obj: Object) -> bytes:
     if not more:
         return data
     unknown = _unknown(data)
+    return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
+
+
+def renamed(data: bytes, name: str, namespace: str) -> bytes:
+    """Return an object that `read` accepted with another name and namespace, and without a resource version."""
+    unknown = _unknown(data)
+    more = text(_NAME, name) + text(_NAMESPACE, namespace) + text(_VERSION, "")
     return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
 
 

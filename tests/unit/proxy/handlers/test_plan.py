@@ -19,6 +19,9 @@ from runner.proxy.calls import Handler
 from runner.proxy.handlers.plan import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.planning.overlay import Overlay
+from runner.proxy.protobuf import owners
+from runner.proxy.protobuf.wire import message as encode
+from runner.proxy.protobuf.wire import text
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Message, Stage
@@ -36,6 +39,7 @@ CORE = {
 DRY_RUN = {"parameters": [{"name": "dryRun", "in": "query"}]}
 TEMPLATE = "/api/v1/namespaces/{namespace}/configmaps"
 OPENAPI = {"paths": {TEMPLATE: {"post": DRY_RUN}, f"{TEMPLATE}/{{name}}": {"put": DRY_RUN, "patch": DRY_RUN}}}
+DELETIONS = {"paths": {**OPENAPI["paths"], f"{TEMPLATE}/{{name}}": {"put": DRY_RUN, "delete": DRY_RUN}}}
 MERGE = "Content-Type: application/merge-patch+json"
 
 
@@ -47,6 +51,7 @@ class Cluster:
     forbidden: set[str] = field(default_factory=set)
     """Methods that the run may not use."""
     told: list[str] = field(default_factory=list)
+    openapi: Object = field(default_factory=lambda: OPENAPI)
 
     async def script(self, message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, target = message.start.split()[:2]
@@ -58,7 +63,9 @@ class Cluster:
             )
             status, body = "403 Forbidden", {"kind": "Status", "message": f'{text} in the namespace "ns"'}
         elif path.startswith("/openapi/v3/"):
-            body = OPENAPI
+            body = self.openapi
+        elif method in {"POST", "PUT"} and message.body.startswith(b"k8s"):
+            body = {**(owners.read(message.body) or {}), "decoded": True}
         elif method in {"POST", "PUT"}:
             body = {**orjson.loads(message.body), "checked": True}
         elif method == "PATCH":
@@ -236,3 +243,34 @@ async def test_content_that_cannot_be_parsed_is_refused(
         assert (await wire.ask(stage.request(f"PUT {PATH}/a", body=b"[]"))).status == 400
         assert sent(stage) == []
     assert len(overlay.refusals) == 1
+
+
+async def test_protobuf_is_decoded_by_a_dry_run_under_another_name(
+    staged: Staged, cluster: Cluster, handlers: list[Handler]
+) -> None:
+    cluster.openapi = DELETIONS
+    binary = "Content-Type: application/vnd.kubernetes.protobuf"
+    kind = encode(1, text(1, "v1") + text(2, "ConfigMap"))
+    body = b"k8s\0" + kind + encode(2, encode(1, text(1, "a") + text(3, "ns")))
+    options = b"k8s\0" + encode(1, text(2, "DeleteOptions")) + encode(2, text(4, "Background"))
+    async with staged(*handlers) as stage:
+        overlay = begin(stage, cluster)
+        wire = await stage.connect()
+        created = await wire.ask(stage.request(f"POST {PATH}", binary, body=body))
+        assert created.status == 201
+        updated = await wire.ask(stage.request(f"PUT {PATH}/a", binary, body=body))
+        assert (updated.status, orjson.loads(updated.body)["metadata"]["name"]) == (200, "a")
+        (change,) = overlay.changes()
+        assert (change.verb, change.key, change.writes) == ("create", ObjectKey("ns", "a"), 2)
+        assert change.after is not None
+        assert change.after["decoded"]
+        assert [each["name"] for each in change.after["metadata"]["ownerReferences"]] == ["sample"]
+        assert (await wire.ask(stage.request(f"DELETE {PATH}/a", binary, body=options))).status == 200
+        assert overlay.changes() == []
+        cluster.objects[f"{PATH}/b"] = config_map("b")
+        assert (await wire.ask(stage.request(f"DELETE {PATH}/b", binary, body=options))).status == 200
+        deletion = stage.api.seen[-1]
+        assert orjson.loads(deletion.body)["dryRun"] == ["All"]
+        assert orjson.loads(deletion.body)["propagationPolicy"] == "Background"
+        assert all("dryRun=All" in start for start in sent(stage))
+    assert overlay.refusals == []
