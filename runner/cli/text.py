@@ -24,7 +24,8 @@ first steps:
   ansible-operator run                 run the operator on the cluster of your kubeconfig
   ansible-operator logs KIND/NAME      show the output of an object's last run
 
-For details: `ansible-operator COMMAND --help`. Exit codes: 0 success, 1 failure at run time, 2 invalid input."""
+For details: `ansible-operator COMMAND --help`. Exit codes: 0 success, 1 failure at run time, 2 invalid input.
+`plan` has other exit codes: see its help."""
 
 RUN = f"""\
 Watch the kinds in watches.yaml and run their role or playbook for each object.
