@@ -244,6 +244,13 @@ def run_worker(worker: Any) -> None:
         worker._run()
 
 
+def is_validated(kind: Any) -> bool:
+    """Return True if all attributes of a class of playbook objects are validated, not only those that always are."""
+    if not TAGGED:
+        return kind.__name__ in {"Handler", "PlayContext", "Task"}
+    return bool(kind._post_validate_object)
+
+
 def variable_types() -> tuple[tuple[type, ...], tuple[type, ...], tuple[type, ...]]:
     """Return Ansible's own types of variables: those that never change, dictionaries, and lists."""
     if not TAGGED:
@@ -263,6 +270,13 @@ def variable_types() -> tuple[tuple[type, ...], tuple[type, ...], tuple[type, ..
     natives = (str, bytes, int, float, dt.datetime, dt.date, dt.time)
     immutable = (*(tagged[native] for native in natives), _datatag._AnsibleTagsMapping)
     return immutable, (tagged[dict],), (tagged[list],)
+
+
+def types_of(native: type) -> frozenset[type]:
+    """Return a type of Python and Ansible's own type of such values with tags; since ansible-core 2.19."""
+    from ansible.module_utils._internal import _datatag  # noqa: PLC0415 - since 2.19
+
+    return frozenset({native, _datatag.AnsibleTaggedObject._tagged_type_map[native]})
 
 
 def empty_copier(kind: type) -> Callable[[Any], Any]:

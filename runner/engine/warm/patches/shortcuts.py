@@ -33,6 +33,7 @@ NAMES = {
     "fields": "Attributes of tasks are copied and validated without asking each time what holds for all of a class.",
     "listings": "Folders of collections are listed, and plugins searched, again only when something was added to them.",
     "templates": "Templates that runs have compiled are compiled in the server, once.",
+    "values": "Values that need no template, wrapper or observer are read without the checks for them.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
     "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
@@ -191,6 +192,7 @@ _INSTALLERS: Mapping[str, Callable[[_Target, bool], Any]] = {
     "copies": _simple("copies"),
     "fields": _simple("fields"),
     "listings": _simple("listings"),
+    "values": _simple("values"),
     "waiting": _simple("waiting"),
     "templates": _install_templates,
 }

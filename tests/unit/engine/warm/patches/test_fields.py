@@ -12,7 +12,6 @@ from runner.engine.warm import versions
 from runner.engine.warm.patches import fields
 from tests.forks import load_plugins, seen
 
-since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 attributes are validated as ever")
 TASKS: tuple[dict[str, Any], ...] = (
     {"ansible.builtin.debug": {"msg": "{{ text }}"}, "when": ["text is defined", True], "tags": ["a", "{{ text }}"]},
     {"ansible.builtin.set_fact": {"a": 1}, "loop": [1, 2], "loop_control": {"label": "{{ item }}"}, "vars": {"x": 1}},
@@ -101,7 +100,6 @@ def without_addresses(value: Any) -> str:
     return re.sub(r"0x[0-9a-f]+", "", json.dumps(value))
 
 
-@since_2_19
 @pytest.mark.parametrize("task", [*TASKS, *WRONG], ids=str)
 def test_validation_ends_as_ansibles_own_does(task: dict[str, Any]) -> None:
     def validated() -> object:
@@ -112,7 +110,7 @@ def test_validation_ends_as_ansibles_own_does(task: dict[str, Any]) -> None:
         loaded.squash()
         templar = Templar(DataLoader(), variables=VALUES)
         try:
-            loaded.post_validate(templar=templar._engine if hasattr(templar, "_engine") else templar)
+            loaded.post_validate(templar=templar._engine if versions.TAGGED else templar)
         except Exception as error:  # noqa: BLE001 - it is what is compared
             return f"{type(error).__name__}: {error}"
         return without_addresses({name: each for name, each in state(loaded).items() if name != "_uuid"})
@@ -126,7 +124,6 @@ def test_validation_ends_as_ansibles_own_does(task: dict[str, Any]) -> None:
     assert uuids(seen(ours)) == uuids(theirs)
 
 
-@since_2_19
 @pytest.mark.parametrize("text", ["words", "", "{{ text }}", "{% raw %}", "#jinja2: wrong", "{", "ü", "a\nb"])
 @pytest.mark.parametrize("mark", [True, False])
 def test_texts_of_a_connection_end_as_by_ansible_itself(text: str, *, mark: bool) -> None:
@@ -138,7 +135,8 @@ def test_texts_of_a_connection_end_as_by_ansible_itself(text: str, *, mark: bool
         context = PlayContext()
         context.remote_addr = trusted(text) if mark else text
         try:
-            context.post_validate(templar=Templar(DataLoader(), variables=VALUES)._engine)
+            templar = Templar(DataLoader(), variables=VALUES)
+            context.post_validate(templar=templar._engine if versions.TAGGED else templar)
         except Exception as error:  # noqa: BLE001 - it is what is compared
             return f"{type(error).__name__}: {error}"
         return without_addresses(state(context))
@@ -148,6 +146,46 @@ def test_texts_of_a_connection_end_as_by_ansible_itself(text: str, *, mark: bool
         return validated()
 
     assert uuids(seen(ours)) == uuids(seen(validated))
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_a_task_takes_from_its_parents_what_it_takes_by_ansible_itself(task: dict[str, Any], *, dynamic: bool) -> None:
+    def evaluated() -> object:
+        from ansible.playbook.block import Block  # noqa: PLC0415 - in a fork
+        from ansible.playbook.task_include import TaskInclude  # noqa: PLC0415 - as above
+
+        around = {
+            "tags": ["outer"],
+            "when": ["flag"],
+            "environment": [{"B": "2"}],
+            "become_user": "other",
+            "throttle": 3,
+        }
+        outer = block({"block": [{"block": [task], "ignore_errors": True}], **around})
+        (middle,) = outer.block
+        (inner,) = middle.block
+        (loaded,) = inner.block
+        include = TaskInclude(block=inner)
+        include.statically_loaded = not dynamic
+        include.tags = ["included"]
+        include.no_log = True
+        below = Block(play=outer._play, parent_block=include)
+        loaded._parent = below
+        found = []
+        for each in (include, loaded):
+            own = each.copy()
+            own.squash()
+            found.append({name: value for name, value in state(own).items() if name not in {"_parent", "_uuid"}})
+        return [uuids(without_addresses(each)) for each in found]
+
+    def ours() -> object:
+        fields.install()
+        return evaluated()
+
+    theirs = seen(evaluated)
+    assert "outer" in theirs[1], theirs
+    assert seen(ours) == theirs
 
 
 def uuids(text: str) -> str:
