@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
 import subprocess
@@ -26,19 +27,25 @@ from runner.devcluster import DevCluster
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
-from runner.proxy.calls import Answer, Call, Proceed
+from runner.proxy.calls import Answer, Call, Handler, Proceed
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
+from runner.proxy.handlers.plan import Planning
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
+from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.watches import watch
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+Dump = Callable[..., dict[str, str]]
+
+_USED = "configmaps,secrets,pods,namespaces,events,deployments.apps,clusterroles"
+"""Kinds that the tests write."""
 _DEADLINE = 30.0
 
 
@@ -92,6 +99,13 @@ class Standing:
         self.token = self.identities.issue(self.run)
         self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
 
+    def plan(self) -> Overlay:
+        """From here on the kubeconfig is that of a plan run of the same owner; return its overlay."""
+        overlay = Overlay()
+        self.token = self.identities.issue(replace(self.run, plan=overlay))
+        self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
+        return overlay
+
     def revoke(self) -> None:
         self.loop.call_soon_threadsafe(self.identities.revoke, self.token)
 
@@ -113,7 +127,9 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
             identities, witness, passed = Identities(), Witness(), Passed()
             served = ServedResources(client, time.monotonic)
             discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, witness)
-            proxy = Proxy(credentials, identities, [discovery_cache, Negotiate(), RefusalRecorder(), writes, passed])
+            planning = Planning(served, time.monotonic, longest_watch=1.0)
+            handlers: list[Handler] = [discovery_cache, Negotiate(), RefusalRecorder(), writes, planning, passed]
+            proxy = Proxy(credentials, identities, handlers)
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"
@@ -297,3 +313,37 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.05)
 
     return wait
+
+
+@pytest.fixture
+def dump(devcluster: DevCluster, namespace: str) -> Dump:
+    """Versions of the objects in the test's namespaces and of the cluster scope, read directly."""
+    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
+
+    ready = ["wait", "--for=create", "--timeout=30s", "configmap/kube-root-ca.crt", "serviceaccount/default"]
+    subprocess.run([*command, f"--namespace={namespace}", *ready], check=True, capture_output=True)
+
+    def read(kinds: str = _USED) -> dict[str, str]:
+        found = json.loads(subprocess.check_output([*command, "get", kinds, "-A", "-o=json"], text=True))["items"]
+        versions = {}
+        for each in found:
+            meta = metadata(each)
+            place = meta.get("namespace") or (meta["name"] if each["kind"] == "Namespace" else namespace)
+            if place.startswith((namespace, "planned")) and each["kind"] not in {"Node", "ComponentStatus"}:
+                versions[f"{each['kind']} {meta.get('namespace')}/{meta['name']}"] = meta["resourceVersion"]
+        return versions
+
+    return read
+
+
+@pytest.fixture
+def all_kinds(devcluster: DevCluster) -> str:
+    """All kinds that can be listed, except leases."""
+    command = [
+        str(devcluster.kubectl),
+        f"--kubeconfig={devcluster.kubeconfig}",
+        "api-resources",
+        "--verbs=list",
+        "-o=name",
+    ]
+    return ",".join(set(subprocess.check_output(command, text=True).split()) - {"leases.coordination.k8s.io"})
