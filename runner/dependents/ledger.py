@@ -109,14 +109,14 @@ class _Entry:
 class Ledger:
     """States of the dependents of one kind."""
 
-    def __init__(self, with_status: Callable[[ObjectRef], bool], *, generation_tells: bool) -> None:
+    def __init__(self, with_status: Callable[[ObjectRef], bool], *, uses_generation: bool) -> None:
         """Create an empty ledger.
 
-        `with_status` returns True for owners that are notified of status. `generation_tells` is True if the kind's
+        `with_status` returns True for owners that are notified of status. `uses_generation` is True if the kind's
         generation follows its spec.
         """
         self._with_status = with_status
-        self._generation_tells = generation_tells
+        self._uses_generation = uses_generation
         self._entries: dict[ObjectKey, _Entry] = {}
         self._relist = Relist()
         self._tombs: OrderedDict[ObjectKey, ObjectState] = OrderedDict()
@@ -154,7 +154,7 @@ class Ledger:
 
     def traits(self, state: ObjectState, target: ObjectRef) -> list[object] | None:
         """Return the parts of a state that are relevant for an owner, as JSON; None if a part is unknown."""
-        return state.traits(with_status=self._with_status(target), generation_tells=self._generation_tells)
+        return state.traits(with_status=self._with_status(target), uses_generation=self._uses_generation)
 
     def owners(self) -> set[GVK]:
         """Return the kinds of all owners."""
@@ -278,7 +278,7 @@ class Ledger:
             self._deletions.popitem(last=False)
 
     def _must_read(self, state: ObjectState) -> bool:
-        if state.generation is None or not self._generation_tells:
+        if state.generation is None or not self._uses_generation:
             return True
         return any(map(self._with_status, state.targets))
 

@@ -83,15 +83,15 @@ class LoopGuard:
     """Owners without budget; each is triggered once when it has some."""
     _logged: log.Once = field(default_factory=log.Once)
 
-    def tell(self, kind: GVK, notification: Notification) -> None:
+    def trigger_owner(self, kind: GVK, notification: Notification) -> None:
         """Trigger an owner because of its dependent, now or later."""
-        self._tell(TriggerPair(notification.target, kind, notification.key), notification)
+        self._trigger(TriggerPair(notification.target, kind, notification.key), notification)
 
-    def tell_of_reference(self, kind: GVK, notification: Notification) -> None:
+    def trigger_by_reference(self, kind: GVK, notification: Notification) -> None:
         """Trigger an object because of a reference, now or later."""
-        self._tell(TriggerPair(notification.target, kind, notification.key, is_reference=True), notification)
+        self._trigger(TriggerPair(notification.target, kind, notification.key, is_reference=True), notification)
 
-    def _tell(self, pair: TriggerPair, notification: Notification) -> None:
+    def _trigger(self, pair: TriggerPair, notification: Notification) -> None:
         loop = asyncio.get_running_loop()
         why = f"{pair.kind.kind} {notification.key} {notification.what}"
         slowdown = self._loops.slowdown(pair, notification, loop.time())

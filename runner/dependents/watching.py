@@ -373,7 +373,7 @@ class Dependents:
         entries = self.bodies.follow(
             resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
         )
-        ledger = Ledger(self._with_status, generation_tells="status" in resource.subresources)
+        ledger = Ledger(self._with_status, uses_generation="status" in resource.subresources)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
 
     def _on_change(self, kind: DependentKind, notification: Notification) -> None:
@@ -388,7 +388,7 @@ class Dependents:
         kind = self._kinds.get((gvk.group, gvk.kind))
         if kind is not None and notification.state is not None:
             kind.ledger.suspect(notification.key)
-        self._guard.tell(gvk, notification)
+        self._guard.trigger_owner(gvk, notification)
 
     def _settled(self, kind: DependentKind) -> None:
         """Drop a kind from the watches that own no object of it. It is watched until the process ends."""

@@ -83,10 +83,10 @@ class ObjectState:
             written=_last_time(writes) if untimed else "",
         )
 
-    def traits(self, *, with_status: bool, generation_tells: bool) -> list[object] | None:
+    def traits(self, *, with_status: bool, uses_generation: bool) -> list[object] | None:
         """Return the relevant parts as JSON; None if a part is unknown."""
-        tells = generation_tells and self.generation is not None
-        content = str(self.generation) if tells else self.content
+        is_enough = uses_generation and self.generation is not None
+        content = str(self.generation) if is_enough else self.content
         status = self.status if with_status else b""
         if content is None or status is None:
             return None

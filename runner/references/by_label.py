@@ -98,7 +98,7 @@ class LabelledReferences:
 
     def _saw(self, number: int, key: ObjectKey, obj: Object | None) -> None:
         old = self._states.get(key)
-        new = None if obj is None else ReferencedState.of(obj, whole=True, generation_tells=False)
+        new = None if obj is None else ReferencedState.of(obj, whole=True, uses_generation=False)
         if new is None:
             self._states.pop(key, None)
         else:

@@ -238,7 +238,7 @@ class ReferenceKind:
         if key not in self._referenced:
             return
         is_first, old = key not in self._states, self._states.get(key)
-        new = None if obj is None else ReferencedState.of(obj, whole=whole, generation_tells=self._generation_tells())
+        new = None if obj is None else ReferencedState.of(obj, whole=whole, uses_generation=self._uses_generation())
         if new is not None and has_to_be_read(old, new) and not self._cannot_read:
             self._want(key, new)
             return
@@ -304,7 +304,7 @@ class ReferenceKind:
                 self._on_change(ObjectRef(self._gvk, key), what, known)
         self._changed.set()
 
-    def _generation_tells(self) -> bool:
+    def _uses_generation(self) -> bool:
         return self._resource is not None and "status" in self._resource.subresources
 
     def _lacks_namespace(self, key: ObjectKey) -> bool:

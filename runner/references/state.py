@@ -41,13 +41,13 @@ class ReferencedState:
     """Digest of the content; None if it was not read."""
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any], *, whole: bool, generation_tells: bool) -> ReferencedState:
+    def of(cls, obj: Mapping[str, Any], *, whole: bool, uses_generation: bool) -> ReferencedState:
         """Digest an object; `whole` is False for metadata only."""
         meta = metadata(obj)
         return cls(
             uid=uid_of(obj),
             version=str(meta.get("resourceVersion") or ""),
-            generation=meta.get("generation") if generation_tells else None,
+            generation=meta.get("generation") if uses_generation else None,
             content=_sealed(obj) if whole else None,
         )
 

@@ -258,7 +258,7 @@ class References:
             trigger = Notification(
                 target, self._shown(notification.referenced).key, notification.uid, notification.what, None
             )
-            self._guard.tell_of_reference(notification.referenced.gvk, trigger)
+            self._guard.trigger_by_reference(notification.referenced.gvk, trigger)
 
     # Within.
 

@@ -44,7 +44,7 @@ def report(watches: Iterable[Watch], folder: Path, *, cwd: Path, places: SearchP
             continue
         crd = _crd(folder, watch.gvk)
         if crd is not None:
-            _Comparison(watch, watch.content.path, crd, cwd, places, problems).tell()
+            _Comparison(watch, watch.content.path, crd, cwd, places, problems).report()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class _Comparison:
     problems: Problems
     seen: set[Path] = field(default_factory=set)
 
-    def tell(self) -> None:
-        self._tell_unread()
+    def report(self) -> None:
+        self._report_unread()
         if self.crd.is_closed:
-            self._tell_unsettable()
+            self._report_unsettable()
 
-    def _tell_unread(self) -> None:
+    def _report_unread(self) -> None:
         finalizer = self.watch.finalizer.content.path if self.watch.finalizer else None
         texts = [*self._texts(self.role), *(self._texts(finalizer) if finalizer else ()), str(self.watch.vars)]
         whole = "\n".join(texts)
@@ -100,7 +100,7 @@ class _Comparison:
             or any(not path for path in self._named(whole))
         )
 
-    def _tell_unsettable(self) -> None:
+    def _report_unsettable(self) -> None:
         fields = {snake_case(key) if self.watch.snake_case_parameters else key for key in self.crd.lines}
         known = fields | set(self.watch.vars) | OPERATOR_VARIABLES
         unset: dict[Path, list[tuple[str, int]]] = {}

@@ -36,7 +36,7 @@ description:
   - Part of the Ansible operator. Not to be enabled by hand.
 """
 
-TOLD = "/ansible-operator/no-log"
+NO_LOG_PATH = "/ansible-operator/no-log"
 """Path on the proxy that receives the arguments; same as in `runner.proxy.handlers.secrets`."""
 
 _MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
@@ -137,7 +137,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         host, port, token = self._proxy
         body = json.dumps({"task": task, "values": values}).encode()
         head = (
-            f"POST {TOLD} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+            f"POST {NO_LOG_PATH} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         try:

@@ -27,7 +27,7 @@ from runner.proxy.identity import RunIdentity
 from runner.proxy.protobuf import secrets
 from runner.proxy.request import RequestInfo
 
-TOLD = "/ansible-operator/no-log"
+NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
 
 _JSON_PATCH = "application/json-patch+json"
@@ -48,7 +48,7 @@ class Secrets:
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a call, and record its secret values."""
         run = call.run.run
-        if call.info.path == TOLD:
+        if call.info.path == NO_LOG_PATH:
             with run.secrets.learning():
                 return await _learn_values(call, run)
         is_token = _makes_token(call.info)

@@ -29,8 +29,8 @@ def config_map(version: int, value: str, *, uid: str = "u1", **meta: Any) -> Obj
 class LedgerScenario:
     """A ledger that receives watch events and writes of runs; `reported` lists the changes of its notifications."""
 
-    def __init__(self, *, generation_tells: bool = True) -> None:
-        self.ledger = Ledger(lambda target: target == CURIOUS, generation_tells=generation_tells)
+    def __init__(self, *, uses_generation: bool = True) -> None:
+        self.ledger = Ledger(lambda target: target == CURIOUS, uses_generation=uses_generation)
         self.notifications: list[Notification] = []
         self.reads: list[ObjectKey] = []
 
@@ -335,7 +335,7 @@ def test_content_that_was_read_after_a_write_and_a_status_is_what_was_written() 
 
 
 def test_a_kind_whose_generation_counts_status_is_read() -> None:
-    scenario = LedgerScenario(generation_tells=False).seen(deployment(1)).read(deployment(1))
+    scenario = LedgerScenario(uses_generation=False).seen(deployment(1)).read(deployment(1))
     with_status = {**deployment(2, generation=1), "status": {"ready": 1}}
     with_status["metadata"]["generation"] = 2
     assert scenario.seen(with_status).read(with_status).reported == []

@@ -25,7 +25,7 @@ class LedgerScenario:
 
     def __init__(self, *owners: ObjectRef) -> None:
         self._owners = owners or (OWNER,)
-        self._ledger = Ledger(lambda _: False, generation_tells=False)
+        self._ledger = Ledger(lambda _: False, uses_generation=False)
         self.notifications: list[Notification] = []
         self.event(1).begins_reading().reads(1, "old")
         assert self.notifications == []

@@ -122,7 +122,7 @@ def test_a_contention_is_reported_at_its_start_and_at_its_end(virtually: Virtual
         reports = Reports()
         for _ in range(10):
             before = len(reports.triggered)
-            reports.guard.tell(KIND, notification("spec.replicas"))
+            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
             while len(reports.triggered) == before:
                 await asyncio.sleep(0.5)
         assert [contention.fields if contention else None for _, contention in reports.contentions] == [
@@ -136,7 +136,7 @@ def test_a_contention_is_reported_at_its_start_and_at_its_end(virtually: Virtual
         ((over, nothing),) = reports.contentions[1:]
         assert nothing is None
         assert over == pytest.approx(last + 300 + 6 * 60, abs=60)
-        reports.guard.tell(KIND, notification("spec.replicas"))
+        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
         assert reports.triggered[-1] == asyncio.get_running_loop().time()
 
     virtually(scenario())
@@ -146,7 +146,7 @@ def test_any_number_of_changes_during_a_wait_cause_one_trigger(virtually: Virtua
     async def scenario() -> None:
         reports = Reports()
         for _ in range(50):
-            reports.guard.tell(KIND, notification("spec.replicas"))
+            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
             await asyncio.sleep(0.01)
         assert len(reports.triggered) == 5
         await asyncio.sleep(2)
@@ -160,7 +160,7 @@ def test_a_loop_over_a_reference_is_slowed_down_and_reported_once(virtually: Vir
         reports = Reports()
         secret = GVK("", "v1", "Secret")
         for _ in range(50):
-            reports.guard.tell_of_reference(secret, notification())
+            reports.guard.trigger_by_reference(secret, notification())
             await asyncio.sleep(0.01)
         assert len(reports.triggered_for_references) == 5
         await asyncio.sleep(2)
@@ -180,9 +180,9 @@ def test_a_contention_ends_when_neither_dependents_nor_references_change(virtual
     async def scenario() -> None:
         reports = Reports()
         for _ in range(6):
-            reports.guard.tell(KIND, notification("spec.replicas"))
+            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
         for _ in range(30):
-            reports.guard.tell_of_reference(KIND, notification())
+            reports.guard.trigger_by_reference(KIND, notification())
             await asyncio.sleep(60)
         assert [contention.reason if contention else "" for _, contention in reports.contentions] == [
             "DependentChangedAgain",
@@ -198,7 +198,7 @@ def test_no_end_of_a_contention_is_reported_for_a_deleted_owner(virtually: Virtu
     async def scenario() -> None:
         reports = Reports()
         for _ in range(8):
-            reports.guard.tell(KIND, notification("spec.replicas"))
+            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
         reports.guard.forget(OWNER)
         await asyncio.sleep(3600)
         assert [contention is None for _, contention in reports.contentions] == [False]

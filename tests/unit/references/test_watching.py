@@ -23,8 +23,8 @@ def secret(version: str = "1", value: str = "old", uid: str = "u", **meta: Any) 
     return {"metadata": {"uid": uid, "resourceVersion": version, **meta}, "data": {"key": value}, "status": version}
 
 
-def seen(obj: dict[str, Any], *, whole: bool = True, generation_tells: bool = False) -> ReferencedState:
-    return ReferencedState.of(obj, whole=whole, generation_tells=generation_tells)
+def seen(obj: dict[str, Any], *, whole: bool = True, uses_generation: bool = False) -> ReferencedState:
+    return ReferencedState.of(obj, whole=whole, uses_generation=uses_generation)
 
 
 class TestNames:
@@ -110,10 +110,10 @@ class TestStates:
 
     def test_metadata_shows_a_change_only_of_kinds_with_a_generation(self) -> None:
         old, new = secret(generation=1), secret("2", generation=2)
-        alone = {"whole": False, "generation_tells": True}
+        alone = {"whole": False, "uses_generation": True}
         assert difference(seen(old, **alone), seen(new, **alone)) == "changed"
         assert difference(seen(old, **alone), seen(secret("2", generation=1), **alone)) == ""
-        assert not has_to_be_read(seen(old, generation_tells=True), seen(new, **alone))
+        assert not has_to_be_read(seen(old, uses_generation=True), seen(new, **alone))
         assert has_to_be_read(seen(old), seen(new, whole=False))
         assert not has_to_be_read(seen(old), seen(old, whole=False))
 
@@ -128,7 +128,7 @@ class TestStates:
         monkeypatch.setattr(reference_states, "_KEY", b"another process")
         assert seen(secret(value="hunter2-hunter2")).content != state.content
         assert seen(secret(value="hunter2-hunter2")).lasting() == state.lasting() == "u:1"
-        assert seen(secret(generation=4), generation_tells=True).lasting() == "u:g4"
+        assert seen(secret(generation=4), uses_generation=True).lasting() == "u:g4"
 
 
 class TestIndex:

@@ -16,7 +16,7 @@ import pytest
 from runner import engine
 from runner.masking.masker import MASK
 from runner.proxy.handlers import secret_objects
-from runner.proxy.handlers.secrets import TOLD, Secrets
+from runner.proxy.handlers.secrets import NO_LOG_PATH, Secrets
 from runner.proxy.protobuf.wire import message, text
 
 if TYPE_CHECKING:
@@ -223,16 +223,16 @@ async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged)
     async with staged(Secrets()) as stage:
         wire = await stage.connect()
         body = orjson.dumps({"task": "t-1", "values": [VALUE, 5]})
-        assert (await wire.ask(stage.request(f"POST {TOLD}", body=body))).status == 200
+        assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200
         assert knows(stage)
         assert stage.run.secrets.is_cleared("t-1")
         assert stage.run.stats.calls == 0
         assert stage.api.seen == []
         other = await stage.connect()
-        assert (await other.ask(stage.request(f"POST {TOLD}", body=b"[]"))).status == 400
+        assert (await other.ask(stage.request(f"POST {NO_LOG_PATH}", body=b"[]"))).status == 400
         stage.identities.revoke(stage.token)
         late = await stage.connect()
-        assert (await late.ask(stage.request(f"POST {TOLD}", body=body))).status == 401
+        assert (await late.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 401
 
 
 def test_runs_and_the_proxy_mean_the_same_path() -> None:
@@ -245,7 +245,7 @@ def test_runs_and_the_proxy_mean_the_same_path() -> None:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    assert said["TOLD"] == TOLD
+    assert said["NO_LOG_PATH"] == NO_LOG_PATH
 
 
 @pytest.mark.parametrize("odd", [None, 5, "x", [], [5], {"data": 5}, {"data": {"a": 5}}, {"metadata": 5, "items": {}}])
