@@ -56,7 +56,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.plan import Planning
+from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.read_set import ReadSetRecorder
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.refusals import RefusalRecorder

@@ -46,7 +46,7 @@ from runner.plan.selection import Selector, Target, Wanted
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.plan import Planning
+from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.secrets import Secrets
 from runner.proxy.handlers.writes import ServedResources, Writes

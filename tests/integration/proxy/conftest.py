@@ -32,7 +32,7 @@ from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Handler, Proceed
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.plan import Planning
+from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes

@@ -16,7 +16,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.plan import Planning
+from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.protobuf import owners

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 import orjson
 
-from runner.proxy.handlers.plan_calls import PlanCall, RefusedError
+from runner.proxy.handlers.plan.calls import PlanCall, RefusedError
 from runner.proxy.planning.schemas import ApiDocument
 
 _TIME_TO_LIVE = 60.0

@@ -15,8 +15,8 @@ import orjson
 
 from runner.objects import Object, ObjectKey, key_of, metadata
 from runner.proxy.calls import Answer
-from runner.proxy.handlers import plan_calls
-from runner.proxy.handlers.plan_calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
+from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan.calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
 from runner.proxy.http.messages import CHUNKED
 from runner.proxy.planning.overlay import PlannedObject
 from runner.proxy.planning.selection import Selector, SelectorError
@@ -51,7 +51,7 @@ class PlanReads:
         planned, info = plan.planned, plan.info
         if planned is None:
             if plan.overlay.hides(plan.kind, plan.key):
-                return plan_calls.not_found(plan.kind, info.name)
+                return calls.not_found(plan.kind, info.name)
             return await plan.forward()
         obj = current(planned, plan)
         if info.subresource == _SCALE:
@@ -59,20 +59,20 @@ class PlanReads:
         elif info.subresource not in {"", "status"}:
             if planned.existed and not planned.recreated:
                 return await plan.forward()
-            return plan_calls.not_found(plan.kind, info.name)
-        elif plan_calls.accepts_partial(plan.call):
-            obj = plan_calls.partial(obj)
-        return plan_calls.respond(obj, to_head=plan.call.head.method == "HEAD")
+            return calls.not_found(plan.kind, info.name)
+        elif calls.accepts_partial(plan.call):
+            obj = calls.partial(obj)
+        return calls.respond(obj, to_head=plan.call.head.method == "HEAD")
 
     def _as_list(self, plan: PlanCall, merged: Object) -> Answer:
-        if plan_calls.accepts_partial(plan.call):
-            items = [plan_calls.partial(each) for each in merged["items"]]
+        if calls.accepts_partial(plan.call):
+            items = [calls.partial(each) for each in merged["items"]]
             kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
             merged = {**kind, "metadata": merged.get("metadata") or {}, "items": items}
-        return plan_calls.respond(merged, to_head=plan.call.head.method == "HEAD")
+        return calls.respond(merged, to_head=plan.call.head.method == "HEAD")
 
     async def _watch(self, plan: PlanCall) -> Answer:
-        is_partial = plan_calls.accepts_partial(plan.call)
+        is_partial = calls.accepts_partial(plan.call)
         selectors = [pair for pair in plan.params if pair[0] in _SELECTORS]
         if plan.info.name and not plan.values("fieldSelector"):
             # A deprecated path, such as /api/v1/watch/namespaces/ns/pods/name.
@@ -86,7 +86,7 @@ class PlanReads:
         else:
             events = list(_planned_events(plan, _selector(plan)))
         lines = [
-            orjson.dumps({"type": kind, "object": plan_calls.partial(each) if is_partial else each}) + b"\n"
+            orjson.dumps({"type": kind, "object": calls.partial(each) if is_partial else each}) + b"\n"
             for kind, each in events
         ]
         if is_initial:
@@ -95,7 +95,7 @@ class PlanReads:
                 orjson.dumps({"type": "BOOKMARK", "object": _type_of(plan, events) | {"metadata": mark}}) + b"\n"
             )
         waits = _PlannedEvents(b"".join(lines), min(_seconds(plan), self._longest_watch))
-        return Answer(HTTPStatus.OK, b"", [(b"Content-Type", plan_calls.JSON)], CHUNKED, waits)
+        return Answer(HTTPStatus.OK, b"", [(b"Content-Type", calls.JSON)], CHUNKED, waits)
 
 
 class _PlannedEvents:
@@ -120,7 +120,7 @@ class _PlannedEvents:
         return b""
 
 
-async def merged_list(plan: PlanCall, params: plan_calls.Params) -> Object:
+async def merged_list(plan: PlanCall, params: calls.Params) -> Object:
     """Return the list at the request's path, with planned objects.
 
     Raises:
@@ -149,7 +149,7 @@ def current(planned: PlannedObject, plan: PlanCall) -> Object:
         RefusedError: it is planned in another version.
     """
     if planned.after is None:
-        raise StatusError(plan_calls.not_found(plan.kind, planned.key.name))
+        raise StatusError(calls.not_found(plan.kind, planned.key.name))
     if planned.resource.gvk.version != plan.info.version:
         raise RefusedError(
             f"the plan changes {planned.resource.gvk.kind} {planned.key} in version {planned.resource.gvk.version}: it "
@@ -209,7 +209,7 @@ def _selector(plan: PlanCall) -> Selector:
     try:
         return Selector.parse(plan.values("labelSelector"), fields)
     except SelectorError as error:
-        raise StatusError(plan_calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
+        raise StatusError(calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
 
 
 def _type_of(plan: PlanCall, events: list[tuple[str, Object]]) -> Object:

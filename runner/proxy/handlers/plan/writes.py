@@ -22,10 +22,11 @@ from runner.kube import forbidden
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, metadata, uid_of
 from runner.proxy.calls import Answer
-from runner.proxy.handlers import content, owners, plan_calls
-from runner.proxy.handlers.plan_calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
-from runner.proxy.handlers.plan_reads import current, merged_list, scale_of
-from runner.proxy.handlers.plan_schemas import ApiDocuments
+from runner.proxy.handlers import content, owners
+from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
+from runner.proxy.handlers.plan.reads import current, merged_list, scale_of
+from runner.proxy.handlers.plan.schemas import ApiDocuments
 from runner.proxy.handlers.writes import ServedResources
 from runner.proxy.planning import apply, patches, strategic
 from runner.proxy.planning.changes import comparable
@@ -126,7 +127,7 @@ class PlanWrites:
         key = ObjectKey(namespace, name)
         planned = overlay.find(plan.kind, key)
         if planned is not None and planned.after is not None:
-            raise StatusError(plan_calls.already_exists(plan.kind, name))
+            raise StatusError(calls.already_exists(plan.kind, name))
         _check_namespace(plan, namespace)
         reason = _unvalidated(plan, namespace)
         if reason:
@@ -136,7 +137,7 @@ class PlanWrites:
         else:
             after = _as_new(write, key, _object(await plan.write("POST", plan.path(name="", subresource=""), obj)))
         write.record(key, None, after, existed=False, reason=reason)
-        return plan_calls.respond(after, HTTPStatus.CREATED)
+        return calls.respond(after, HTTPStatus.CREATED)
 
     # Update and patch.
 
@@ -149,16 +150,16 @@ class PlanWrites:
             return await self._change_planned(write, planned, media, data)
         is_missing = is_hidden or planned is not None or _unvalidated(plan, plan.key.namespace)
         if is_missing and not (is_apply and not plan.info.subresource):
-            raise StatusError(plan_calls.not_found(plan.kind, plan.info.name))
+            raise StatusError(calls.not_found(plan.kind, plan.info.name))
         if is_missing:
-            return await self._create(write, _named(plan_calls.parse_object(media, data), plan.info.name))
+            return await self._create(write, _named(calls.parse_object(media, data), plan.info.name))
         return await self._change_first(write, media, data)
 
     async def _change_first(self, write: _Write, media: str, data: bytes) -> Answer:
         """Send the first write of an object as it is."""
         plan, key = write.plan, write.plan.key
         if plan.info.verb == "update" and media != content.PROTOBUF:
-            plan_calls.parse_object(media, data)
+            calls.parse_object(media, data)
         before, existed = await _before(plan)
         reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
         found = _object(reply)
@@ -170,7 +171,7 @@ class PlanWrites:
         if not existed:
             after = found = _as_new(write, key, found)
         write.record(key, before, after, existed=existed)
-        return plan_calls.respond(found, reply.answer.status)
+        return calls.respond(found, reply.answer.status)
 
     async def _change_planned(self, write: _Write, planned: PlannedObject, media: str, data: bytes) -> Answer:
         """Compute a write on the planned object, and validate the result."""
@@ -191,7 +192,7 @@ class PlanWrites:
             # Like at the API server, a write without a change leaves `managedFields` as they are.
             after = now
         write.record(plan.key, planned.before, after, existed=planned.existed, reason=reason)
-        return plan_calls.respond(scale_of(after) if subresource == "scale" else after)
+        return calls.respond(scale_of(after) if subresource == "scale" else after)
 
     def _patched(self, write: _Write, seen: Object, media: str, data: bytes) -> Object:
         """Return the object that a patch results in."""
@@ -202,21 +203,21 @@ class PlanWrites:
                 case "application/json-patch+json":
                     return patches.json_patch(seen, orjson.loads(data))
                 case content.MERGE:
-                    return _dict(patches.merge_patch(seen, plan_calls.parse_object(media, data)))
+                    return _dict(patches.merge_patch(seen, calls.parse_object(media, data)))
                 case content.STRATEGIC if write.document.takes_strategic(plan.template):
-                    return strategic.strategic_patch(seen, plan_calls.parse_object(media, data), schema)
+                    return strategic.strategic_patch(seen, calls.parse_object(media, data), schema)
                 case content.APPLY:
                     manager = next(iter(plan.values("fieldManager")), "")
-                    return apply.apply(seen, plan_calls.parse_object(media, data), manager, schema)
+                    return apply.apply(seen, calls.parse_object(media, data), manager, schema)
                 case _:
                     message = f"the body of the request was in an unknown format: {media}"
                     code = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-                    raise StatusError(plan_calls.failure(code, "UnsupportedMediaType", message))
+                    raise StatusError(calls.failure(code, "UnsupportedMediaType", message))
         except orjson.JSONDecodeError as error:
-            raise StatusError(plan_calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
+            raise StatusError(calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
         except PatchError as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
-            raise StatusError(plan_calls.failure(code, "Invalid", f"invalid patch: {error}")) from error
+            raise StatusError(calls.failure(code, "Invalid", f"invalid patch: {error}")) from error
 
     async def _validate(self, write: _Write, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
         """Return the object as the API server would store it, and why it is not validated."""
@@ -267,7 +268,7 @@ class PlanWrites:
         options = _options(media, data)
         planned = plan.planned
         if (planned.after is None) if planned else overlay.hides(plan.kind, key):
-            raise StatusError(plan_calls.not_found(plan.kind, key.name))
+            raise StatusError(calls.not_found(plan.kind, key.name))
         now = None if planned is None else planned.after
         if now is not None:
             _check_preconditions(plan, now, (options or {}).get("preconditions") or {})
@@ -298,14 +299,14 @@ class PlanWrites:
                 obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **each}
                 key = ObjectKey(metadata(obj).get("namespace") or "", metadata(obj).get("name") or "")
                 write.record(key, obj, None, existed=True)
-        return plan_calls.respond(merged)
+        return calls.respond(merged)
 
     async def _evict(self, write: _Write) -> Answer:
         plan = write.plan
         eviction = await plan.object()
         planned = plan.planned
         if (planned.after is None) if planned else plan.overlay.hides(plan.kind, plan.key):
-            raise StatusError(plan_calls.not_found(plan.kind, plan.key.name))
+            raise StatusError(calls.not_found(plan.kind, plan.key.name))
         if planned is not None and not planned.existed:
             raise RefusedError("the pod exists in the plan only")
         if isinstance(eviction.get("deleteOptions"), dict):
@@ -366,7 +367,7 @@ def _unvalidated(plan: PlanCall, namespace: str) -> str:
 
 def _check_namespace(plan: PlanCall, namespace: str) -> None:
     if namespace and plan.overlay.has_namespace(namespace) is False:
-        raise StatusError(plan_calls.not_found(NAMESPACES, namespace))
+        raise StatusError(calls.not_found(NAMESPACES, namespace))
 
 
 def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
@@ -376,13 +377,13 @@ def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
     for field in ("name", "namespace"):
         if new.get(field) and new[field] != old.get(field):
             message = f"the {field} of the object ({new[field]}) does not match the {field} of the request"
-            raise StatusError(plan_calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", message))
+            raise StatusError(calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", message))
     if new.get("uid") and new["uid"] != old.get("uid"):
         why = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old.get('uid')}"
-        raise StatusError(plan_calls.conflict(kind, name, why))
+        raise StatusError(calls.conflict(kind, name, why))
     version = new.get("resourceVersion")
     if version and old.get("resourceVersion") and version != old["resourceVersion"]:
-        raise StatusError(plan_calls.conflict(kind, name, _MODIFIED))
+        raise StatusError(calls.conflict(kind, name, _MODIFIED))
 
 
 def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> None:
@@ -390,7 +391,7 @@ def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> 
         wanted, found = preconditions.get(field), metadata(now).get(field)
         if wanted and found and wanted != found:
             why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
-            raise StatusError(plan_calls.conflict(plan.kind, plan.info.name, why))
+            raise StatusError(calls.conflict(plan.kind, plan.info.name, why))
 
 
 def _options(media: str, data: bytes) -> Object | None:
@@ -398,7 +399,7 @@ def _options(media: str, data: bytes) -> Object | None:
     if not data:
         return None
     if media != content.PROTOBUF:
-        return plan_calls.parse_object(media, data)
+        return calls.parse_object(media, data)
     try:
         return delete_options.read(data)
     except ValueError as error:
@@ -417,7 +418,7 @@ def _deleted(plan: PlanCall, now: Object | None) -> Answer:
     kind, uid = plan.kind, uid_of(now or {})
     details = {"name": plan.info.name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural, "uid": uid}
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-    return plan_calls.respond(status)
+    return calls.respond(status)
 
 
 def _as_new(write: _Write, key: ObjectKey, obj: Object) -> Object:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runner.proxy.calls import Answer, Call, Proceed
-from runner.proxy.handlers import plan_calls
-from runner.proxy.handlers.plan_calls import PlanCall, RefusedError, StatusError
-from runner.proxy.handlers.plan_reads import PlanReads
-from runner.proxy.handlers.plan_schemas import ApiDocuments
-from runner.proxy.handlers.plan_writes import PlanWrites
+from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan.calls import PlanCall, RefusedError, StatusError
+from runner.proxy.handlers.plan.reads import PlanReads
+from runner.proxy.handlers.plan.schemas import ApiDocuments
+from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.handlers.writes import ServedResources
 from runner.proxy.request import RequestInfo
 
@@ -39,11 +39,11 @@ class Planning:
         overlay = call.run.run.plan
         if overlay is None:
             return await proceed(call)
-        plan = PlanCall(call, proceed, call.run.run, overlay, plan_calls.parse_query(call.info.query))
+        plan = PlanCall(call, proceed, call.run.run, overlay, calls.parse_query(call.info.query))
         try:
             return await self._answer(plan)
         except RefusedError as error:
-            return plan_calls.refused(plan, error)
+            return calls.refused(plan, error)
         except StatusError as error:
             return error.answer
 
@@ -78,7 +78,7 @@ def _is_canonical(target: str, info: RequestInfo) -> bool:
         name = info.name if segments[-1] == info.name else ""
         segments = [each for number, each in enumerate(segments) if (each, number) not in _OLD_WATCH]
     namespace = "" if info.resource == "namespaces" and not info.group else info.namespace
-    return segments == plan_calls.segments_of(info, namespace, name, info.subresource)
+    return segments == calls.segments_of(info, namespace, name, info.subresource)
 
 
 _OLD_WATCH = frozenset({("watch", 2), ("watch", 3)})
