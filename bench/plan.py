@@ -37,7 +37,7 @@ from runner.errors import ApiError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
 from runner.objects import RUN_REQUESTED
-from runner.plan.planner import Bed, Planner
+from runner.plan.planner import Planner, PlanRuntime
 from runner.plan.selection import Selector, Target, Wanted
 from runner.watches import watch as watches
 
@@ -161,7 +161,7 @@ async def _plan_again(client: Client, project: Project, name: str, repeats: int)
     (target,) = await Selector(client, loaded.watches, ()).find(Wanted("Memcached", name, _NAMESPACE))
     with tempfile.TemporaryDirectory() as folder:
         own = replace(settings, runner_dir=Path(folder))
-        async with Bed.open(client, own) as bed:
+        async with PlanRuntime.open(client, own) as bed:
             planner = Planner(own, bed)
             for _ in range(2):
                 await _planned(planner, target)

@@ -65,7 +65,7 @@ _TOO_DEEP = "an object is nested too deeply to compare"
 
 
 @dataclass(frozen=True, slots=True)
-class Bed:
+class PlanRuntime:
     """Connections and processes that all plan runs share."""
 
     client: Client
@@ -109,8 +109,8 @@ async def plan(
             targets = await Selector(client, watches, settings.namespaces).find(wanted)
             progress(0, len(targets))
             own = replace(settings, runner_dir=Path(folder))
-            async with Bed.open(client, own) as bed:
-                return await Planner(own, bed).plan(targets, progress)
+            async with PlanRuntime.open(client, own) as runtime:
+                return await Planner(own, runtime).plan(targets, progress)
 
 
 async def _connect(client: Client) -> None:
@@ -159,10 +159,10 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
 class Planner:
     """Plans resources."""
 
-    def __init__(self, settings: Settings, bed: Bed) -> None:
+    def __init__(self, settings: Settings, runtime: PlanRuntime) -> None:
         """The run folders are below `settings.runner_dir`, which no other process may use."""
         self._settings = settings
-        self._bed = bed
+        self._runtime = runtime
         self._observed = _ObservedRuns()
         self._runs: dict[GVK, Runs] = {}
 
@@ -170,7 +170,7 @@ class Planner:
         """Plan the targets, several at the same time, as many as the operator would run."""
         watches = {target.watch.gvk: target.watch for target in targets}
         for watch in watches.values():
-            self._bed.engine.check(watch.engine, f"engine of {watch.gvk}")
+            self._runtime.engine.check(watch.engine, f"engine of {watch.gvk}")
         await self._prepare(watches.values(), len(targets))
         workers = {gvk: asyncio.Semaphore(self._settings.workers_for(gvk)) for gvk in watches}
         slots = asyncio.Semaphore(max(self._settings.most_runs(watches), 1))
@@ -190,12 +190,12 @@ class Planner:
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
-        warm = [watch for watch in watches if self._bed.engine.is_warm(watch.engine)]
+        warm = [watch for watch in watches if self._runtime.engine.is_warm(watch.engine)]
         contents = [watch.content for watch in warm]
         contents += [watch.finalizer.content for watch in warm if watch.finalizer]
         if contents and count >= _FLEET:
-            self._bed.engine.expect(contents, self._bed.environment)
-            await self._bed.engine.settle()
+            self._runtime.engine.expect(contents, self._runtime.environment)
+            await self._runtime.engine.settle()
 
     async def one(self, target: Target) -> ResourcePlan:
         """Plan one resource."""
@@ -224,7 +224,7 @@ class Planner:
         runs = self._runs_of(watch)
         overrides = runs.overrides(attempt.obj)
         overlay = Overlay()
-        access = self._bed.access.open(watch, attempt, lambda: None, _exists, plan=overlay)
+        access = self._runtime.access.open(watch, attempt, lambda: None, _exists, plan=overlay)
         async with access as grant:
             job = _quiet(await runs.job(attempt, overrides, grant))
             result = await runs.run(job, attempt, grant)
@@ -232,12 +232,12 @@ class Planner:
 
     def _runs_of(self, watch: Watch) -> Runs:
         if watch.gvk not in self._runs:
-            client, settings = self._bed.client, self._settings
+            client, settings = self._runtime.client, self._settings
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics())
             in_check_mode = replace(settings, ansible_args=f"{settings.ansible_args} {CHECK}".strip())
-            defaults = RunDefaults.of(in_check_mode, self._bed.environment, self._bed.engine.forget)
-            self._runs[watch.gvk] = Runs(scope, self._bed.engine, self._observed, _NoEvents(), defaults)
+            defaults = RunDefaults.of(in_check_mode, self._runtime.environment, self._runtime.engine.forget)
+            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, self._observed, _NoEvents(), defaults)
         return self._runs[watch.gvk]
 
 
