@@ -52,7 +52,8 @@ RUN printf '%s\n' '[global]' 'break-system-packages = true' > /etc/pip.conf
 # certificates.
 COPY hack/image/pki-layout /etc/ca-certificates/update.d/pki-layout
 COPY hack/image/update-ca-trust /usr/local/bin/update-ca-trust
-RUN ln -s /usr/bin/python3 /usr/local/bin/python3.12 \
+RUN ln -s /usr/bin/python3 /usr/local/bin/python3 \
+ && ln -s /usr/bin/python3 /usr/local/bin/python3.12 \
  && ln -s pip3 /usr/local/bin/pip3.12 \
  && packages=$(echo /usr/local/lib/python3.*/dist-packages) \
  && for folder in /usr/lib /usr/lib64 /usr/local/lib /usr/local/lib64; do \

@@ -51,6 +51,7 @@ def test_names_and_paths_of_the_go_operators_image_exist(base: Image) -> None:
     for folder in ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"):
         path = f"{folder}/python3.12/site-packages/ansible_runner/__init__.py"
         assert base.run("readlink", "--canonicalize-existing", path).strip() == installed
+    assert base.run("/usr/local/bin/python3", "-c", "import cryptography.fernet; print('found')") == "found\n"
     assert base.run("pip3.12", "--version") == base.run("pip", "--version")
 
 
