@@ -87,7 +87,8 @@ def test_modules_with_and_without_check_mode_see_the_plan(
     play: Play, standing: Standing, dump: Dump, all_kinds: str
 ) -> None:
     before, overlay = dump(all_kinds), standing.plan()
-    assert play(TASKS).result == {
+    result = play(TASKS).result
+    assert result | {"replicas": int(result["replicas"])} == {  # ansible-core 2.18 gives text
         "changed": [True, False, True, True, True, True, False],
         "replicas": 4,
         "image": "web:2",
