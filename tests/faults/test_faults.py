@@ -44,7 +44,7 @@ def test_under_faults_every_object_converges_no_run_is_lost_or_repeated_and_noth
     ("promise", "faults", "seen"),
     [
         pytest.param(
-            "retry", "child of a run: SIGKILL", "waited 45 s in vain: all to converge", marks=pytest.mark.full
+            "retry", "child of a run: SIGKILL", "waited 45 s in vain: all to converge", marks=pytest.mark.nightly
         ),
         pytest.param("reaping", "child of a run: SIGKILL", "(zombie)", marks=pytest.mark.nightly),
         pytest.param("relisting", "410 after a gap", "waited 45 s in vain: all to converge", marks=pytest.mark.nightly),

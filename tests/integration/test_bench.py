@@ -59,7 +59,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
             marks=pytest.mark.nightly,
         ),
         pytest.param("plan", [1.3, 3], marks=pytest.mark.full),
-        pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.full),
+        pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.nightly),
     ],
 )
 def test_a_benchmark_prints_only_figures(case: str, goals: list[float]) -> None:

@@ -48,7 +48,7 @@ async def test_a_hung_module_is_ended_by_canceling_the_run(parity: Parity) -> No
     )
 
 
-@pytest.mark.full  # waits for the deadline
+@pytest.mark.nightly  # waits for the deadline
 async def test_a_hung_module_is_ended_by_the_deadline(parity: Parity) -> None:
     cold = await parity.interrupted(
         "module", Outcome.TIMED_OUT, lambda _: None, how="stubborn", deadline=25.0, broken_off=True

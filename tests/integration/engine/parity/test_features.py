@@ -32,7 +32,7 @@ async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
     assert cold.task("so do utils")["who"] == "the project's"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -> None:
     cold = await parity("modules.yml")
 

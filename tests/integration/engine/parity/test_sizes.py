@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 async def test_large_and_odd_output_and_many_items(parity: Parity) -> None:
     cold = await parity("sizes.yml", verbosity=1)
 
