@@ -116,16 +116,18 @@ def install(off: frozenset[str], made: Made, event_descriptor: int) -> Mapping[A
     return noted
 
 
-def _install_recording(_: _Target, is_on: bool) -> None:  # noqa: FBT001 - as all of these
-    if is_on:
-        task_record.hook()
+def _install_recording(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as all of these
+    if not is_on:
+        return
+    task_record.hook()
+    if "modules" in target.off:
+        _patch("modules").count_interpreters()
 
 
 def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
-    modules = _patch("modules")
     if not is_on:
-        modules.count_interpreters()
         return
+    modules = _patch("modules")
     made = target.made.modules
     if made is None:
         raise RuntimeError(target.made.problems.get("modules", "nothing was made ready for modules"))

@@ -97,7 +97,7 @@ def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
     disabled: dict[str, str] = {}
     problems = [problem for each in made if each for problem in each.problems]
     trial = bench.run(off)
-    while trial.uninstalled:
+    while trial.uninstalled and trial.uninstalled not in off | disabled.keys():
         disabled[trial.uninstalled] = trial.problem
         trial = bench.run(off | disabled.keys())
     if trial.problem:
