@@ -148,12 +148,7 @@ class _Operator:
         self._signals = signals
         self._reloader = Reloader(sources)
         self._metrics = Metrics()
-        self._search_path = paths.search_path(
-            cwd=Path.cwd(),
-            roles_path=settings.ansible_roles_path,
-            collections_path=settings.ansible_collections_path,
-            environ=os.environ,
-        )
+        self._search_path = settings.search_path(os.environ, Path.cwd())
         self._environment = {
             **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
             **run_access.environment(os.environ),

@@ -36,7 +36,6 @@ from runner.schema import cli as schema_cli
 
 if TYPE_CHECKING:
     from runner.app.edits import ProjectSources
-    from runner.config.paths import SearchPath
     from runner.config.settings import Settings
     from runner.watches.watch import LoadedWatches
 
@@ -203,13 +202,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
-    loaded = watches.load(
-        settings.watches_file,
-        environ=os.environ,
-        cwd=Path.cwd(),
-        roles_path=settings.ansible_roles_path,
-        collections_path=settings.ansible_collections_path,
-    )
+    loaded = watches.load_configured(settings, os.environ, Path.cwd())
     encoder: log.Format = "json"
     if settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty()):
         encoder = "console"
@@ -217,7 +210,7 @@ def _run(arguments: argparse.Namespace) -> int:
     kinds = [watch.gvk for watch in loaded.watches]
     from runner.migrate.start_check import StartCheck  # noqa: PLC0415 - as above
 
-    check = StartCheck(settings.watches_file, _search_path(settings), os.environ)
+    check = StartCheck(settings.watches_file, settings.search_path(os.environ, Path.cwd()), os.environ)
     from runner.app import app  # noqa: PLC0415 - slow to import, so input is checked first
 
     for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds), *check.warnings()):
@@ -232,20 +225,9 @@ def _project(settings: Settings, loaded: LoadedWatches) -> ProjectSources:
 
     if not settings.reload:
         return edits.FixedSources()
-    search_path = _search_path(settings)
+    search_path = settings.search_path(os.environ, Path.cwd())
     load = partial(validation.load, settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     return edits.WatchedSources(edits.ProjectPaths(settings.watches_file, search_path, Path.cwd(), load), loaded)
-
-
-def _search_path(settings: Settings) -> SearchPath:
-    from runner.config import paths  # noqa: PLC0415 - as above
-
-    return paths.search_path(
-        cwd=Path.cwd(),
-        roles_path=settings.ansible_roles_path,
-        collections_path=settings.ansible_collections_path,
-        environ=os.environ,
-    )
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -255,7 +237,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from runner.watches import validation  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
-    search_path = _search_path(settings)
+    search_path = settings.search_path(os.environ, Path.cwd())
     found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
     project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)

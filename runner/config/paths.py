@@ -18,6 +18,8 @@ from runner.objects import GVK, ObjectKey
 
 _COLLECTIONS = "ansible_collections"
 _FQCN_PARTS = 3
+AS_DEPLOYED = {"ANSIBLE_GATHERING": "explicit"}
+"""Variables that config/manager sets, so that a role without required facts fails outside the cluster too."""
 _ROLES_OF_ANSIBLE = ("/usr/share/ansible/roles", "/etc/ansible/roles")
 """Ansible's own defaults, after the one below HOME."""
 _SHIPPED = Path(__file__).parents[1] / "collections"

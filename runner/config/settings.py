@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from runner.config import option_values as parse
+from runner.config import paths
 from runner.config.options import (
     ANSIBLE,
     CLUSTER,
@@ -309,6 +310,15 @@ class Settings:
     def is_raised(self, gvk: GVK) -> bool:
         """Return whether the environment raises the verbosity of a kind above the flag."""
         return self.raised_verbosity or self.verbosity_for(gvk) > self.ansible_verbosity
+
+    def search_path(self, environ: Mapping[str, str], cwd: Path) -> paths.SearchPath:
+        """Return the folders of roles and collections."""
+        return paths.search_path(
+            cwd=cwd,
+            roles_path=self.ansible_roles_path,
+            collections_path=self.ansible_collections_path,
+            environ=environ,
+        )
 
     def workers_for(self, gvk: GVK) -> int:
         """Return how many objects of a kind are reconciled concurrently."""

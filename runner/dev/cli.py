@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from runner.config import paths
 from runner.devcluster import named, processes
 from runner.devcluster.cluster import find_kubectl, run_kubectl
 from runner.errors import ConfigError, OperatorError
@@ -41,9 +42,6 @@ error; without a terminal, prints a line per event. Ctrl-C stops everything. No 
 
 Flags after `--` are passed to `ansible-operator run`.
 """
-
-AS_DEPLOYED = {"ANSIBLE_GATHERING": "explicit"}
-"""Variables that config/manager sets, so that a role without required facts fails here, not only in the cluster."""
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -154,7 +152,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
         _say("Stop:        Ctrl-C")
         process = subprocess.Popen(
             # Its own session: only this process receives Ctrl-C, and ends the operator once.
-            command, env={**AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
+            command, env={**paths.AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner import devcluster
+from runner.config import paths
 from runner.devcluster import DevCluster, processes
 from runner.devcluster.cluster import run_kubectl
 from runner.errors import ConfigError, OperatorError
@@ -248,7 +249,7 @@ class _Attempt:
                 **self.project.environ,
                 "KUBECONFIG": str(cluster.kubeconfig),
                 "WATCH_NAMESPACE": NAMESPACE,
-                "ANSIBLE_GATHERING": "explicit",
+                **paths.AS_DEPLOYED,
                 **({"ANSIBLE_COLLECTIONS_PATH": self.collections} if self.collections else {}),
             }
             command = [str(self.python), "-P", "-m", "runner", "run", *_PORTS, *flags, "--log-format=json"]

@@ -31,7 +31,7 @@ def _reported(change: PlannedChange, secrets: RunSecrets) -> ObjectChange | None
         gvk=change.gvk,
         key=change.key,
         fields=masked(change.gvk, fields, secrets),
-        not_validated="" if change.validated else change.reason,
+        not_validated=change.reason,
         recreated=change.recreated,
     )
 

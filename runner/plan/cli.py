@@ -75,13 +75,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     wanted = Wanted.parse(arguments.object, arguments.within, everything=arguments.all)
     settings, warnings = sources.load(arguments, os.environ)
-    loaded = watches.load(
-        settings.watches_file,
-        environ=os.environ,
-        cwd=Path.cwd(),
-        roles_path=settings.ansible_roles_path,
-        collections_path=settings.ansible_collections_path,
-    )
+    loaded = watches.load_configured(settings, os.environ, Path.cwd())
     log.configure(level=logging.WARNING, encoder="console")
     for warning in (*warnings, *loaded.warnings):
         log.get(__name__).warning("Check the configuration", detail=warning)

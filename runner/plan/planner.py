@@ -22,7 +22,6 @@ from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.run_access import RunAccess
 from runner.controller.runs import RunDefaults, Runs
-from runner.dev.cli import AS_DEPLOYED
 from runner.engine import artifacts
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
@@ -82,13 +81,8 @@ class PlanRuntime:
             engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
             stack.push_async_callback(engine.close, 0.0)
             access = await _open_proxy(stack, client, inject=settings.inject_owner_ref)
-            search_path = paths.search_path(
-                cwd=Path.cwd(),
-                roles_path=settings.ansible_roles_path,
-                collections_path=settings.ansible_collections_path,
-                environ=os.environ,
-            )
-            environment = {name: value for name, value in AS_DEPLOYED.items() if name not in os.environ}
+            search_path = settings.search_path(os.environ, Path.cwd())
+            environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
             environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
             environment |= {**run_access.environment(os.environ), **tasks.OUTPUT}
             yield cls(client, engine, access, environment)

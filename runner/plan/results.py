@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.fields import FieldChange
 from runner.plan.tasks import UnplannedTask
+from runner.proxy.planning.changes import Verb
 
-Verb: TypeAlias = Literal["create", "change", "delete"]
 State: TypeAlias = Literal["complete", "partial", "failed", "skipped"]
 """`complete`: every task was planned. `partial`: some tasks were not. `failed`: the run failed, so that the changes end
 at the failed task. `skipped`: the operator would not run the resource.

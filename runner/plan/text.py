@@ -14,7 +14,8 @@ import yaml
 from runner import log
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.grouping import Group, groups
-from runner.plan.results import ObjectChange, Plan, ResourcePlan, Verb
+from runner.plan.results import ObjectChange, Plan, ResourcePlan
+from runner.proxy.planning.changes import Verb
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}
 _COLOURS: dict[str, str] = {"create": "32", "change": "33", "delete": "31", "bold": "1"}

@@ -17,7 +17,7 @@ import yaml
 
 from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
-from runner.config.settings import ENGINES, EngineName
+from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
 from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
 from runner.watches.policy import FinalizerLimit, RunPolicy
@@ -120,6 +120,17 @@ class LoadedWatches:
 
     watches: tuple[Watch, ...]
     warnings: tuple[str, ...]
+
+
+def load_configured(settings: Settings, environ: Mapping[str, str], cwd: Path) -> LoadedWatches:
+    """Read the operator's watches file. Raises ConfigError with a line for each error."""
+    return load(
+        settings.watches_file,
+        environ=environ,
+        cwd=cwd,
+        roles_path=settings.ansible_roles_path,
+        collections_path=settings.ansible_collections_path,
+    )
 
 
 def load(path: Path, *, environ: Mapping[str, str], cwd: Path, roles_path: str, collections_path: str) -> LoadedWatches:

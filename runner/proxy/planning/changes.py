@@ -24,14 +24,17 @@ class PlannedChange:
     before: Object | None = field(repr=False)
     """None if the object does not exist, or if the run may not read it."""
     after: Object | None = field(repr=False)
-    validated: bool
-    """True if the API server accepted the last write as a dry run."""
     writes: int
     """Number of the run's writes of this object."""
     recreated: bool = False
     """True if the run deletes an existing object and creates it again; `verb` is then `change`."""
     reason: str = ""
-    """Why the change is not validated; empty if it is."""
+    """Why the API server did not accept the last write as a dry run; empty if it did."""
+
+    @property
+    def validated(self) -> bool:
+        """True if the API server accepted the last write as a dry run."""
+        return not self.reason
 
 
 @dataclass(frozen=True, slots=True)

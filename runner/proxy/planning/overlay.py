@@ -32,6 +32,11 @@ class KindId(NamedTuple):
     group: str
     plural: str
 
+    @property
+    def qualified(self) -> str:
+        """Name in messages of the API server, such as `deployments.apps`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
 
 NAMESPACES = KindId("", "namespaces")
 
@@ -48,7 +53,6 @@ class PlannedObject:
     before: Object | None = field(repr=False)
     after: Object | None = field(repr=False)
     """None after a planned deletion."""
-    validated: bool = True
     reason: str = ""
     writes: int = 0
     recreated: bool = False
@@ -73,7 +77,6 @@ class PlannedObject:
             self.key,
             self.before,
             self.after,
-            self.validated,
             self.writes,
             self.recreated and self.after is not None,
             self.reason,
@@ -140,7 +143,7 @@ class Overlay:
             self._order.append(planned)
         if planned.existed and planned.after is None and after is not None and planned.writes:
             planned.recreated = True
-        planned.after, planned.validated, planned.reason = after, not reason, reason
+        planned.after, planned.reason = after, reason
         planned.writes += 1
         if kind == NAMESPACES and after is None:
             self._empty_namespace(key.name)
@@ -192,4 +195,4 @@ class Overlay:
         for objects in self._objects.values():
             for key, planned in objects.items():
                 if key.namespace == name:
-                    planned.after, planned.validated, planned.reason = None, True, ""
+                    planned.after, planned.reason = None, ""

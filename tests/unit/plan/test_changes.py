@@ -26,7 +26,7 @@ def state(replicas: int, version: str = "1", **more: Any) -> Object:
 
 
 def reported(verb: Verb, before: Object | None, after: Object | None, **more: Any) -> list[ObjectChange]:
-    planned = PlannedChange(verb, DEPLOYMENT, KEY, before, after, **{"validated": True, "writes": 1, **more})
+    planned = PlannedChange(verb, DEPLOYMENT, KEY, before, after, **{"writes": 1, **more})
     return list(changes.reported([planned], RunSecrets()))
 
 
@@ -74,5 +74,5 @@ def test_an_object_that_is_created_again_is_reported_even_without_differences() 
 
 
 def test_an_object_that_the_api_server_did_not_validate_has_the_reason() -> None:
-    (found,) = reported("create", None, state(1), validated=False, reason="namespace shop is planned")
+    (found,) = reported("create", None, state(1), reason="namespace shop is planned")
     assert found.not_validated == "namespace shop is planned"

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from runner.config import sources
+from runner.config.paths import AS_DEPLOYED
 from runner.dependents.store import CONFIG_MAP
-from runner.dev.cli import AS_DEPLOYED
 from runner.packaging import deployments
 from tests.generated import foreign_files, generate, missing_files, missing_lines
 

@@ -127,7 +127,7 @@ def _hook_insertion() -> None:
     copy_block: Callable[..., Any] = Block.copy
 
     @functools.wraps(copy_block)
-    def copy_without_tasks(self: Any, *, exclude_parent: bool = False, exclude_tasks: bool = True) -> Any:  # noqa: ARG001
+    def copy_without_tasks(self: Any, *, exclude_parent: bool = False, exclude_tasks: bool = True) -> Any:  # noqa: ARG001 - see Block.copy
         return copy_block(self, exclude_parent=exclude_parent, exclude_tasks=True)
 
     @functools.wraps(insert)

@@ -52,7 +52,7 @@ def _hook_wrapping() -> None:
 def _hook_templating() -> None:
     """Return a text within a template that is none itself, and wrap a container, without a context for templates."""
     from ansible._internal._templating import _engine as engines  # noqa: PLC0415 - since 2.19
-    from ansible._internal._templating._lazy_containers import _AnsibleLazyTemplateMixin as Mixin  # noqa: PLC0415
+    from ansible._internal._templating._lazy_containers import _AnsibleLazyTemplateMixin as Mixin  # noqa: PLC0415 - same
 
     template: Callable[..., Any] = engines.TemplateEngine.template
     current, is_possible = engines.TemplateContext.current, engines.is_possibly_template

@@ -306,25 +306,23 @@ def failure(code: int, reason: str, message: str, details: Mapping[str, Any] | N
 
 def not_found(kind: KindId, name: str) -> Answer:
     """Return the API server's error for a missing object."""
-    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    return failure(HTTPStatus.NOT_FOUND, "NotFound", f'{qualified} "{name}" not found', _details(kind, name))
+    return failure(HTTPStatus.NOT_FOUND, "NotFound", f'{kind.qualified} "{name}" not found', details(kind, name))
 
 
 def already_exists(kind: KindId, name: str) -> Answer:
     """Return the API server's error for an object that exists."""
-    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    message = f'{qualified} "{name}" already exists'
-    return failure(HTTPStatus.CONFLICT, "AlreadyExists", message, _details(kind, name))
+    message = f'{kind.qualified} "{name}" already exists'
+    return failure(HTTPStatus.CONFLICT, "AlreadyExists", message, details(kind, name))
 
 
 def conflict(kind: KindId, name: str, why: str) -> Answer:
     """Return the API server's error for an outdated or unexpected object."""
-    qualified = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
-    return failure(HTTPStatus.CONFLICT, "Conflict", message, _details(kind, name))
+    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+    return failure(HTTPStatus.CONFLICT, "Conflict", message, details(kind, name))
 
 
-def _details(kind: KindId, name: str) -> Object:
+def details(kind: KindId, name: str) -> Object:
+    """Return the details of a status about an object."""
     return {"name": name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
 
 

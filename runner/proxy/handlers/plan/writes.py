@@ -415,8 +415,7 @@ def _is_trial(plan: PlanCall, options: Object | None) -> bool:
 
 def _deleted(plan: PlanCall, now: Object | None) -> Answer:
     """Return the API server's response to a deletion."""
-    kind, uid = plan.kind, uid_of(now or {})
-    details = {"name": plan.info.name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural, "uid": uid}
+    details = {**calls.details(plan.kind, plan.info.name), "uid": uid_of(now or {})}
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
     return calls.respond(status)
 
