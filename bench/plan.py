@@ -37,8 +37,8 @@ from runner.errors import ApiError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
 from runner.objects import RUN_REQUESTED
-from runner.plan.planner import Planner, PlanRuntime
-from runner.plan.selection import Selector, Target, Wanted
+from runner.preview.planner import Planner, PlanRuntime
+from runner.preview.selection import Selector, Target, Wanted
 from runner.watches import watch as watches
 
 _CASE = "plan"

@@ -29,7 +29,7 @@ from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
 from runner.migrate import cli as migrate_cli
 from runner.packaging import cli as packaging_cli
-from runner.plan import cli as plan_cli
+from runner.preview import cli as plan_cli
 from runner.rbac import cli as rbac_cli
 from runner.scaffold import cli as scaffold_cli
 from runner.schema import cli as schema_cli

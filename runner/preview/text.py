@@ -13,8 +13,8 @@ import yaml
 
 from runner import log
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.grouping import Group, groups
 from runner.plan.results import ObjectChange, Plan, ResourcePlan
+from runner.preview.grouping import Group, groups
 from runner.proxy.planning.changes import Verb
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}

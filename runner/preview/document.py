@@ -9,9 +9,9 @@ from typing import Any
 
 from runner.objects import ObjectRef
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.grouping import groups
 from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.plan.tasks import UnplannedTask
+from runner.preview.grouping import groups
 
 VERSION = 1
 

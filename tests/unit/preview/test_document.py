@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.plan.document import document
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.plan.tasks import UnplannedTask
+from runner.preview.document import document
 
 MEMCACHED = GVK("cache.example.com", "v1", "Memcached")
 

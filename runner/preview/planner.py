@@ -41,8 +41,8 @@ from runner.objects import GVK, PAUSED, Object, ObjectKey, ObjectRef, is_deletin
 from runner.ownership import Owner, OwnerState
 from runner.plan import changes, tasks
 from runner.plan.results import ObjectChange, Plan, ResourcePlan, State
-from runner.plan.selection import Selector, Target, Wanted
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
+from runner.preview.selection import Selector, Target, Wanted
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning

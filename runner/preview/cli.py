@@ -70,7 +70,7 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
 def _plan(arguments: argparse.Namespace) -> int:
     from runner import log  # noqa: PLC0415 - slow to import, which --help need not wait for
     from runner.config import sources  # noqa: PLC0415 - as above
-    from runner.plan.selection import Wanted  # noqa: PLC0415 - as above
+    from runner.preview.selection import Wanted  # noqa: PLC0415 - as above
     from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
     wanted = Wanted.parse(arguments.object, arguments.within, everything=arguments.all)
@@ -79,7 +79,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     log.configure(level=logging.WARNING, encoder="console")
     for warning in (*warnings, *loaded.warnings):
         log.get(__name__).warning("Check the configuration", detail=warning)
-    from runner.plan import planner  # noqa: PLC0415 - slow to import, so input is checked first
+    from runner.preview import planner  # noqa: PLC0415 - slow to import, so input is checked first
 
     progress = _Progress()
     try:
@@ -101,11 +101,11 @@ async def _interruptible(work: Coroutine[Any, Any, Plan]) -> Plan:
 
 def _write(plan: Plan, output: str) -> None:
     if output == "json":
-        from runner.plan.document import document  # noqa: PLC0415 - as above
+        from runner.preview.document import document  # noqa: PLC0415 - as above
 
         sys.stdout.write(json.dumps(document(plan), indent=2) + "\n")
         return
-    from runner.plan.text import Style, lines  # noqa: PLC0415 - as above
+    from runner.preview.text import Style, lines  # noqa: PLC0415 - as above
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in lines(plan, Style(colour)):

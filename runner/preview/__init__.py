@@ -1,0 +1,1 @@
+"""`ansible-operator plan`: plan runs of the command, and their report."""
