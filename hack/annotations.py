@@ -44,6 +44,13 @@ ON_RESOURCES = (
         "the object does not run and is not finalized until a user removes the annotation",
     ),
     Annotation(
+        _OURS + "mode",
+        "`plan`, `approve`, `apply`",
+        NEW,
+        "mode of this object, at least as strict as [`mode`](plan.md#plans-in-the-operator) of the watch. An invalid "
+        "value stops its runs",
+    ),
+    Annotation(
         _OURS + "run-requested",
         "text, as the time",
         NEW,
@@ -58,6 +65,12 @@ ON_RESOURCES = (
 )
 
 ON_WRITTEN = (
+    Annotation(
+        _OURS + "plan-of",
+        "written by the operator",
+        NEW,
+        "on the ConfigMap of a [plan](plan.md#plans-in-the-operator): UID of the planned object",
+    ),
     Annotation(
         _OURS + "inject-owner",
         '`"false"`',

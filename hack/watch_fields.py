@@ -201,6 +201,15 @@ WATCH = (
     Field("onDelete", "text", "wait", NEW, "`cancel`: a deletion cancels the current run", "onDelete: cancel"),
     Field("retry", "mapping", "{}", NEW, "delays of retries, see below", "retry: {attempts: 8}"),
     Field(
+        "mode",
+        "text",
+        "apply",
+        NEW,
+        "`plan`: runs change nothing, and the status contains what they would change; `approve`: a run executes a plan "
+        "that a user approved ([plan.md](plan.md#plans-in-the-operator))",
+        "mode: approve",
+    ),
+    Field(
         "skipUnchanged",
         "boolean",
         "false",

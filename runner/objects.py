@@ -17,6 +17,12 @@ PAUSED = "ansible.sdk.operatorframework.io/paused"
 RUN_REQUESTED = "ansible.sdk.operatorframework.io/run-requested"
 """Annotation: each new value starts a run of the object."""
 
+MODE = "ansible.sdk.operatorframework.io/mode"
+"""Annotation: mode of the object's runs, at least as strict as that of the watch."""
+
+PLAN_OF = "ansible.sdk.operatorframework.io/plan-of"
+"""Annotation of a ConfigMap with a plan: UID of the planned object. Its changes start no run."""
+
 LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
 """Annotation: the operator's record of the last successful run. Its changes are ignored."""
 

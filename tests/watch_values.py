@@ -36,6 +36,7 @@ _PLAIN = Watch(
     references=(),
     service_account="",
     policy=policy.DEFAULT,
+    mode="apply",
     skip_unchanged=False,
     engine=None,
     line=1,

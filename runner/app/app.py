@@ -34,10 +34,11 @@ from runner.controller import run_access, run_log
 from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
+from runner.controller.planning import PlanReconciler
 from runner.controller.reconcile import Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
-from runner.controller.runs import RunDefaults, Runs
+from runner.controller.runs import RunDefaults, Runs, plan_environment
 from runner.controller.skipping import RunSkipper
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.store import ConfigMapStore, FileStore, JointStore, KindStore
@@ -241,10 +242,13 @@ class _Operator:
     def _expect_runs(self, engine: RunEngine) -> None:
         """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""
         watches = [watch for watch in self._watches if engine.is_warm(watch.engine)]
-        contents = [watch.content for watch in watches]
-        contents += [watch.finalizer.content for watch in watches if watch.finalizer]
-        if contents:
-            engine.expect(contents, self._environment)
+        planned = [watch for watch in watches if watch.mode != "apply"]
+        applied = [watch for watch in watches if watch.mode != "plan"]
+        for some, environment in ((applied, self._environment), (planned, plan_environment(self._environment))):
+            contents = [watch.content for watch in some]
+            contents += [watch.finalizer.content for watch in some if watch.finalizer]
+            if contents:
+                engine.expect(contents, environment)
 
     def _dependents(
         self, client: Client, discovery: Discovery, guard: LoopGuard, ownership: ShardOwnership
@@ -330,9 +334,10 @@ class _Operator:
         runs = Runs(scope, shared.engine, shared.recorder, shared.events, defaults)
         health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
         status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)
-        period = settings.reconcile_period if watch.reconcile_period is None else watch.reconcile_period
         services = Services(shared.client, shared.discovery, shared.access, shared.events)
-        reconciler = Reconciler(scope, services, runs, status, self._skipping(watch, shared), period)
+        contents = self._executed(watch), self._executed(watch.as_finalizer())
+        planning = PlanReconciler(scope, shared.client, shared.access, shared.events, runs, contents)
+        reconciler = Reconciler(scope, services, runs, status, self._skipping(watch, shared), planning)
         contention = ContentionReporter(scope, shared.discovery, status, shared.events)
         workers = settings.workers_for(watch.gvk)
         account, selector = watch.service_account or None, watch.selector or None
@@ -342,9 +347,12 @@ class _Operator:
     def _skipping(self, watch: Watch, shared: _Shared) -> RunSkipper | None:
         if not watch.skip_unchanged:
             return None
-        environ = {**os.environ, **self._environment}
-        executed = ContentDigest(watch, self._search_path, self._settings.ansible_args, environ, Path.cwd())
+        executed = self._executed(watch)
         return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, executed)
+
+    def _executed(self, watch: Watch) -> ContentDigest:
+        environ = {**os.environ, **self._environment}
+        return ContentDigest(watch, self._search_path, self._settings.ansible_args, environ, Path.cwd())
 
     async def _work(
         self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership

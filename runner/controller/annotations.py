@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from runner.config import duration
 from runner.errors import TerminalError
-from runner.objects import Object, annotations_of
+from runner.objects import MODE, Object, annotations_of
+from runner.watches.policy import MODES, RunMode
 
 PREFIX = "ansible.sdk.operatorframework.io/"
 RECONCILE_PERIOD = PREFIX + "reconcile-period"
@@ -31,6 +32,8 @@ class AnnotationBounds:
     longest_run: float
     """Seconds that a run may take; 0: no limit."""
     highest_verbosity: int
+    mode: RunMode = MODES[0]
+    """Least restrictive mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class AnnotationOverrides:
     verbosity: int | None
     max_runner_artifacts: int | None
     """Number of runs; 0 keeps all, -1 none."""
+    mode: RunMode
+    """Mode of the object's runs: that of the annotation or of the watch, whichever is stricter."""
     warnings: tuple[str, ...]
     """Invalid values, a sentence each."""
     limited: tuple[str, ...]
@@ -54,7 +59,7 @@ def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
     """Read the annotations.
 
     Raises:
-        TerminalError: a duration is invalid.
+        TerminalError: a duration or the mode is invalid.
     """
     annotations = annotations_of(obj)
     warnings: list[str] = []
@@ -71,6 +76,10 @@ def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
     if timeout is not None and bounds.longest_run and not 0 < timeout <= bounds.longest_run:
         timeout = bounds.longest_run
         limit(RUN_TIMEOUT, duration.format(timeout))
+    mode = _mode(annotations) or bounds.mode
+    if MODES.index(mode) < MODES.index(bounds.mode):
+        mode = bounds.mode
+        limit(MODE, mode)
     verbosity = _integer(annotations, VERBOSITY, 0, MAX_VERBOSITY, warnings)
     if verbosity is not None and verbosity > bounds.highest_verbosity:
         verbosity = bounds.highest_verbosity
@@ -80,6 +89,7 @@ def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
         run_timeout=timeout,
         verbosity=verbosity,
         max_runner_artifacts=_integer(annotations, MAX_RUNNER_ARTIFACTS, -1, None, warnings),
+        mode=mode,
         warnings=tuple(warnings),
         limited=tuple(limited),
     )
@@ -98,6 +108,19 @@ def _duration(annotations: dict[str, str], name: str) -> float | None:
             f"annotation {name}: {error}; write a duration such as 10m, 1h30m or 0s (off). "
             "The object is not run until it changes",
         ) from error
+
+
+def _mode(annotations: dict[str, str]) -> RunMode | None:
+    text = annotations.get(MODE)
+    if text is None:
+        return None
+    found = next((each for each in MODES if each == text.lower()), None)
+    if found is None:
+        raise TerminalError(
+            f"annotation {MODE}: {text[:_LONGEST]!r} is invalid; write plan, approve or apply. "
+            "The object is not run until it changes"
+        )
+    return found
 
 
 def _integer(

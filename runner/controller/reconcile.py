@@ -6,7 +6,7 @@ finalizer. Every way out returns a `Result`, which the controller turns into a r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Decision, Done, RequeueAfter, Result, Retry, RetryTerms, Terminal
 from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
 from runner.controller.owner_check import OwnerCheck
+from runner.controller.planning import PlanReconciler, PlanTerms
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
@@ -44,6 +45,7 @@ from runner.ownership import OwnerState
 from runner.references.state import references_of
 from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
+from runner.status.conditions import Condition
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.watches.policy import Backoff
@@ -76,9 +78,8 @@ class Reconciler:
         runs: Runs,
         status: StatusWriter,
         skipping: RunSkipper | None,
-        period: float,
+        planning: PlanReconciler,
     ) -> None:
-        """`period`: seconds between periodic runs, 0 for none; an annotation overrides it."""
         watch = scope.watch
         self._watch = watch
         self._informer = scope.informer
@@ -87,7 +88,7 @@ class Reconciler:
         self._runs = runs
         self._status = status
         self._skipping = skipping
-        self._period = period
+        self._planning = planning
         self._owners = OwnerCheck(watch.gvk, services.client, scope.informer, scope.registry)
         self._finalizers = FinalizerRemoval(services.client, watch.finalizer.name if watch.finalizer else "")
         scope.registry.subscribe(self._finalizers.forget)
@@ -133,12 +134,12 @@ class Reconciler:
         """Run the attempt's plan, unless the object is paused, invalid or unchanged; then report the run."""
         if is_paused(attempt.obj):
             return await self._pause(attempt)
-        if self._informer.is_cut(attempt.key):
-            return await self._refuse(attempt, _TOO_DEEP)
         await self._end_contention(attempt)
         basis = None
         try:
-            overrides = self._runs.overrides(attempt.obj)
+            overrides = self._overrides(attempt)
+            if overrides.mode != "apply":
+                return await self._plan(attempt, overrides)
             if self._skipping is not None:
                 skipping = await self._skipping.decide(attempt)
                 if skipping.skip:
@@ -147,9 +148,7 @@ class Reconciler:
             state = await self._owners.before_run(attempt)
             if state is not OwnerState.EXISTS:
                 return self._ignore(attempt, state)
-            terminates = partial(self._runs.namespace_terminates, attempt.key)
-            owner_state = partial(self._owners.during_run, attempt.resource, ObjectRef.of(self._watch.gvk, attempt.obj))
-            async with self._services.access.open(self._watch, attempt, terminates, owner_state) as grant:
+            async with self._services.access.open(self._watch, attempt, *self._callbacks(attempt)) as grant:
                 job = await self._runs.job(attempt, overrides, grant)
                 attempt = await self._announce(attempt)
                 run = await self._runs.run(job, attempt, grant)
@@ -165,6 +164,27 @@ class Reconciler:
         if decision.release:
             await self._finalizers.remove(attempt.resource, self._latest(attempt).obj, attempt.guard)
         return decision.result
+
+    def _overrides(self, attempt: Attempt) -> AnnotationOverrides:
+        if self._informer.is_cut(attempt.key):
+            raise TerminalError(_TOO_DEEP)
+        return self._runs.overrides(attempt.obj)
+
+    async def _plan(self, attempt: Attempt, overrides: AnnotationOverrides) -> Result:
+        state = await self._owners.before_run(attempt)
+        if state is not OwnerState.EXISTS:
+            return self._ignore(attempt, state)
+        conditions = self._ignored_references(attempt) + report.limited(attempt.obj, overrides.limited)
+        terms = PlanTerms(overrides, self._terms(attempt, overrides), *self._callbacks(attempt), conditions)
+        decision = await self._planning.reconcile(attempt, terms, self._status)
+        self._advise(attempt, decision)
+        return decision.result
+
+    def _callbacks(self, attempt: Attempt) -> tuple[Callable[[], None], Callable[[], Awaitable[OwnerState]]]:
+        """Return what the proxy calls during the attempt's run: see `RunAccess.open`."""
+        owner = ObjectRef.of(self._watch.gvk, attempt.obj)
+        terminates = partial(self._runs.namespace_terminates, attempt.key)
+        return terminates, partial(self._owners.during_run, attempt.resource, owner)
 
     # Ways out without a run.
 
@@ -198,7 +218,7 @@ class Reconciler:
             state=state.value,
             **attempt.key._asdict(),
         )
-        return Done(self._period or None)
+        return Done(self._runs.period or None)
 
     # Before and after a run.
 
@@ -232,12 +252,17 @@ class Reconciler:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
         failed = report.FailureDetails(missing, decision.advice, output.pointer(job), final=final)
-        found = references_of(self._watch.references, attempt.obj)
-        ignored = report.ignored_references(attempt.obj, [*map(str, found.foreign)], [*map(str, found.excess)])
+        ignored = self._ignored_references(attempt)
         ignored += report.ignored(attempt.obj, job.ignored_variables)
         ignored += report.limited(attempt.obj, overrides.limited)
-        ended = report.observed(attempt.obj, report.run_ended(run, failed).with_conditions(ignored))
+        planned, plan = await self._planning.end(attempt)
+        ended = replace(report.run_ended(run, failed).with_conditions(ignored + planned), plan=plan)
+        ended = report.observed(attempt.obj, ended)
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
+
+    def _ignored_references(self, attempt: Attempt) -> tuple[Condition, ...]:
+        found = references_of(self._watch.references, attempt.obj)
+        return report.ignored_references(attempt.obj, [*map(str, found.foreign)], [*map(str, found.excess)])
 
     def _advise(self, attempt: Attempt, decision: Decision) -> None:
         for sentence in decision.advice:
@@ -257,7 +282,7 @@ class Reconciler:
 
     def _terms(self, attempt: Attempt, overrides: AnnotationOverrides, *, terminating: bool = False) -> RetryTerms:
         finalizer, now = self._watch.finalizer, datetime.now(UTC)
-        period = self._period if overrides.reconcile_period is None else overrides.reconcile_period
+        period = self._runs.period if overrides.reconcile_period is None else overrides.reconcile_period
         settled = attempt.request.reason is not RunReason.PRESENT
         delay = (
             decisions.resync_delay(period, uid_of(attempt.obj), now.timestamp(), settled=settled)

@@ -38,6 +38,14 @@ class ObjectEvents:
         """The object cannot run as it is."""
         self._record("Warning", "NotRunnable", "Wait", why)
 
+    def planned(self, note: str) -> None:
+        """A plan differs from the one before."""
+        self._record("Normal", "Planned", "Plan", note)
+
+    def plan_failed(self, why: str) -> None:
+        """A plan run failed."""
+        self._record("Warning", "PlanFailed", "Plan", why)
+
     def given_up(self, why: str) -> None:
         """The object does not run until it changes."""
         self._record("Warning", "GivenUp", "Wait", why)

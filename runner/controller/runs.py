@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,10 +17,12 @@ from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
 from runner.controller.run_access import Grant
 from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
-from runner.engine import params, retention
-from runner.engine.job import Engine, Event, Job, RunResult, canceled
+from runner.engine import artifacts, params, retention
+from runner.engine.job import Engine, Event, EventSink, Job, RunResult, canceled
 from runner.events.recorder import EventQueue
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
+from runner.plan import tasks
+from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.status import report
 from runner.watches.watch import Watch
@@ -30,6 +32,14 @@ _MOST_NAMED = 100
 """Ignored variables that the log names."""
 _LONGEST_NAME = 100
 _T = TypeVar("_T")
+_CHECK = "--check --diff"
+_PLANS = ".plans"
+"""Folder of plan runs, apart from the kept folders of runs."""
+
+
+def plan_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of plan runs for that of runs."""
+    return {**environment, **tasks.OUTPUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,7 @@ def _bounds(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
     return AnnotationBounds(
         shortest_period=min(shortest, period) if period else shortest,
         longest_run=_or(watch.policy.timeout, defaults.timeout),
+        mode=watch.mode,
         highest_verbosity=max(_or(watch.max_verbosity, defaults.max_verbosity), defaults.verbosity(watch.gvk)),
     )
 
@@ -188,6 +199,11 @@ class Runs:
         self._jobs = JobFactory(scope.watch, defaults, scope.registry)
         self._running: dict[ObjectKey, _Running] = {}
 
+    @property
+    def period(self) -> float:
+        """Seconds between periodic runs, 0 for none; an annotation overrides it."""
+        return _or(self._scope.watch.reconcile_period, self._defaults.period)
+
     def overrides(self, obj: Object) -> AnnotationOverrides:
         """Read the annotations of an object; see `JobFactory.overrides`."""
         return self._jobs.overrides(obj)
@@ -199,15 +215,39 @@ class Runs:
     async def run(self, job: Job, attempt: Attempt, grant: Grant) -> RunResult:
         """Run the job to its end, or until `supersede` cancels it."""
         record = self._recorder.start(job, attempt.request)
-        finalizing = attempt.plan.finalizing
-        events = RunEvents(self._events, ObjectRef.of(job.gvk, attempt.obj), job, finalizing=finalizing)
+        about = ObjectRef.of(job.gvk, attempt.obj)
+        events = RunEvents(self._events, about, job, finalizing=attempt.plan.finalizing)
         events.started(attempt.request)
 
         def receive(event: Event) -> None:
             record.event(event)
             events.event(event)
 
-        running = _Running(asyncio.create_task(self._engine.run(job, receive)), finalizing, grant.stats)
+        result = await self._execute(job, attempt, grant, receive)
+        record.end(result, grant.stats)
+        events.ended(result, grant.stats.forbidden())
+        self._scope.metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
+        return result
+
+    async def plan(
+        self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant
+    ) -> tuple[RunResult, UnplannedTasks]:
+        """Run in check mode. The run has no Events, no log and no kept folder."""
+        job = await self._jobs.make(attempt, overrides, grant)
+        unplanned = UnplannedTasks()
+        job = replace(
+            job,
+            run_dir=paths.run_dir(self._defaults.runner_dir / _PLANS, job.gvk, job.key),
+            ansible_args=f"{job.ansible_args} {_CHECK}".strip(),
+            environment=plan_environment(job.environment),
+            max_artifacts=artifacts.KEEP_NONE,
+            verbosity=max(job.verbosity, tasks.VERBOSITY),
+        )
+        return await self._execute(job, attempt, grant, unplanned.event), unplanned
+
+    async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sink: EventSink) -> RunResult:
+        finalizing = attempt.plan.finalizing
+        running = _Running(asyncio.create_task(self._engine.run(job, sink)), finalizing, grant.stats)
         self._running[job.key] = running
         began = asyncio.get_running_loop().time()
         try:
@@ -219,9 +259,6 @@ class Runs:
             result = canceled(running.canceled_because, asyncio.get_running_loop().time() - began)
         finally:
             del self._running[job.key]
-        record.end(result, grant.stats)
-        events.ended(result, grant.stats.forbidden())
-        self._scope.metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
         return result
 
     def supersede(self, key: ObjectKey, reason: RunReason) -> None:
@@ -243,7 +280,8 @@ class Runs:
 
     async def remove_folder(self, key: ObjectKey) -> None:
         """Remove the run folder of an object that is gone."""
-        await self._defaults.forget(paths.run_dir(self._defaults.runner_dir, self._scope.watch.gvk, key))
+        for root in self._roots:
+            await self._defaults.forget(paths.run_dir(root, self._scope.watch.gvk, key))
 
     async def sweep(self) -> None:
         """Once the informer is synced, remove the run folders of objects that are gone.
@@ -252,18 +290,26 @@ class Runs:
         """
         informer = self._scope.informer
         await informer.synced.wait()
-        base = paths.run_dir(self._defaults.runner_dir, self._scope.watch.gvk, ObjectKey("", ""))
         try:
-            for run_dir in await asyncio.to_thread(lambda: list(retention.run_folders(base))):
-                *namespace, name = run_dir.relative_to(base).parts
-                key = ObjectKey("".join(namespace[:1]), name)
-                watched = not (informer.namespaces and key.namespace) or key.namespace in informer.namespaces
-                if watched and informer.get(key) is None:
-                    await self._defaults.forget(run_dir)
+            for root in self._roots:
+                await self._sweep(paths.run_dir(root, self._scope.watch.gvk, ObjectKey("", "")))
         except OSError as error:
             log.get(__name__, gvk=str(self._scope.watch.gvk)).warning(
                 "Cannot remove the run folders of objects that are gone", error=str(error)
             )
+
+    async def _sweep(self, base: Path) -> None:
+        informer = self._scope.informer
+        for run_dir in await asyncio.to_thread(lambda: list(retention.run_folders(base))):
+            *namespace, name = run_dir.relative_to(base).parts
+            key = ObjectKey("".join(namespace[:1]), name)
+            watched = not (informer.namespaces and key.namespace) or key.namespace in informer.namespaces
+            if watched and informer.get(key) is None:
+                await self._defaults.forget(run_dir)
+
+    @property
+    def _roots(self) -> tuple[Path, Path]:
+        return self._defaults.runner_dir, self._defaults.runner_dir / _PLANS
 
 
 def _or(value: _T | None, default: _T) -> _T:

@@ -34,6 +34,7 @@ LAG_INTERVAL = 0.1
 
 _COMMIT = Path(runner.__file__).with_name("commit.txt")
 _UNKNOWN = "unknown"
+_PLANS = ("Changes", "NoChanges", "Partial", "PlanFailed", "canceled")
 _RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
@@ -81,6 +82,8 @@ class Metrics:
         self.skipped = self._counter(
             "ansible_operator_skipped_runs", "Runs skipped because nothing changed", ["GVK", "reason"]
         )
+
+        self.plans = self._counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
 
     def _add_reconcile_metrics(self) -> None:
         self.reconcile_seconds = self._histogram(
@@ -144,6 +147,8 @@ class Metrics:
         self.queue_seconds.labels(name, name)
         self.work_seconds.labels(name, name)
         self.workers.labels(name).set(workers)
+        for planned in _PLANS:
+            self.plans.labels(str(gvk), planned)
         for reason in RunReason:
             self.waits.labels(str(gvk), reason.value)
         for ending in Outcome:

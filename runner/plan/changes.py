@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from runner.engine.run_secrets import RunSecrets
+from runner.objects import Object, ObjectRef
 from runner.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.plan.masked import masked
 from runner.plan.results import ObjectChange
 from runner.proxy.planning.changes import PlannedChange
+from runner.status import report
 
 
-def reported(planned: Iterable[PlannedChange], secrets: RunSecrets) -> tuple[ObjectChange, ...]:
+def reported(
+    planned: Iterable[PlannedChange], secrets: RunSecrets, owner: ObjectRef | None = None
+) -> tuple[ObjectChange, ...]:
     """Return the changes of a run. A change of nothing but maintained metadata is none.
+
+    `owner` is the run's object: parts of its status that only the operator writes are not compared.
 
     Raises:
         SearchTimeoutError: the search for secret values took too long.
         RecursionError: an object is nested too deeply.
     """
-    found = (_reported(change, secrets) for change in planned)
+    found = (_reported(_foreign(change, owner), secrets) for change in planned)
     return tuple(change for change in found if change is not None)
 
 
@@ -34,6 +41,22 @@ def _reported(change: PlannedChange, secrets: RunSecrets) -> ObjectChange | None
         not_validated=change.reason,
         recreated=change.recreated,
     )
+
+
+def _foreign(change: PlannedChange, owner: ObjectRef | None) -> PlannedChange:
+    """Remove the operator's own parts of the owner's status."""
+    if owner is None or (change.gvk.group, change.gvk.kind, change.key) != (owner.gvk.group, owner.gvk.kind, owner.key):
+        return change
+    before, after = (_without_own(each) for each in (change.before, change.after))
+    return replace(change, before=before, after=after)
+
+
+def _without_own(obj: Object | None) -> Object | None:
+    if obj is None or not isinstance(found := obj.get("status"), dict):
+        return obj
+    rest = {name: value for name, value in obj.items() if name != "status"}
+    kept = report.without_own(found)
+    return {**rest, "status": kept} if kept else rest
 
 
 def _fields(change: PlannedChange) -> tuple[FieldChange, ...]:

@@ -26,7 +26,7 @@ _MAINTAINED = frozenset(
 _ASSIGNED = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort"})
 """Fields of a new Service with values that the API server chooses; a dry run chooses others than the real one."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
-_KEYS = ("name", "key", "id")
+_KEYS = ("name", "key", "id", "type")
 """Fields that identify the items of a list, the first that does counts."""
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from runner.objects import ObjectRef
-from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, Plan, ResourcePlan
-from runner.plan.tasks import UnplannedTask
+from runner.plan import document as values
+from runner.plan.results import Plan, ResourcePlan
 from runner.preview.grouping import groups
 
 VERSION = 1
@@ -30,7 +29,7 @@ def document(plan: Plan) -> dict[str, Any]:
                 "count": len(group.resources),
                 "total": group.total,
                 "resources": [_named(each) for each in group.resources],
-                "changes": [_change(each) for each in group.changes],
+                "changes": [values.change(each) for each in group.changes],
             }
             for group in groups(plan.resources)
         ],
@@ -49,30 +48,7 @@ def _resource(plan: ResourcePlan) -> dict[str, Any]:
         "state": plan.state,
         "message": plan.message,
         "finalizer": plan.finalizing,
-        "changes": [_change(each) for each in plan.changes],
-        "unplanned": [_task(each) for each in plan.unplanned],
+        "changes": [values.change(each) for each in plan.changes],
+        "unplanned": [values.task(each) for each in plan.unplanned],
         "moreUnplanned": plan.more_unplanned,
     }
-
-
-def _change(change: ObjectChange) -> dict[str, Any]:
-    return {
-        "verb": change.verb,
-        "apiVersion": change.gvk.api_version,
-        "kind": change.gvk.kind,
-        "namespace": change.key.namespace,
-        "name": change.key.name,
-        "recreated": change.recreated,
-        "notValidated": change.not_validated,
-        "fields": [_field(each) for each in change.fields],
-    }
-
-
-def _field(field: FieldChange) -> dict[str, Any]:
-    """Return a field; `before` or `after` is missing if the field does not exist before or after."""
-    values = (("before", field.before), ("after", field.after))
-    return {"path": field.path, **{name: value for name, value in values if value is not ABSENT}}
-
-
-def _task(task: UnplannedTask) -> dict[str, str]:
-    return {"task": task.task, "path": task.path, "action": task.action, "reason": task.reason}

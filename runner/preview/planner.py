@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -20,14 +20,13 @@ from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.plan_run import plan_run
 from runner.controller.run_access import RunAccess
-from runner.controller.runs import RunDefaults, Runs
-from runner.engine import artifacts
+from runner.controller.run_log import RunObservers
+from runner.controller.runs import RunDefaults, Runs, plan_environment
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
-from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.run_engine import RunEngine
-from runner.engine.run_secrets import RunSecrets
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
 from runner.kube import causes
@@ -35,13 +34,10 @@ from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
-from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.monitoring.metrics import Metrics
-from runner.objects import GVK, PAUSED, Object, ObjectKey, ObjectRef, is_deleting, is_paused
+from runner.objects import GVK, PAUSED, Object, ObjectRef, is_deleting, is_paused
 from runner.ownership import Owner, OwnerState
-from runner.plan import changes, tasks
-from runner.plan.results import ObjectChange, Plan, ResourcePlan, State
-from runner.plan.tasks import UnplannedTask, UnplannedTasks
+from runner.plan.results import Plan, ResourcePlan
 from runner.preview.selection import Selector, Target, Wanted
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
@@ -49,18 +45,15 @@ from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.secrets import Secrets
 from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.proxy.identity import Identities, RunStats
-from runner.proxy.planning.overlay import Overlay
+from runner.proxy.identity import Identities
 from runner.proxy.server import Proxy
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
 
-CHECK = "--check --diff"
 _PROXY_GRACE = 1.0
 _FLEET = 3
 """Number of resources from which the fork server loads the modules of the runs first."""
-_TOO_DEEP = "an object is nested too deeply to compare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +77,7 @@ class PlanRuntime:
             search_path = settings.search_path(os.environ, Path.cwd())
             environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
             environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
-            environment |= {**run_access.environment(os.environ), **tasks.OUTPUT}
+            environment |= run_access.environment(os.environ)
             yield cls(client, engine, access, environment)
 
 
@@ -157,7 +150,6 @@ class Planner:
         """The run folders are below `settings.runner_dir`, which no other process may use."""
         self._settings = settings
         self._runtime = runtime
-        self._observed = _ObservedRuns()
         self._runs: dict[GVK, Runs] = {}
 
     async def plan(self, targets: Sequence[Target], progress: Callable[[int, int], None]) -> Plan:
@@ -188,7 +180,7 @@ class Planner:
         contents = [watch.content for watch in warm]
         contents += [watch.finalizer.content for watch in warm if watch.finalizer]
         if contents and count >= _FLEET:
-            self._runtime.engine.expect(contents, self._runtime.environment)
+            self._runtime.engine.expect(contents, plan_environment(self._runtime.environment))
             await self._runtime.engine.settle()
 
     async def one(self, target: Target) -> ResourcePlan:
@@ -209,99 +201,20 @@ class Planner:
             ident=new_ident(datetime.now(UTC)),
         )
         try:
-            found = await self._run(target.watch, attempt)
+            runs = self._runs_of(target.watch)
+            found = await plan_run(target.watch, runs, self._runtime.access, attempt, lambda: None, _exists)
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
-        return await asyncio.to_thread(found.conclude, ref, finalizing=run_plan.finalizing)
-
-    async def _run(self, watch: Watch, attempt: Attempt) -> _Finished:
-        runs = self._runs_of(watch)
-        overrides = runs.overrides(attempt.obj)
-        overlay = Overlay()
-        access = self._runtime.access.open(watch, attempt, lambda: None, _exists, plan=overlay)
-        async with access as grant:
-            job = _quiet(await runs.job(attempt, overrides, grant))
-            result = await runs.run(job, attempt, grant)
-        return _Finished(result, overlay, self._observed.take(job), grant.secrets, grant.stats.forbidden())
+        return found.plan
 
     def _runs_of(self, watch: Watch) -> Runs:
         if watch.gvk not in self._runs:
             client, settings = self._runtime.client, self._settings
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics())
-            in_check_mode = replace(settings, ansible_args=f"{settings.ansible_args} {CHECK}".strip())
-            defaults = RunDefaults.of(in_check_mode, self._runtime.environment, self._runtime.engine.forget)
-            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, self._observed, _NoEvents(), defaults)
+            defaults = RunDefaults.of(settings, self._runtime.environment, self._runtime.engine.forget)
+            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, RunObservers(()), _NoEvents(), defaults)
         return self._runs[watch.gvk]
-
-
-def _quiet(job: Job) -> Job:
-    """Return a job that keeps no run folder, and whose output contains why tasks were skipped."""
-    return replace(job, max_artifacts=artifacts.KEEP_NONE, verbosity=max(job.verbosity, tasks.VERBOSITY))
-
-
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    """A run that has ended."""
-
-    result: RunResult
-    overlay: Overlay
-    tasks: UnplannedTasks
-    secrets: RunSecrets
-    missing: Sequence[str]
-    """Sentences about rights that the run lacked."""
-
-    def conclude(self, ref: ObjectRef, *, finalizing: bool) -> ResourcePlan:
-        """Return the plan of the run's resource. Masking can take seconds: call it in a thread."""
-        found: tuple[ObjectChange, ...] = ()
-        message = ""
-        try:
-            found = changes.reported(self.overlay.changes(), self.secrets)
-        except SearchTimeoutError:
-            message = f"the changes are {TOO_SLOW}"
-        except RecursionError:
-            message = _TOO_DEEP
-        masked = self.secrets.masker.text
-        others = [UnplannedTask("", "", "", masked(reason)) for reason in self.overlay.partial_reasons]
-        unplanned = (*self.tasks.tasks, *others)
-        state: State = "partial" if unplanned else "complete"
-        if message or self.result.outcome is not Outcome.SUCCEEDED:
-            state = "failed"
-            message = message or self._failure()
-        return ResourcePlan(ref, state, found, unplanned, self.tasks.more, message, finalizing)
-
-    def _failure(self) -> str:
-        failures = [
-            f"task {each.task!r}" + (f" ({each.path})" if each.path else "") + f" failed: {each.message}"
-            for each in self.result.failures
-        ]
-        return "\n".join([*(failures or [self.result.message]), *self.missing])
-
-
-@dataclass(slots=True)
-class _ObservedRuns:
-    """Collects the tasks of each run that were not planned. A RunObserver."""
-
-    by_job: dict[tuple[GVK, ObjectKey], _ObservedRun] = field(default_factory=dict)
-
-    def start(self, job: Job, request: ReconcileRequest) -> _ObservedRun:  # noqa: ARG002 - see RunObserver
-        """Start to collect."""
-        return self.by_job.setdefault((job.gvk, job.key), _ObservedRun())
-
-    def take(self, job: Job) -> UnplannedTasks:
-        """Return the tasks of a run that has ended."""
-        return self.by_job.pop((job.gvk, job.key)).tasks
-
-
-@dataclass(slots=True)
-class _ObservedRun:
-    tasks: UnplannedTasks = field(default_factory=UnplannedTasks)
-
-    def event(self, event: Event) -> None:
-        self.tasks.event(event)
-
-    def end(self, result: RunResult, api: RunStats) -> None:
-        """Do nothing: the planner has the result."""
 
 
 class _NoEvents:

@@ -77,6 +77,9 @@ def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], acc
     found = {Right("", space, group, plural, verb) for space in within or [""] for verb in verbs}
     if watch.manage_status and has_status:
         found |= {Right("", space, group, f"{plural}/status", "patch") for space in within or [""]}
+    if watch.mode != "apply":
+        plans = ("create", "delete", "get", "patch")
+        found |= {Right("", space, "", "configmaps", verb) for space in within or [""] for verb in plans}
     if account:
         space, _, name = account.partition("/")
         found.add(Right("", space, "", "serviceaccounts", "impersonate", name))

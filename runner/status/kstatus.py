@@ -23,7 +23,13 @@ NONE: KstatusConditions = dict.fromkeys(TYPES)
 STARTED, SUCCEEDED, CANCELED = "RunStarted", "RunSucceeded", "RunCanceled"
 FAILED, TIMED_OUT, NOT_RUNNABLE = "RunFailed", "RunTimedOut", "NotRunnable"
 PAUSED, REQUEUED = "RunsPaused", "RunRequeued"
-_OURS = frozenset({STARTED, REQUEUED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED})
+AWAITS, NOTHING_TO_DO, PLAN_FAILED = "AwaitsApproval", "NoChanges", "PlanFailed"
+_OURS = frozenset(
+    {
+        *(STARTED, REQUEUED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED),
+        *(AWAITS, NOTHING_TO_DO, PLAN_FAILED),
+    }
+)
 
 RUNNING_MESSAGE, SUCCESS_MESSAGE = "Running reconciliation", "Last reconciliation succeeded"
 REQUEUED_MESSAGE = "The role requested another run, because the object is not in its desired state yet"
@@ -56,6 +62,16 @@ def failed(reason: str, message: str, *, final: bool) -> KstatusConditions:
 def paused(message: str) -> KstatusConditions:
     """Return the conditions of a paused object."""
     return {**NONE, READY: make(READY, "Unknown", PAUSED, message)}
+
+
+def awaiting(message: str) -> KstatusConditions:
+    """Return the conditions of an object with a plan that was not executed."""
+    return {**NONE, READY: make(READY, "Unknown", AWAITS, message)}
+
+
+def nothing_to_do(message: str) -> KstatusConditions:
+    """Return the conditions of an object whose plan has no changes."""
+    return {**NONE, READY: make(READY, "True", NOTHING_TO_DO, message)}
 
 
 def is_ours(condition: Condition) -> bool:

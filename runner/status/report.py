@@ -7,14 +7,14 @@ those that it is based on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
 from runner.status import kstatus
-from runner.status.conditions import Condition, conditions_of, find, make, put
+from runner.status.conditions import Condition, ConditionStatus, conditions_of, find, make, put
 from runner.status.kstatus import KstatusConditions
 
 CONTENDED = "Contended"
@@ -27,6 +27,14 @@ IGNORED_VARIABLES_ADVICE = (
 )
 IGNORED_REFERENCES = "IgnoredReferences"
 """A condition of objects whose spec has references that are not watched."""
+PLANNED = "Planned"
+"""A condition of objects whose mode is `plan` or `approve`."""
+PLAN_STALE = "PlanStale"
+"""A condition of objects with an approved plan that was not executed, or not to its end."""
+CHANGES, NO_CHANGES, PARTIAL, PLAN_FAILED = "Changes", "NoChanges", "Partial", "PlanFailed"
+"""Reasons of `Planned`."""
+PLAN = "plan"
+"""Field of the status with the plan."""
 LIMITED_ANNOTATIONS = "LimitedAnnotations"
 """A condition of objects whose annotations exceed the limits of their watch."""
 LIMITED_ANNOTATIONS_ADVICE = (
@@ -36,6 +44,13 @@ LIMITED_ANNOTATIONS_ADVICE = (
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
+_OWN = frozenset(
+    {
+        *("Running", "Successful", "Failure", PLANNED, PLAN_STALE),
+        *(CONTENDED, IGNORED_VARIABLES, IGNORED_REFERENCES, LIMITED_ANNOTATIONS),
+    }
+)
+"""Types of conditions that only the operator writes."""
 
 _SHORT = 600
 """Bytes of a message that leave room for its task and path within the 1,000 bytes of an Event's note."""
@@ -53,6 +68,8 @@ class StatusReport:
     """Empty: the kstatus conditions and `status.observedGeneration` stay."""
     generation: int | None = None
     """New `status.observedGeneration`; None: it stays."""
+    plan: Mapping[str, Any] | None = None
+    """New `status.plan`; empty removes it; None: it stays."""
 
     def with_conditions(self, conditions: tuple[Condition, ...]) -> StatusReport:
         """Return the report with further conditions."""
@@ -130,6 +147,25 @@ def paused() -> StatusReport:
     """Return the change for a paused object."""
     message = f"Not run while the annotation {PAUSED} is true"
     return StatusReport((make("Running", "False", "Paused", message),), kstatus.paused(message))
+
+
+def plan_made(status: ConditionStatus, reason: str, message: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after a plan. `plan` is the new `status.plan`."""
+    message = _bounded(message, MAX_MESSAGE)
+    if status == "False":
+        health = kstatus.failed(kstatus.PLAN_FAILED, message, final=False)
+    elif reason == NO_CHANGES:
+        health = kstatus.nothing_to_do(message)
+    else:
+        health = kstatus.awaiting(message)
+    return StatusReport((make(PLANNED, status, reason, message),), health, plan=plan)
+
+
+def plan_ended(obj: Object) -> tuple[Condition, ...]:
+    """Return the conditions of an object whose mode is no longer `plan` or `approve`."""
+    found = conditions_of(obj)
+    stale = {PLANNED: "Applied", PLAN_STALE: "Applied"}
+    return tuple(make(kind, "False", reason, "") for kind, reason in stale.items() if find(found, kind) is not None)
 
 
 def contended(reason: str, sentence: str) -> StatusReport:
@@ -225,6 +261,7 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
         tuple({**condition, **about} for condition in report.conditions),
         {kind: wanted and {**wanted, **about} for kind, wanted in report.health.items()},
         generation if report.health else None,
+        report.plan,
     )
 
 
@@ -243,6 +280,7 @@ def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
         tuple(map(holdable, report.conditions)),
         {kind: wanted and holdable(wanted) for kind, wanted in report.health.items()},
         None if f"status.{OBSERVED}" in pruned else report.generation,
+        None if f"status.{PLAN}" in pruned else report.plan,
     )
 
 
@@ -258,12 +296,14 @@ def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
     kstatus.fold(after, report.health, now)
     found = obj.get("status")
     status: dict[str, Any] = found if isinstance(found, dict) else {}
-    operations = _observing(obj, status, report)
+    operations = [*_observing(obj, status, report), *_planning(status, report)]
     if after == before and not operations:
         return None
     same: JSONPatch = [{"op": "test", "path": "/metadata/uid", "value": uid_of(obj)}]
     if not isinstance(found, dict):
-        wanted = {"conditions": after} | {op["path"].rpartition("/")[2]: op["value"] for op in operations}
+        wanted = {"conditions": after} | {
+            op["path"].rpartition("/")[2]: op["value"] for op in operations if op["op"] == "add"
+        }
         return [
             *same,
             {"op": "test", "path": "/status", "value": found},
@@ -289,6 +329,8 @@ def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
             missing.update(f"{_IN_CONDITIONS}.{name}" for name in wanted if name not in kept)
     if report.generation is not None and OBSERVED not in obj["status"]:
         missing.add(f"status.{OBSERVED}")
+    if report.plan and obj["status"].get(PLAN, {}).get("hash") != report.plan.get("hash"):
+        missing.add(f"status.{PLAN}")
     return sorted(missing)
 
 
@@ -311,6 +353,32 @@ def _observing(obj: Object, status: dict[str, Any], report: StatusReport) -> JSO
     if report.health == kstatus.NONE and OBSERVED in status and _has_health(obj):
         return [{"op": "remove", "path": path}]
     return []
+
+
+def _planning(status: Mapping[str, Any], report: StatusReport) -> JSONPatch:
+    """Set or remove `status.plan`."""
+    if report.plan is None or report.plan == status.get(PLAN, {}):
+        return []
+    if not report.plan:
+        return [{"op": "remove", "path": f"/status/{PLAN}"}]
+    return [{"op": "add", "path": f"/status/{PLAN}", "value": dict(report.plan)}]
+
+
+def without_own(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a status without the fields and conditions that the operator writes."""
+    kept = {name: value for name, value in status.items() if name not in {PLAN, OBSERVED}}
+    if isinstance(conditions := kept.get("conditions"), list):
+        kept["conditions"] = [each for each in conditions if not _is_own(each)]
+        if not kept["conditions"]:
+            del kept["conditions"]
+    return kept
+
+
+def _is_own(condition: Any) -> bool:
+    if not isinstance(condition, dict):
+        return False
+    kind = condition.get("type")
+    return kind in _OWN or (kind in kstatus.TYPES and kstatus.is_ours(condition))
 
 
 def _failure(reason: str, message: str, recap: Recap | None) -> tuple[Condition, ...]:

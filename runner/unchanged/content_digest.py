@@ -8,6 +8,7 @@ thread, at most once in some seconds.
 from __future__ import annotations
 
 import asyncio
+import math
 import platform
 import re
 import time
@@ -34,6 +35,7 @@ _NOT_OF_RUNS = frozenset(
         "min_reconcile_period",
         "max_verbosity",
         "policy",
+        "mode",
         "engine",
         "finalizer",
         "max_runner_artifacts",
@@ -67,6 +69,11 @@ class ContentDigest:
             self._known = await asyncio.to_thread(self._look)
             self._at = time.monotonic()
         return self._known
+
+    async def fresh(self) -> str:
+        """Return the digest of the files as they are now."""
+        self._at = -math.inf
+        return await self.digest()
 
     def _look(self) -> str:
         contents = self._files.take(self._paths())

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 MAX_BACKOFF = 1800.0
 """Default maximum delay between two attempts, in seconds."""
+
+
+RunMode: TypeAlias = Literal["apply", "approve", "plan"]
+"""`apply`: runs execute the role. `approve`: they plan, and execute an approved plan. `plan`: they only plan."""
+MODES: tuple[RunMode, ...] = ("apply", "approve", "plan")
+"""From the least to the most restrictive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import math
 import yaml
 
 from runner.config import duration
-from runner.watches.policy import DEFAULT, Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.watches.policy import DEFAULT, MODES, Backoff, FinalizerLimit, RetryPolicy, RunMode, RunPolicy
 from runner.yamlfile.fields import Fields
 
 FIELDS = ("runTimeout", "onChange", "onDelete", "retry")
@@ -24,6 +24,17 @@ def read(fields: Fields) -> RunPolicy:
         deletion_cancels=_cancels(fields, "onDelete"),
         retry=_retry(fields),
     )
+
+
+def mode(fields: Fields) -> RunMode:
+    """Return the mode of a watch."""
+    text = fields.text("mode").lower()
+    if text and text not in MODES:
+        fields.error(
+            "mode",
+            f"invalid value {text!r}: use apply, plan (runs change nothing) or approve (runs wait for an approval)",
+        )
+    return next((each for each in MODES if each == text), MODES[0])
 
 
 def _cancels(fields: Fields, name: str) -> bool:

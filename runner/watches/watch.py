@@ -20,7 +20,7 @@ from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
 from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
-from runner.watches.policy import FinalizerLimit, RunPolicy
+from runner.watches.policy import FinalizerLimit, RunMode, RunPolicy
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile import tree
@@ -106,12 +106,20 @@ class Watch:
     """Service account of the runs' API calls: `name` in the operator's namespace, or `namespace/name`; empty: the
     operator's own."""
     policy: RunPolicy
+    mode: RunMode
+    """Whether runs execute the role, plan it, or wait for an approval."""
     skip_unchanged: bool
     """Whether to skip runs at start and periodic runs if nothing changed."""
     engine: EngineName | None
     """None: the flag's value."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
+
+    def as_finalizer(self) -> Watch:
+        """Return the watch with the finalizer's role and vars instead of its own."""
+        if self.finalizer is None:
+            return self
+        return replace(self, content=self.finalizer.content, vars={**self.vars, **self.finalizer.vars})
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +207,7 @@ _WATCH_FIELDS = (
     "references",
     "serviceAccount",
     *policy_fields.FIELDS,
+    "mode",
     "skipUnchanged",
     "engine",
     "finalizer",
@@ -283,6 +292,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         references=reference_fields.read(fields),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
+        mode=_mode(fields),
         skip_unchanged=fields.boolean("skipUnchanged", default=False),
         engine=_engine(fields),
         line=line,
@@ -355,6 +365,13 @@ def _reconcile_period(fields: Fields) -> float | None:
         fields.warn("reconcilePeriod", f"negative duration {text!r} disables periodic runs; use off")
         return 0.0
     return seconds or None
+
+
+def _mode(fields: Fields) -> RunMode:
+    mode = policy_fields.mode(fields)
+    if mode != "apply" and not fields.boolean("manageStatus", default=True):
+        fields.error("mode", f"{mode} needs the status, which contains the plan: remove manageStatus: false")
+    return mode
 
 
 def _max_verbosity(fields: Fields) -> int | None:

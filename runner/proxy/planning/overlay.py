@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
@@ -22,6 +23,7 @@ _MOST_REFUSALS = 1000
 """Recorded refusals. A task that retries forever must not fill the memory."""
 _SUFFIX = "plan"
 """Names of objects with `generateName` end in this word and a number, so that two plans are equal."""
+_SELECTING = frozenset({"labelSelector", "fieldSelector"})
 _LONGEST_PREFIX = 55
 """Characters of a generated name's prefix. A label of DNS has at most 63."""
 
@@ -91,10 +93,13 @@ class Overlay:
         """Held during each planned write: a write depends on the result of the one before."""
         self.refusals: list[Refusal] = []
         """Refused requests, in their order."""
+        self.reads: dict[str, str] = {}
+        """Digests of what the API server had when the run first read it, by path and query."""
         self._objects: dict[KindId, dict[ObjectKey, PlannedObject]] = {}
         self._order: list[PlannedObject] = []
         self._partial: dict[str, None] = {}
         self._generated: Counter[str] = Counter()
+        self._pages: Counter[str] = Counter()
 
     # Results.
 
@@ -120,6 +125,15 @@ class Overlay:
     def incomplete(self, reason: str) -> None:
         """Record why the plan can miss changes."""
         self._partial[reason] = None
+
+    def saw(self, path: str, params: Sequence[tuple[str, str]], digest: str) -> None:
+        """Record a read. The first one of a path counts, and the parts of a list in their order."""
+        query = [each for each in params if each[0] in _SELECTING]
+        place = f"{path}?{urlencode(query)}" if query else path
+        if any(name == "continue" and value for name, value in params):
+            self._pages[place] += 1
+            place = f"{place}#{self._pages[place]}"
+        self.reads.setdefault(place, digest)
 
     def record(
         self,

@@ -55,6 +55,7 @@ class TestDefaults:
             references=(),
             service_account="",
             policy=policy.DEFAULT,
+            mode="apply",
             skip_unchanged=False,
             engine=None,
             line=1,
@@ -102,6 +103,7 @@ class TestDefaults:
   onChange: cancel
   onDelete: cancel
   retry: {delay: 5s, factor: 1.5, maxDelay: 5m, attempts: 4}
+  mode: apply
   skipUnchanged: true
   engine: exec
   finalizer:
@@ -156,6 +158,7 @@ class TestDefaults:
                     deletion_cancels=True,
                     retry=RetryPolicy(Backoff(5, 1.5, 300), attempts=4),
                 ),
+                mode="apply",
                 skip_unchanged=True,
                 engine="exec",
                 line=3,

@@ -23,6 +23,7 @@ from runner.proxy.handlers import content
 from runner.proxy.http.connection import Body
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
+from runner.proxy.planning import read_digests
 from runner.proxy.planning.changes import Refusal
 from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, PlannedObject
 from runner.proxy.protobuf import owners
@@ -34,6 +35,7 @@ SET_FOR_NEW = frozenset({"resourceVersion", "uid", "creationTimestamp", "managed
 LARGEST_LIST = 64 << 20
 """Bytes of a list into which planned objects can be merged."""
 _HEX = frozenset("0123456789abcdefABCDEF")
+_OBJECTS = ("/api/", "/apis/")
 _LARGE = 1 << 18
 """Bytes of a response from which it is parsed in a thread."""
 _REDIRECT = 300
@@ -146,7 +148,37 @@ class PlanCall:
 
     async def forward(self) -> Answer:
         """Forward the request unchanged."""
-        return await self.proceed(self.call)
+        answer = await self.proceed(self.call)
+        info = self.info
+        if info.is_resource and not info.subresource and info.verb in {"get", "list"} and self._is_noted:
+            try:
+                await self._note_answer(answer)
+            except BaseException:
+                answer.finish()
+                raise
+        return answer
+
+    @property
+    def _is_noted(self) -> bool:
+        return (self.info.group, self.info.resource) not in read_digests.UNSTABLE
+
+    async def _note_answer(self, answer: Answer) -> None:
+        """Record the digest of a response that is forwarded."""
+        if answer.status == HTTPStatus.NOT_FOUND:
+            self._note(self.path(), self.params, {})
+        elif answer.status < _REDIRECT and self.call.head.method == "GET":
+            obj = await content.observe(answer)
+            if obj is None or obj.get("kind") == "Table":
+                # A table, protobuf, or a large response.
+                await self.get(self.path(), self.without("resourceVersion", "resourceVersionMatch"), LARGEST_LIST)
+            else:
+                self._note(self.path(), self.params, obj)
+
+    def _note(self, path: str, params: Params, obj: Object) -> None:
+        """Record the digest of what the API server has at a path; empty: nothing."""
+        digest = read_digests.digest(obj, self.kind, self.run.owner.ref.uid)
+        if digest:
+            self.overlay.saw(path, params, digest)
 
     async def write(
         self, method: str, path: str, body: Object | bytes | None, params: Params | None = None, media: bytes = JSON
@@ -165,7 +197,15 @@ class PlanCall:
 
     async def get(self, path: str, params: Iterable[tuple[str, str]] = (), most: int = content.LARGEST_ANSWER) -> Reply:
         """Send a GET request."""
-        return await self._send("GET", path, list(params), b"", [], most)
+        query = list(params)
+        reply = await self._send("GET", path, query, b"", [], most)
+        if (
+            path.startswith(_OBJECTS)
+            and self._is_noted
+            and (reply.is_success or reply.answer.status == HTTPStatus.NOT_FOUND)
+        ):
+            self._note(path, query, reply.obj if reply.is_success else {})
+        return reply
 
     async def _send(
         self, method: str, path: str, params: Params, data: bytes, headers: Headers, most: int = content.LARGEST_ANSWER

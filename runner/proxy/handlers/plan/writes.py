@@ -423,20 +423,40 @@ def _deleted(plan: PlanCall, now: Object | None) -> Answer:
 def _as_new(write: _Write, key: ObjectKey, obj: Object) -> Object:
     """Return an object that is created, with a UID that is the same in each plan."""
     gvk = write.resource.gvk
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"plan:{gvk.group}/{write.resource.plural}/{key}"))
+    obj = _with_uid(obj, uid)
     meta = {
         "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "generation": 1,
         **_without(obj, frozenset({"uid", "resourceVersion"}))["metadata"],
         "name": key.name,
         **({"namespace": key.namespace} if key.namespace else {}),
-        "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"plan:{gvk.group}/{write.resource.plural}/{key}")),
+        "uid": uid,
     }
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj, "metadata": meta}
+
+
+def _with_uid(obj: Object, uid: str) -> Object:
+    """Replace the UID of a dry run wherever the API server put it, such as into the labels of a Job."""
+    found = uid_of(obj)
+    if not found or found == uid:
+        return obj
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: replaced(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [replaced(each) for each in value]
+        return uid if value == found else value
+
+    return _dict(replaced(obj))
 
 
 def _kept(write: _Write, planned: PlannedObject, obj: Object) -> Object:
     """Return a written object with the identity of the planned one, and its status if that is a subresource."""
     now = planned.after or {}
+    if not planned.existed and uid_of(now):
+        obj = _with_uid(obj, uid_of(now))
     identity = {name: metadata(now)[name] for name in _IDENTITY if name in metadata(now)}
     merged = {**obj, "metadata": {**metadata(obj), **identity}}
     if not planned.existed or planned.recreated:

@@ -1,0 +1,244 @@
+"""A plan in the status of its object: `status.plan`, its hash, and the ConfigMap with all values. Pure.
+
+The hash covers the object's UID and generation, the digest of the role, what the run read, and all changes with masked
+values. It also covers a random nonce, so that it is valid for one plan only. No secret value is part of it, because
+every reader of the status could test guesses (decision 31).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import yaml
+
+from runner.objects import GVK, PLAN_OF, Object, ObjectKey, metadata, uid_of
+from runner.plan import document
+from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.results import ObjectChange, ResourcePlan
+from runner.proxy.planning.changes import Verb
+
+KEY = "changes.yaml"
+"""Key of the ConfigMap's only entry."""
+_HASH, _DIGEST = 16, 8
+"""Bytes."""
+_MOST_BYTES = 32 << 10
+"""Bytes of the changes in a status."""
+_MOST_FIELDS = 50
+_LONGEST_PATH = 200
+_MOST_READS = 32
+_LARGEST = 256 << 10
+"""Bytes of a ConfigMap's content; the API refuses more than 1 MiB."""
+_MOST_NAMED = 5
+_SERVICE = GVK("", "v1", "Service")
+_CHOSEN = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort", "nodePort"})
+"""Fields of a Service that the API server sets if the client does not."""
+_TIMES = frozenset({"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "lastHeartbeatTime"})
+"""Fields of a status that are the time of the write."""
+_NAMES: tuple[Verb, ...] = ("create", "change", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBasis:
+    """A plan, and what it is based on."""
+
+    plan: ResourcePlan
+    uid: str
+    generation: object
+    """`metadata.generation`, or a digest of the content of an object without it."""
+    content: str
+    """Digest of the role or playbook, and of the settings of its runs."""
+    reads: Mapping[str, str]
+    """Digests of what the run read, by path."""
+
+    def hash(self, nonce: str) -> str:
+        """Return the hash of the plan."""
+        changes = sorted((_essence(each) for each in self.plan.changes), key=_dump)
+        unplanned = [document.task(each) for each in self.plan.unplanned]
+        about = [nonce, self.uid, self.generation, self.content, dict(self.reads), changes, unplanned]
+        return _digest([*about, self.plan.finalizing, self.plan.more_unplanned], _HASH)
+
+    def digests(self, nonce: str) -> Iterator[str]:
+        """Yield the digest of each change, to find those that differ."""
+        return (_digest([nonce, _essence(each)], _DIGEST) for each in self.plan.changes)
+
+
+def of_status(obj: Object) -> dict[str, Any]:
+    """Return `status.plan` of an object; empty if there is none."""
+    status = obj.get("status")
+    found = status.get("plan") if isinstance(status, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def status(basis: PlanBasis, nonce: str, time: str, config_map: str, approval: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `status.plan`. `approval` is the last approval of the object, `config_map` the name of the ConfigMap."""
+    plan = basis.plan
+    listed: list[dict[str, Any]] = []
+    size = 0
+    for change, digest in zip(plan.changes, basis.digests(nonce), strict=True):
+        entry = _entry(change, digest)
+        size += len(_dump(entry))
+        if size > _MOST_BYTES:
+            break
+        listed.append(entry)
+    optional = {
+        "moreChanges": len(plan.changes) - len(listed),
+        "unplanned": len(plan.unplanned) + plan.more_unplanned,
+        "finalizer": plan.finalizing,
+        "reads": dict(sorted(basis.reads.items())[:_MOST_READS]),
+        "configMap": config_map,
+        "approval": dict(approval),
+    }
+    return {
+        "hash": basis.hash(nonce),
+        "nonce": nonce,
+        "generation": basis.generation,
+        "content": basis.content,
+        "time": time,
+        "changes": listed,
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _entry(change: ObjectChange, digest: str) -> dict[str, Any]:
+    paths = [each.path[:_LONGEST_PATH] for each in change.fields if each.path]
+    optional: dict[str, Any] = {
+        "recreated": change.recreated,
+        "fields": paths[:_MOST_FIELDS],
+        "moreFields": max(len(paths) - _MOST_FIELDS, 0),
+    }
+    return {
+        "verb": change.verb,
+        "apiVersion": change.gvk.api_version,
+        "kind": change.gvk.kind,
+        "namespace": change.key.namespace,
+        "name": change.key.name,
+        "digest": digest,
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def summary(plan: ResourcePlan) -> str:
+    """Return a sentence with the number of objects, and the first ones."""
+    verbs = Counter(change.verb for change in plan.changes)
+    counts = ", ".join(f"{verbs[verb]} to {verb}" for verb in _NAMES if verbs[verb]) or "no changes"
+    names = ", ".join(f"{each.gvk.kind} {each.key}" for each in plan.changes[:_MOST_NAMED])
+    more = len(plan.changes) - _MOST_NAMED
+    text = f"{counts}" + (f": {names}" if names else "") + (f" and {more} more" if more > 0 else "")
+    unplanned = len(plan.unplanned) + plan.more_unplanned
+    return text + (f"; {unplanned} {'tasks were' if unplanned > 1 else 'task was'} not planned" if unplanned else "")
+
+
+def differences(before: Mapping[str, Any], after: PlanBasis) -> tuple[str, ...]:
+    """Return in what a plan differs from an earlier one, from its status; a phrase each."""
+    found: list[str] = []
+    if before.get("generation") != after.generation:
+        found.append(f"the object changed (generation {before.get('generation')} → {after.generation})")
+    if before.get("content") != after.content:
+        found.append("the role, playbook or settings changed")
+    reads = before.get("reads") or {}
+    found += [f"an object that the plan read changed: {path}" for path in _differing(reads, after.reads)]
+    old = {_name(each): str(each.get("digest")) for each in before.get("changes") or () if isinstance(each, dict)}
+    nonce = str(before.get("nonce"))
+    new = {_title(change): digest for change, digest in zip(after.plan.changes, after.digests(nonce), strict=True)}
+    if not before.get("moreChanges"):
+        found += [f"{name} is planned now" for name in new if name not in old]
+    found += [f"{name} is not planned any more" for name in old if name not in new]
+    found += [f"{name} is planned with other values" for name in old if name in new and old[name] != new[name]]
+    return tuple(found) or ("the tasks that cannot be planned, or changes beyond those in the status, differ",)
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paths whose digests differ. A status contains a part of a large number of paths."""
+    for path in sorted(before.keys() | after.keys()):
+        is_known = path in before or len(before) < _MOST_READS
+        if is_known and before.get(path) != after.get(path):
+            yield path
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    key = ObjectKey(str(entry.get("namespace") or ""), str(entry.get("name")))
+    return f"{entry.get('verb')} {entry.get('kind')} {key}"
+
+
+def _title(change: ObjectChange) -> str:
+    return f"{change.verb} {change.gvk.kind} {change.key}"
+
+
+def config_map(owner: Object, reference: Mapping[str, Any], name: str, namespace: str, plan: ResourcePlan) -> Object:
+    """Return the ConfigMap with all changes. `reference` is the owner reference."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {PLAN_OF: uid_of(owner)},
+            "ownerReferences": [dict(reference)],
+        },
+        "data": {KEY: _text(plan)},
+    }
+
+
+def config_map_name(gvk: GVK, owner: Object) -> str:
+    """Return the name of an object's ConfigMap."""
+    name = str(metadata(owner).get("name") or "")
+    return f"{name[:200].rstrip('.-')}-plan-{_digest([gvk.group, gvk.kind, uid_of(owner)], 4)}"
+
+
+def _text(plan: ResourcePlan) -> str:
+    """Return all changes in YAML, cut at a limit: whole objects at the end are missing."""
+    parts: list[str] = []
+    size = 0
+    entries = [*({"change": document.change(each)} for each in plan.changes)]
+    entries += [{"unplanned": document.task(each)} for each in plan.unplanned]
+    for number, entry in enumerate(entries):
+        part = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=120)
+        size += len(part.encode())
+        if size > _LARGEST:
+            parts.append(f"# {len(entries) - number} more entries are omitted, because they are too large\n")
+            break
+        parts.append(part)
+    return "".join(parts) or "[]\n"
+
+
+def _essence(change: ObjectChange) -> dict[str, Any]:
+    """Return what of a change is the same in each plan."""
+    fields = tuple(_lasting(change.gvk, each) for each in change.fields)
+    # The reason is a message of the API server.
+    return document.change(
+        replace(change, fields=fields, not_validated="not validated" if change.not_validated else "")
+    )
+
+
+def _lasting(gvk: GVK, field: FieldChange) -> FieldChange:
+    """Remove values that the API server chooses, and times of a status."""
+    if field.path.startswith("status"):
+        return _without(field, _TIMES)
+    if gvk == _SERVICE and field.before is ABSENT:
+        return _without(field, _CHOSEN)
+    return field
+
+
+def _without(field: FieldChange, names: frozenset[str]) -> FieldChange:
+    if field.path.rpartition(".")[2].partition("[")[0] in names:
+        return FieldChange(field.path, ABSENT, ABSENT)
+    return FieldChange(field.path, _kept(field.before, names), _kept(field.after, names))
+
+
+def _kept(value: Any, names: Iterable[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _kept(each, names) for name, each in value.items() if name not in names}
+    return [_kept(each, names) for each in value] if isinstance(value, list) else value
+
+
+def _digest(value: object, size: int) -> str:
+    return hashlib.blake2b(_dump(value), digest_size=size).hexdigest()
+
+
+def _dump(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)

@@ -1,0 +1,131 @@
+"""The hash of a plan covers what an approval is about, and nothing that changes by itself or is secret."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan import published
+from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.published import PlanBasis
+from runner.plan.results import ObjectChange, ResourcePlan
+from runner.plan.tasks import UnplannedTask
+from runner.proxy.planning.changes import Verb
+
+KIND = GVK("example.com", "v1", "Web")
+OWNER = {"apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "w", "namespace": "shop", "uid": "u"}}
+REF = ObjectRef.of(KIND, OWNER)
+DEPLOYMENT = GVK("apps", "v1", "Deployment")
+SERVICE = GVK("", "v1", "Service")
+
+
+def change(
+    gvk: GVK = DEPLOYMENT, verb: Verb = "change", name: str = "web", path: str = "spec", value: object = 2
+) -> ObjectChange:
+    changes = (FieldChange(path, 1, value),)
+    return ObjectChange(verb, gvk, ObjectKey("shop", name), changes)
+
+
+def new(gvk: GVK, obj: object) -> ObjectChange:
+    return ObjectChange("create", gvk, ObjectKey("shop", "web"), (FieldChange("", ABSENT, obj),))
+
+
+def basis(*changes: ObjectChange, **different: Any) -> PlanBasis:
+    plan = ResourcePlan(REF, "complete", changes or (change(),))
+    return replace(PlanBasis(plan, "u", 3, "role", {"/api/v1/namespaces/shop/configmaps/a": "1"}), **different)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        basis(uid="another"),
+        basis(generation=4),
+        basis(content="edited"),
+        basis(reads={"/api/v1/namespaces/shop/configmaps/a": "2"}),
+        basis(change(value=3)),
+        basis(change(name="other")),
+        basis(change(verb="delete")),
+        basis(change(), change(name="second")),
+        basis(plan=ResourcePlan(REF, "partial", (change(),), (UnplannedTask("t", "f:1", "command", "why"),))),
+        basis(plan=ResourcePlan(REF, "complete", (change(),), finalizing=True)),
+    ],
+)
+def test_whatever_an_approval_is_about_changes_the_hash(other: PlanBasis) -> None:
+    assert other.hash("n") != basis().hash("n")
+
+
+def test_each_nonce_gives_another_hash_and_the_order_of_writes_does_not_count() -> None:
+    assert basis().hash("n") != basis().hash("m")
+    one, two = change(), change(name="second")
+    assert basis(one, two).hash("n") == basis(two, one).hash("n")
+
+
+def test_values_that_the_api_server_chooses_do_not_count() -> None:
+    def service(port: int, address: str, named: int) -> PlanBasis:
+        ports = [{"name": "http", "port": named, "nodePort": port}]
+        return basis(new(SERVICE, {"spec": {"clusterIP": address, "ports": ports}}))
+
+    assert service(30001, "10.0.0.1", 80).hash("n") == service(30002, "10.0.0.2", 80).hash("n")
+    assert service(30001, "10.0.0.1", 80).hash("n") != service(30001, "10.0.0.1", 81).hash("n")
+
+
+def test_times_of_a_status_do_not_count() -> None:
+    def conditions(time: str, status: str) -> PlanBasis:
+        after = {"conditions": [{"type": "Up", "status": status, "lastTransitionTime": time}]}
+        return basis(ObjectChange("change", KIND, ObjectKey("shop", "w"), (FieldChange("status", ABSENT, after),)))
+
+    assert conditions("10:00", "True").hash("n") == conditions("10:01", "True").hash("n")
+    assert conditions("10:00", "True").hash("n") != conditions("10:00", "False").hash("n")
+
+
+def test_the_status_names_objects_and_fields_without_their_values() -> None:
+    found = published.status(
+        basis(change(path="spec.replicas", value="the value")), "n", "now", "w-plan", {"hash": "old"}
+    )
+    assert found["hash"] == basis(change(path="spec.replicas", value="the value")).hash("n")
+    (entry,) = found["changes"]
+    del entry["digest"]
+    assert entry == {
+        "verb": "change",
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "namespace": "shop",
+        "name": "web",
+        "fields": ["spec.replicas"],
+    }
+    assert (found["configMap"], found["approval"]) == ("w-plan", {"hash": "old"})
+    assert "the value" not in str(found)
+
+
+def test_a_large_plan_is_cut_in_the_status_and_in_the_config_map() -> None:
+    many = [change(name=f"web-{number}", path="spec." + "x" * 150, value="y" * 3000) for number in range(500)]
+    found = published.status(basis(*many), "n", "now", "", {})
+    assert len(str(found)) < 64 << 10
+    assert len(found["changes"]) + found["moreChanges"] == 500
+    config_map = published.config_map(OWNER, {"uid": "u"}, "w-plan", "shop", basis(*many).plan)
+    text = config_map["data"]["changes.yaml"]
+    assert len(text) < 300 << 10
+    assert "more entries are omitted" in text
+    assert yaml.safe_load(text)[0]["change"]["name"] == "web-0"
+
+
+@pytest.mark.parametrize(
+    ("other", "phrase"),
+    [
+        (basis(generation=4), "the object changed (generation 3 → 4)"),
+        (basis(content="edited"), "the role, playbook or settings changed"),
+        (
+            basis(reads={"/api/v1/namespaces/shop/configmaps/a": "2"}),
+            "an object that the plan read changed: /api/v1/namespaces/shop/configmaps/a",
+        ),
+        (basis(change(value=3)), "change Deployment shop/web is planned with other values"),
+        (basis(change(), change(name="second")), "change Deployment shop/second is planned now"),
+    ],
+)
+def test_a_difference_is_named(other: PlanBasis, phrase: str) -> None:
+    before = published.status(basis(), "n", "now", "", {})
+    assert published.differences(before, other) == (phrase,)
