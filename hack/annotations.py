@@ -80,6 +80,7 @@ ON_WRITTEN = (
     Annotation(
         _OURS + "adopt", '`"true"`', NEW, "the resource becomes the owner of an existing object without an owner"
     ),
+    Annotation(_OURS + "prune", '`"false"`', NEW, "the object is never [pruned](prune.md)"),
     Annotation(
         "operator-sdk/primary-resource",
         "`namespace/name`",

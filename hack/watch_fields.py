@@ -217,6 +217,14 @@ WATCH = (
         "skip runs at start and for periods if nothing changed ([skip-unchanged.md](skip-unchanged.md))",
         "skipUnchanged: true",
     ),
+    Field(
+        "prune",
+        "text",
+        "off",
+        NEW,
+        "`report` or `delete`: unused objects that runs created ([prune.md](prune.md)); or a mapping, see below",
+        "prune: report",
+    ),
     Field("engine", "text", "", NEW, "`auto`, `warm` or `exec`; default: `--engine`", "engine: exec"),
     Field(
         "finalizer",
@@ -299,6 +307,25 @@ RETRY = (
         NEW,
         "consecutive failures after which retries stop until the object changes; 0: no limit",
         "retry: {attempts: 8}",
+    ),
+)
+
+PRUNE = (
+    Field(
+        "prune.then",
+        "text",
+        "",
+        NEW,
+        "`off`, `report` (the default) or `delete`",
+        "prune: {then: delete, kinds: [Secret]}",
+    ),
+    Field(
+        "prune.kinds",
+        "list",
+        "",
+        NEW,
+        "protected kinds to prune: `Secret`, `PersistentVolumeClaim`, `Namespace`, `CustomResourceDefinition`",
+        "prune: {then: report, kinds: [Secret]}",
     ),
 )
 
@@ -404,6 +431,7 @@ SECTIONS: tuple[tuple[str, tuple[Field, ...]], ...] = (
     ("A watch", WATCH),
     ("`finalizer`", FINALIZER),
     ("`retry`", RETRY),
+    ("`prune`", PRUNE),
     ("`selector`", SELECTOR),
     ("`references`", REFERENCES),
     ("`blacklist`", BLACKLIST),

@@ -38,6 +38,7 @@ _PLAIN = Watch(
     policy=policy.DEFAULT,
     mode="apply",
     skip_unchanged=False,
+    prune=policy.PrunePolicy("off"),
     engine=None,
     line=1,
 )

@@ -35,6 +35,7 @@ from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.planning import PlanReconciler
+from runner.controller.pruning import Pruner
 from runner.controller.reconcile import Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
@@ -62,10 +63,12 @@ from runner.proxy.handlers.read_set import ReadSetRecorder
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.secrets import Secrets
+from runner.proxy.handlers.uses import UseRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
+from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
 from runner.replicas import setup
@@ -125,6 +128,7 @@ class _Shared:
     discovery: Discovery
     engine: Engine
     access: RunAccess
+    observers: WriteObservers
     references: References
     ownership: ShardOwnership
     recorder: RunObserver
@@ -192,11 +196,13 @@ class _Operator:
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
             self._metrics.add_events(lambda: events.dropped)
             stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
+            observers = WriteObservers(dependents, references)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
                 engine=engine,
-                access=await self._open_proxy(stack, client, dependents, WriteObservers(dependents, references)),
+                access=await self._open_proxy(stack, client, dependents, observers),
+                observers=observers,
                 references=references,
                 ownership=ownership,
                 recorder=self._recorder(writer, form),
@@ -289,6 +295,7 @@ class _Operator:
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 ReadSetRecorder(),
+                UseRecorder(),
                 RefusalRecorder(),
                 reads,
                 Writes(served, client, observers),
@@ -337,7 +344,8 @@ class _Operator:
         services = Services(shared.client, shared.discovery, shared.access, shared.events)
         contents = self._executed(watch), self._executed(watch.as_finalizer())
         planning = PlanReconciler(scope, shared.client, shared.access, shared.events, runs, contents)
-        reconciler = Reconciler(scope, services, runs, status, self._skipping(watch, shared), planning)
+        skipping, pruner = self._skipping(watch, shared), self._pruner(scope, shared)
+        reconciler = Reconciler(scope, services, runs, status, skipping, planning, pruner)
         contention = ContentionReporter(scope, shared.discovery, status, shared.events)
         workers = settings.workers_for(watch.gvk)
         account, selector = watch.service_account or None, watch.selector or None
@@ -347,8 +355,19 @@ class _Operator:
     def _skipping(self, watch: Watch, shared: _Shared) -> RunSkipper | None:
         if not watch.skip_unchanged:
             return None
-        executed = self._executed(watch)
-        return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, executed)
+        return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, self._executed(watch))
+
+    def _pruner(self, scope: WatchScope, shared: _Shared) -> Pruner | None:
+        watch, client = scope.watch, shared.client
+        if watch.prune.then == "off":
+            return None
+        if not self._settings.inject_owner_ref:
+            _log.warning("prune has no effect with --inject-owner-ref=false", gvk=str(watch.gvk))
+            return None
+        space = auth.pod_namespace(auth.HostEnvironment.of_process())
+        store = ConfigMapRecords(client, space) if space else FileRecords(self._settings.runner_dir)
+        account = run_access.account(watch.service_account, client.credentials.namespace)
+        return Pruner(scope, client, shared.discovery, shared.observers, store, self._executed(watch), account)
 
     def _executed(self, watch: Watch) -> ContentDigest:
         environ = {**os.environ, **self._environment}

@@ -70,6 +70,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informer.follow(self._changed))
             group.create_task(self._runs.sweep())
+            group.create_task(self._reconciler.sweep())
             group.create_task(self.contention.follow())
 
     def dependent_changed(self, key: ObjectKey, why: str) -> None:
@@ -171,9 +172,9 @@ class Controller:
                     self._log.info(
                         "Retrying the object with backoff", seconds=delay, failures=failures, **key._asdict()
                     )
-            case RequeueAfter(delay):
+            case RequeueAfter(delay, why):
                 self.queue.succeeded(key)
-                self.queue.add_after(key, RunReason.REQUEUED, delay)
+                self.queue.add_after(key, why, delay)
             case Done(resync_after):
                 self.queue.succeeded(key)
                 if resync_after is not None and key in self.informer:

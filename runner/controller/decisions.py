@@ -136,9 +136,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """The role requested another run after `delay` seconds."""
+    """The role, or `reason`, requested another run after `delay` seconds."""
 
     delay: float
+    reason: RunReason = RunReason.REQUEUED
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from runner.controller.decisions import Decision, Done, RequeueAfter, Result, Re
 from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler, PlanTerms
+from runner.controller.pruning import CONFIRM_AFTER, Pruned, Pruner
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
@@ -55,7 +56,7 @@ REQUEST_BACKOFF = Backoff(1.0)
 """Before the next attempt if a request to the API server failed, and not the run."""
 
 _TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
-_UNANNOUNCED = {RunReason.RESYNC, RunReason.DEPENDENT}
+_UNANNOUNCED = {RunReason.RESYNC, RunReason.DEPENDENT, RunReason.PRUNE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Reconciler:
         status: StatusWriter,
         skipping: RunSkipper | None,
         planning: PlanReconciler,
+        pruner: Pruner | None,
     ) -> None:
         watch = scope.watch
         self._watch = watch
@@ -89,6 +91,7 @@ class Reconciler:
         self._status = status
         self._skipping = skipping
         self._planning = planning
+        self._pruner = pruner
         self._owners = OwnerCheck(watch.gvk, services.client, scope.informer, scope.registry)
         self._finalizers = FinalizerRemoval(services.client, watch.finalizer.name if watch.finalizer else "")
         scope.registry.subscribe(self._finalizers.forget)
@@ -98,6 +101,8 @@ class Reconciler:
         """Make one attempt at the object, unless it is gone or another replica's."""
         obj = self._informer.get(request.key)
         if obj is None:
+            if self._pruner is not None:
+                await self._pruner.gone(request.key)
             self._scope.registry.forget(request.key)
             await self._runs.remove_folder(request.key)
             return Done(None)
@@ -112,6 +117,11 @@ class Reconciler:
                     "Lost the lease of the object; canceled the attempt", why=str(error), **request.key._asdict()
                 )
                 return Done(None)
+
+    async def sweep(self) -> None:
+        """Remove records about objects that no longer exist."""
+        if self._pruner is not None:
+            await self._pruner.sweep()
 
     async def _reconcile(self, obj: Object, request: ReconcileRequest, guard: LeaseGuard) -> Result:
         plan = decisions.plan(self._watch, obj)
@@ -142,13 +152,15 @@ class Reconciler:
                 return await self._plan(attempt, overrides)
             if self._skipping is not None:
                 skipping = await self._skipping.decide(attempt)
-                if skipping.skip:
+                if skipping.skip and not (self._pruner and await self._pruner.is_pending(attempt)):
                     return self._skip(attempt, overrides, skipping.due)
                 attempt, basis = attempt.because(skipping.why) if skipping.why else attempt, skipping.basis
             state = await self._owners.before_run(attempt)
             if state is not OwnerState.EXISTS:
                 return self._ignore(attempt, state)
-            async with self._services.access.open(self._watch, attempt, *self._callbacks(attempt)) as grant:
+            objects = await self._pruner.begin(attempt) if self._pruner is not None else None
+            access = self._services.access.open(self._watch, attempt, *self._callbacks(attempt), objects=objects)
+            async with access as grant:
                 job = await self._runs.job(attempt, overrides, grant)
                 attempt = await self._announce(attempt)
                 run = await self._runs.run(job, attempt, grant)
@@ -156,14 +168,16 @@ class Reconciler:
             return await self._refuse(attempt, str(error))
         terms = self._terms(attempt, overrides, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(run, terms, failed_runs=attempt.request.failed_runs)
-        await self._report(attempt, job, run, decision, overrides, grant.stats.forbidden())
+        pruned = await self._pruner.end(attempt, objects, run) if self._pruner is not None else None
+        await self._report(attempt, job, run, decision, overrides, grant.stats.forbidden(), pruned)
         attempt.guard.check()
         if self._skipping is not None and basis is not None and grant.read_set is not None:
             await self._skipping.record(self._latest(attempt), basis, grant.read_set, run)
         self._advise(attempt, decision)
         if decision.release:
             await self._finalizers.remove(attempt.resource, self._latest(attempt).obj, attempt.guard)
-        return decision.result
+        confirms = pruned is not None and pruned.confirm and isinstance(decision.result, Done)
+        return RequeueAfter(CONFIRM_AFTER, RunReason.PRUNE) if confirms else decision.result
 
     def _overrides(self, attempt: Attempt) -> AnnotationOverrides:
         if self._informer.is_cut(attempt.key):
@@ -248,6 +262,7 @@ class Reconciler:
         decision: Decision,
         overrides: AnnotationOverrides,
         missing: Sequence[str],
+        pruned: Pruned | None,
     ) -> None:
         """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
@@ -255,6 +270,10 @@ class Reconciler:
         ignored = self._ignored_references(attempt)
         ignored += report.ignored(attempt.obj, job.ignored_variables)
         ignored += report.limited(attempt.obj, overrides.limited)
+        if pruned is not None:
+            ignored += report.prunable(attempt.obj, pruned.report)
+            if pruned.report.deleted:
+                self._events(attempt).pruned(pruned.report.deleted)
         planned, plan = await self._planning.end(attempt)
         ended = replace(report.run_ended(run, failed).with_conditions(ignored + planned), plan=plan)
         ended = report.observed(attempt.obj, ended)

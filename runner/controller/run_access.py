@@ -24,6 +24,7 @@ from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
+from runner.prune.run_objects import RunObjects
 from runner.references.watching import References
 from runner.unchanged.last_run import ReadSet
 from runner.watches.watch import Watch
@@ -162,12 +163,14 @@ class RunAccess:
         on_terminating: Callable[[], None],
         owner_state: Callable[[], Awaitable[OwnerState]],
         plan: Overlay | None = None,
+        objects: RunObjects | None = None,
     ) -> AsyncIterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
-        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there.
+        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there. `objects`
+        records the objects that the run creates and uses.
         """
         resource = attempt.resource
         owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
@@ -187,6 +190,7 @@ class RunAccess:
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
             plan=plan,
+            objects=objects if plan is None else None,
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)

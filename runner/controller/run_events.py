@@ -54,6 +54,11 @@ class ObjectEvents:
         """A dependent or a reference runs the object again and again."""
         self.events.record(ApiEvent(self.about, other, "Warning", reason, "SlowedDown", why))
 
+    def pruned(self, objects: Sequence[str]) -> None:
+        """Unused objects were deleted."""
+        more = f" and {len(objects) - _MOST_DETAILS} more" if len(objects) > _MOST_DETAILS else ""
+        self._record("Normal", "Pruned", "Prune", f"Deleted unused objects: {', '.join(objects[:_MOST_DETAILS])}{more}")
+
     def _record(self, kind: EventType, reason: str, action: str, note: str) -> None:
         self.events.record(ApiEvent(self.about, None, kind, reason, action, note))
 

@@ -123,6 +123,8 @@ class _Call:
     body: bytes | None = field(default=None, repr=False)
     content_type: str = _JSON
     accept: str = _JSON
+    user: str = ""
+    """Impersonated user; empty: none."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -165,10 +167,14 @@ class Client:
         params: Params | None = None,
         body: object = None,
         content_type: str = _JSON,
+        user: str = "",
     ) -> Object:
-        """Send one request and return the object in the response. `path` begins with `/`."""
+        """Send one request and return the object in the response. `path` begins with `/`.
+
+        With `user`, the request impersonates this user.
+        """
         data = None if body is None else _dump(body)
-        call = _Call(method, path, params or {}, data, content_type)
+        call = _Call(method, path, params or {}, data, content_type, user=user)
         return _parse(call, await self._call(call))
 
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
@@ -221,13 +227,24 @@ class Client:
         return await self.request("PATCH", path, params=params, body=body, content_type=content_type.value)
 
     async def delete(
-        self, resource: ApiResource, key: ObjectKey, *, uid: str = "", propagation: str = "Background"
+        self,
+        resource: ApiResource,
+        key: ObjectKey,
+        *,
+        uid: str = "",
+        version: str = "",
+        propagation: str = "Background",
+        user: str = "",
     ) -> Object:
-        """Request the deletion of an object. With `uid`, raises ConflictError if another object has the name."""
+        """Request the deletion of an object.
+
+        With `uid`, raises ConflictError if another object has the name; with `version`, if the object has changed.
+        """
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        return await self.request("DELETE", resource.path(key.namespace, key.name), body=options)
+        conditions = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
+        if conditions:
+            options["preconditions"] = conditions
+        return await self.request("DELETE", resource.path(key.namespace, key.name), body=options, user=user)
 
     @asynccontextmanager
     async def stream(
@@ -283,6 +300,8 @@ class Client:
         headers["Accept"] = call.accept
         if call.body is not None:
             headers["Content-Type"] = call.content_type
+        if call.user:
+            headers["Impersonate-User"] = call.user
         url = URL(f"{credentials.base_url}{call.path}?{urlencode(call.params)}".rstrip("?"), encoded=True)
         async with _translated(call, credentials.base_url):
             try:

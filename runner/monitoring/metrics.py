@@ -84,6 +84,17 @@ class Metrics:
         )
 
         self.plans = self._counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
+        self.pruned = self._counter(
+            "ansible_operator_pruned_objects", "Objects that were deleted because runs no longer use them", ["GVK"]
+        )
+        self.unrecorded = self._counter(
+            "ansible_operator_unrecorded_creations",
+            "Created objects that prune does not know, because the record is full or cannot be stored",
+            ["GVK", "reason"],
+        )
+        self.unused = self._gauge(
+            "ansible_operator_unused_objects", "Objects that runs created and no longer use", ["GVK"]
+        )
 
     def _add_reconcile_metrics(self) -> None:
         self.reconcile_seconds = self._histogram(
@@ -176,6 +187,13 @@ class Metrics:
                 ),
             ]
         )
+
+    def add_prune(self, gvk: GVK, unused: Callable[[], int]) -> None:
+        """Create the series of a kind whose unused objects are pruned."""
+        self.pruned.labels(str(gvk))
+        for reason in ("full", "storage"):
+            self.unrecorded.labels(str(gvk), reason)
+        self.unused.labels(str(gvk)).set_function(unused)
 
     def add_engine(self, problem: Callable[[], str | None], begun: Callable[[], Mapping[str, int]]) -> None:
         """Add the number of runs by engine, and whether runs of the warm engine fall back to new interpreters."""

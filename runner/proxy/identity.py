@@ -20,6 +20,7 @@ from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
 from runner.ownership import Owner, OwnerState
 from runner.proxy.planning.overlay import Overlay
+from runner.prune.run_objects import RunObjects
 from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
@@ -100,6 +101,8 @@ class RunIdentity:
     stats: RunStats = field(default_factory=RunStats, compare=False)
     read_set: ReadSet | None = field(default=None, compare=False, repr=False)
     """Read set of the run, if its watch has `skipUnchanged`."""
+    objects: RunObjects | None = field(default=None, compare=False, repr=False)
+    """Objects that the run creates and uses, if its watch has `prune`."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """Secret values of the run; grows as the run reads and writes Secrets."""
     plan: Overlay | None = field(default=None, compare=False, repr=False)

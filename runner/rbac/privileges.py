@@ -66,8 +66,11 @@ class OperatorRights:
     def _of_settings(self) -> set[Right]:
         settings = self._settings
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
+        own = auth.pod_namespace(auth.HostEnvironment.of_process())
+        if own and any(watch.prune.then != "off" for watch in self._watches):
+            found |= rights.of_records(own)
         if settings.leader_elect or settings.shards > 1:
-            space = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
+            space = settings.leader_election_namespace or own
             found |= rights.of_leases(space or "", settings.leader_election_id if settings.shards == 1 else "")
         return found
 

@@ -93,6 +93,12 @@ def of_leases(namespace: str, name: str) -> set[Right]:
     return named | {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in others}
 
 
+def of_records(namespace: str) -> set[Right]:
+    """Return the rights to record the objects that runs create, for watches with `prune`."""
+    verbs = ("create", "get", "list", "update", "delete")
+    return {Right("", namespace, "", "configmaps", verb) for verb in verbs}
+
+
 def of_reviews() -> set[Right]:
     """Return the rights to authorize readers of metrics."""
     return {

@@ -41,6 +41,9 @@ LIMITED_ANNOTATIONS_ADVICE = (
     "Annotations exceed the limits that the operator's administrator sets; change the annotations, "
     "or the limits in watches.yaml or the flags"
 )
+PRUNABLE = "Prunable"
+"""A condition of objects whose runs created objects that they no longer use."""
+KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
 OBSERVED = "observedGeneration"
@@ -88,6 +91,20 @@ class FailureDetails:
     """Where the run's whole output is, a sentence."""
     final: bool = False
     """Whether the run is not retried until the object changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """Objects that runs created and no longer use, by kind and key."""
+
+    unused: Sequence[str] = ()
+    deleted: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    """Objects that cannot be deleted, a sentence each."""
+    unrecorded: str = ""
+    """Why not all created objects are recorded."""
+    counts: bool = False
+    """Whether the run was complete, so that the report replaces the last one."""
 
 
 def run_began(obj: Object) -> StatusReport:
@@ -221,6 +238,31 @@ def limited(obj: Object, problems: Sequence[str]) -> tuple[Condition, ...]:
     if find(conditions_of(obj), LIMITED_ANNOTATIONS) is None:
         return ()
     return (make(LIMITED_ANNOTATIONS, "False", "WithinBounds", ""),)
+
+
+def prunable(obj: Object, found: PruneReport) -> tuple[Condition, ...]:
+    """Return the condition about unused objects, or none if there is nothing to report or to take back."""
+    sentences = [f"Cannot delete {problem}" for problem in found.problems[:_MOST_NAMED]]
+    if len(found.problems) > _MOST_NAMED:
+        sentences.append(f"Cannot delete {len(found.problems) - _MOST_NAMED} more objects")
+    if found.unused:
+        sentences.append(f"{_listed(found.unused)}: no longer used by the runs. Delete them, or set prune: delete in ")
+        sentences[-1] += f"watches.yaml; {KEEP_ADVICE}."
+    if found.deleted:
+        sentences.append(f"Deleted: {_listed(found.deleted)}.")
+    if found.unrecorded:
+        sentences.append(f"Further objects cannot be pruned: {found.unrecorded}")
+    message = _bounded("\n".join(sentences), MAX_MESSAGE)
+    if found.problems or found.unused:
+        return (make(PRUNABLE, "True", "NotDeleted" if found.problems else "Unused", message),)
+    if found.unrecorded:
+        return (make(PRUNABLE, "Unknown", "NotRecorded", message),)
+    if found.deleted:
+        return (make(PRUNABLE, "False", "Pruned", message),)
+    kept = find(conditions_of(obj), PRUNABLE)
+    if kept is None or kept.get("status") == "False" or not found.counts:
+        return ()
+    return (make(PRUNABLE, "False", "NoneUnused", ""),)
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:

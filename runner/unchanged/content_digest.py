@@ -39,6 +39,7 @@ _NOT_OF_RUNS = frozenset(
         "engine",
         "finalizer",
         "max_runner_artifacts",
+        "prune",
     }
 )
 """Fields of a watch that do not affect the result of a run."""

@@ -73,6 +73,18 @@ class FinalizerLimit:
     """True: remove the finalizer. False: keep it and retry when the object changes."""
 
 
+PruneAction: TypeAlias = Literal["off", "report", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePolicy:
+    """Treatment of objects that the runs of a resource created and no longer use."""
+
+    then: PruneAction
+    kinds: frozenset[str] = frozenset()
+    """Kinds to prune although they are protected by default."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
     """Policy of the runs of one watch."""

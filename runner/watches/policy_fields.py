@@ -7,12 +7,25 @@ import math
 import yaml
 
 from runner.config import duration
-from runner.watches.policy import DEFAULT, MODES, Backoff, FinalizerLimit, RetryPolicy, RunMode, RunPolicy
+from runner.watches.policy import (
+    DEFAULT,
+    MODES,
+    Backoff,
+    FinalizerLimit,
+    PruneAction,
+    PrunePolicy,
+    RetryPolicy,
+    RunMode,
+    RunPolicy,
+)
 from runner.yamlfile.fields import Fields
 
 FIELDS = ("runTimeout", "onChange", "onDelete", "retry")
 _RETRY_FIELDS = ("delay", "factor", "maxDelay", "attempts")
 _LIMIT_FIELDS = ("attempts", "time", "then")
+_PRUNE_FIELDS = ("then", "kinds")
+_PRUNE_ACTIONS: tuple[PruneAction, ...] = ("off", "report", "delete")
+_PROTECTED = ("CustomResourceDefinition", "Namespace", "PersistentVolumeClaim", "Secret")
 _HIGHEST_FACTOR = 100.0
 
 
@@ -74,6 +87,33 @@ def limit(finalizer: Fields) -> FinalizerLimit | None:
             f"invalid value {then!r}: use keep (retry when the object changes) or release (remove the finalizer)",
         )
     return FinalizerLimit(attempts, time, release=then == "release")
+
+
+def prune(fields: Fields) -> PrunePolicy:
+    """Return the `prune` of a watch: a word, or a mapping with further kinds."""
+    node = fields.node("prune")
+    if not isinstance(node, yaml.MappingNode):
+        return PrunePolicy(_prune_action(fields, "prune", default="off"))
+    given = fields.fields("prune", _PRUNE_FIELDS)
+    if given is None:
+        return PrunePolicy("off")
+    kinds = given.texts("kinds")
+    for kind in kinds:
+        if kind not in _PROTECTED:
+            given.error(
+                "kinds", f"invalid kind {kind!r}: use {', '.join(_PROTECTED)}; all other kinds are pruned anyway"
+            )
+    return PrunePolicy(_prune_action(given, "then", default="report"), frozenset(kinds))
+
+
+def _prune_action(fields: Fields, name: str, default: PruneAction) -> PruneAction:
+    text = fields.text(name).lower()
+    if text in {"false", "no"}:  # spellings of off in YAML
+        return "off"
+    found = next((action for action in _PRUNE_ACTIONS if action == text), None)
+    if text and found is None:
+        fields.error(name, f"invalid value {text!r}: use off, report or delete")
+    return found or default
 
 
 def _attempts(given: Fields) -> int:

@@ -20,7 +20,7 @@ from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
 from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
-from runner.watches.policy import FinalizerLimit, RunMode, RunPolicy
+from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile import tree
@@ -110,6 +110,8 @@ class Watch:
     """Whether runs execute the role, plan it, or wait for an approval."""
     skip_unchanged: bool
     """Whether to skip runs at start and periodic runs if nothing changed."""
+    prune: PrunePolicy
+    """What happens to objects that runs created and no longer use."""
     engine: EngineName | None
     """None: the flag's value."""
     line: int
@@ -209,6 +211,7 @@ _WATCH_FIELDS = (
     *policy_fields.FIELDS,
     "mode",
     "skipUnchanged",
+    "prune",
     "engine",
     "finalizer",
 )
@@ -294,6 +297,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         policy=policy_fields.read(fields),
         mode=_mode(fields),
         skip_unchanged=fields.boolean("skipUnchanged", default=False),
+        prune=policy_fields.prune(fields),
         engine=_engine(fields),
         line=line,
     )

@@ -21,6 +21,7 @@ class RunReason(Enum):
     EDITED = "role edited"
     REQUEUED = "asked for by the last run"
     RETRY = "retry"
+    PRUNE = "prune check"
     PRESENT = "present at start"
     GONE = "gone"
     RESYNC = "periodic resync"
@@ -46,6 +47,7 @@ HANDICAP: dict[RunReason, float] = {
     RunReason.EDITED: 10.0,
     RunReason.REQUEUED: 15.0,
     RunReason.RETRY: 15.0,
+    RunReason.PRUNE: 60.0,
     RunReason.PRESENT: 60.0,
     RunReason.GONE: 60.0,
     RunReason.RESYNC: 600.0,

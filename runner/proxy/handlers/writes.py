@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Protocol
 
 import orjson
@@ -25,7 +26,7 @@ from runner.errors import ApiError, NotFoundError
 from runner.kube import decode, discovery
 from runner.kube.decode import TooDeepError
 from runner.kube.discovery import ApiResource, DiscoveryClient
-from runner.objects import Object, ObjectKey
+from runner.objects import Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner, OwnerState
 from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.handlers import content, owners
@@ -33,6 +34,7 @@ from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
 from runner.proxy.planning.overlay import KindId
 from runner.proxy.request import RequestInfo
+from runner.prune.run_objects import RunObjects
 
 _AFTERWARDS = 30.0
 """Seconds until a write is canceled after its client has disconnected."""
@@ -77,6 +79,15 @@ class ObjectReader(Protocol):
     async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
         """Read one object. Raises NotFoundError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """Decision about the owner of a written object."""
+
+    how: OwnerMark
+    creates: ObjectKey | None = None
+    """Key of the object, without a name if the API server chooses it, if the request creates it with the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +149,14 @@ class Writes:
         if resource is None:
             return await proceed(call)
         state = await run.owner_state()
-        owned = OwnerMark.NONE
+        owned = _Owned(OwnerMark.NONE)
         if info.verb in {"create", "update", "patch"} and not info.subresource:
             owned = await self._own(call, run, resource)
-        if state is OwnerState.REPLACED or (state is OwnerState.GONE and owned is not OwnerMark.NONE):
+        if state is OwnerState.REPLACED or (state is OwnerState.GONE and owned.how is not OwnerMark.NONE):
             return _rejected(call, run, state)
-        writing = asyncio.create_task(self._write(call, proceed, run, resource))
+        if run.objects is not None and owned.creates is not None and not info.is_dry_run:
+            await run.objects.intends(resource, owned.creates)
+        writing = asyncio.create_task(self._write(call, proceed, run, resource, owned.creates))
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -161,9 +174,13 @@ class Writes:
                 self._witness.read(run.owner, resource, obj)
         return answer
 
-    async def _write(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:
+    async def _write(
+        self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource, creates: ObjectKey | None
+    ) -> Answer:
         answer = await proceed(call)
         is_dry_run = call.info.is_dry_run or run.plan is not None
+        if run.objects is not None and not is_dry_run:
+            await _record(run.objects, resource, call.info, creates, answer)
         if not run.watch_dependents or answer.status >= _REDIRECT or is_dry_run:
             return answer
         obj = await _observed(answer)
@@ -193,11 +210,11 @@ class Writes:
             self._warn(call, "Cannot look up the resource: request forwarded without owner", error=str(error))
             return None
 
-    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> OwnerMark:
-        """Add the owner to the object in a request; return how the object refers to it."""
+    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> _Owned:
+        """Add the owner to the object in a request."""
         media = content.media_type(call.head.get(b"content-type"))
         if call.info.verb == "patch" and media not in _MERGES and media != content.APPLY:
-            return OwnerMark.NONE
+            return _Owned(OwnerMark.NONE)
         data = await content.hold(call) if content.is_readable(media) else None
         if data is None:
             self._warn(
@@ -206,25 +223,28 @@ class Writes:
                 "role",
                 media=media,
             )
-            return OwnerMark.NONE
+            return _Owned(OwnerMark.NONE)
         try:
             obj = content.parse(media, data)
         except TooDeepError as error:
             self._warn(
                 call, "Cannot add the owner: the object nests too deeply; set the owner in the role", why=str(error)
             )
-            return OwnerMark.NONE
+            return _Owned(OwnerMark.NONE)
         if obj is None:
-            return OwnerMark.NONE
+            return _Owned(OwnerMark.NONE)
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)
-        final, how = definition, OwnerMark.NONE
+        final, how, creates = definition, OwnerMark.NONE, None
         if media not in _MERGES or owners.wants_adoption(definition) or owners.wants_release(definition):
-            owned = await self._decide(call, run, resource, definition, media)
+            owned, current = await self._decide(call, run, resource, definition, media)
             if owned is not None:
                 final, how = owned.obj, owned.how
+            if how is not OwnerMark.NONE and current is None and media not in _MERGES:
+                namespace = call.info.namespace if resource.namespaced else ""
+                creates = ObjectKey(namespace, call.info.name or key_of(definition).name)
         if final is not obj:
             call.content = content.dump(media, final, data)
-        return how
+        return _Owned(how, creates)
 
     def _without_annotations(self, call: Call, obj: Object) -> Object:
         definition = owners.without_annotations(obj)
@@ -238,7 +258,8 @@ class Writes:
 
     async def _decide(
         self, call: Call, run: RunIdentity, resource: ApiResource, obj: Object, media: str
-    ) -> Ownership | None:
+    ) -> tuple[Ownership | None, Object | None]:
+        """Return the definition with its owner, None if it is unknown; and the existing object."""
         info = call.info
         current = None
         if info.name:
@@ -249,15 +270,16 @@ class Writes:
                 current = None
             except ApiError as error:
                 self._warn(call, "Cannot read the existing object: request forwarded without owner", error=str(error))
-                return None
+                return None, None
         if media in _MERGES:
             if current is None:
-                return None
+                return None, None
             if owners.wants_release(obj):
-                return owners.give_up(obj, run.owner, current, strategic=media == content.STRATEGIC)
-            return owners.adopt(obj, run.owner, resource, info.namespace, current)
+                return owners.give_up(obj, run.owner, current, strategic=media == content.STRATEGIC), current
+            return owners.adopt(obj, run.owner, resource, info.namespace, current), current
         replaces = info.verb == "update"
-        return owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
+        owned = owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
+        return owned, current
 
     async def _current(self, run: RunIdentity, resource: ApiResource, key: ObjectKey) -> Object | None:
         """Read an object with the operator's rights; for a plan run, as the run planned it. Raises NotFoundError."""
@@ -295,6 +317,25 @@ def _is_write(call: Call) -> bool:
         # Other subresources are actions (binding, eviction, token); their responses are other objects.
         return info.verb in {"update", "patch"}
     return info.verb in {"create", "update", "patch", "delete", "deletecollection"}
+
+
+async def _record(
+    objects: RunObjects, resource: ApiResource, info: RequestInfo, creates: ObjectKey | None, answer: Answer
+) -> None:
+    """Record the result of a write. An unknown result leaves the intent, which the end of the run resolves."""
+    if creates is not None and answer.status == HTTPStatus.CREATED:
+        obj = await _observed(answer)
+        if obj is not None and uid_of(obj):
+            objects.answered(resource, creates, obj)
+    elif creates is not None and _is_final(answer.status):
+        objects.answered(resource, creates, None)
+    elif info.verb == "delete" and not info.subresource and answer.status < _REDIRECT:
+        objects.deleted(resource, ObjectKey(info.namespace if resource.namespaced else "", info.name))
+
+
+def _is_final(status: int) -> bool:
+    """Return whether the API server has certainly not created an object."""
+    return status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.REQUEST_TIMEOUT
 
 
 async def _observed(answer: Answer) -> Object | None:

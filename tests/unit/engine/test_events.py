@@ -271,3 +271,47 @@ def test_a_completion_on_the_full_second_has_microseconds_too() -> None:
 
     assert events.recap(event).completion == "2026-11-21T11:00:12.000000+00:00"
     assert events.recap(event | {"created": "odd"}).completion == "odd"
+
+
+class TestCoverage:
+    @staticmethod
+    def event(kind: str, task: str, action: str, line: int = 1, **data: Any) -> Event:
+        about = {"task": task, "task_action": action, "task_path": f"/r/main.yml:{line}", "play_uuid": "p", **data}
+        return {"event": kind, "created": f"1970-01-01T00:00:{line:02}+00:00", "event_data": about}
+
+    def start(self, task: str, action: str, line: int = 1, **data: Any) -> Event:
+        return self.event("playbook_on_task_start", task, action, line, **data)
+
+    def omitting(self, *run: Event) -> tuple[str, ...]:
+        return result(*run, stats(), code=0).coverage.omitting
+
+    @pytest.mark.parametrize(
+        "action", ["include_tasks", "ansible.builtin.include_role", "ansible.legacy.include_tasks"]
+    )
+    @pytest.mark.parametrize("kind", ["runner_on_skipped", "runner_item_on_skipped"])
+    def test_a_skipped_include_may_leave_out_tasks_wherever_its_line_moves(self, kind: str, action: str) -> None:
+        (first,) = self.omitting(self.start("a", action), self.event(kind, "a", action))
+        assert self.omitting(self.start("a", action, 7), self.event(kind, "a", action, 7)) == (first,)
+        assert self.omitting(self.start("b", action), self.event(kind, "b", action)) != (first,)
+
+    def test_a_skipped_task_leaves_out_nothing_else(self) -> None:
+        assert self.omitting(self.start("a", "k8s"), self.event("runner_on_skipped", "a", "k8s")) == ()
+
+    def test_an_executed_meta_task_counts_if_no_task_of_its_play_and_role_follows(self) -> None:
+        meta = self.start("meta", "ansible.builtin.meta", role="shop")
+        assert len(self.omitting(meta)) == 1
+        assert len(self.omitting(meta, self.start("a", "k8s", 2, role="other"))) == 1
+        assert len(self.omitting(meta, self.start("a", "k8s", 2, role="shop", play_uuid="q"))) == 1
+        assert self.omitting(meta, self.start("a", "k8s", 2, role="shop")) == ()
+        assert self.omitting(meta, self.event("runner_on_skipped", "meta", "meta")) == ()
+
+    def test_an_ignored_failure_and_a_play_without_hosts_count_and_a_rescue_is_reported(self) -> None:
+        assert len(self.omitting(failed("a", {}, ignore_errors=True), {"event": "playbook_on_no_hosts_matched"})) == 2
+        assert result(failed("a", {}), stats(), code=0).coverage.rescued
+        assert not result(failed("a", {}, ignore_errors=True), stats(), code=0).coverage.rescued
+
+    def test_handlers_are_reported_with_their_times(self) -> None:
+        handler = self.start("h", "k8s", 3, is_conditional=True)
+        last = {**stats(), "created": "1970-01-01T00:00:09+00:00"}
+        run = (handler, self.start("a", "k8s", 5), self.start("h", "k8s", 7, is_conditional=True), last)
+        assert result(*run, code=0).coverage.handlers == ((3.0, 5.0), (7.0, 9.0))

@@ -10,7 +10,7 @@ from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.watches import policy
 from runner.watches import watch as watches
-from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.watches.policy import Backoff, FinalizerLimit, PrunePolicy, RetryPolicy, RunPolicy
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath, Wildcard
 from runner.watches.watch import LoadedWatches, Playbook, Role, Watch
@@ -57,6 +57,7 @@ class TestDefaults:
             policy=policy.DEFAULT,
             mode="apply",
             skip_unchanged=False,
+            prune=PrunePolicy("off"),
             engine=None,
             line=1,
         )
@@ -105,6 +106,7 @@ class TestDefaults:
   retry: {delay: 5s, factor: 1.5, maxDelay: 5m, attempts: 4}
   mode: apply
   skipUnchanged: true
+  prune: {then: delete, kinds: [Secret]}
   engine: exec
   finalizer:
     name: cache.example.com/cleanup
@@ -160,6 +162,7 @@ class TestDefaults:
                 ),
                 mode="apply",
                 skip_unchanged=True,
+                prune=PrunePolicy("delete", frozenset({"Secret"})),
                 engine="exec",
                 line=3,
             ),
@@ -334,3 +337,32 @@ class TestTypes:
 def test_an_unknown_engine_is_refused_with_the_list_of_engines(one: One) -> None:
     with pytest.raises(ConfigError, match="invalid engine 'fast': use auto, warm or exec"):
         one("  engine: fast\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("off", PrunePolicy("off")),
+        ("false", PrunePolicy("off")),
+        ("", PrunePolicy("off")),
+        ("report", PrunePolicy("report")),
+        ("Delete", PrunePolicy("delete")),
+        ("{}", PrunePolicy("report")),
+        ("{kinds: [Secret, Namespace]}", PrunePolicy("report", frozenset({"Secret", "Namespace"}))),
+    ],
+)
+def test_prune_is_a_word_or_a_mapping(one: One, text: str, policy: PrunePolicy) -> None:
+    assert one(f"  prune: {text}\n").prune == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("always", "prune: invalid value 'always': use off, report or delete"),
+        ("{then: remove}", "prune.then: invalid value 'remove': use off, report or delete"),
+        ("{kinds: [ConfigMap]}", "prune.kinds: invalid kind 'ConfigMap': use CustomResourceDefinition, Namespace, "),
+    ],
+)
+def test_an_invalid_prune_is_refused_with_the_values(errors: Errors, text: str, message: str) -> None:
+    (line,) = errors(f"{HEAD}  role: memcached\n  prune: {text}\n")
+    assert message in line

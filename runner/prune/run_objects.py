@@ -1,0 +1,82 @@
+"""Objects that one run creates and uses, as the proxy reports them.
+
+Promises: an intent is stored before `intends` returns, unless the storage fails. Then the creation is not delayed: it
+is recorded in memory only, and the failure is counted and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey, key_of
+from runner.prune.record import Basis, CreationRecord, ObjectId
+from runner.prune.uses import UsedObjects
+
+
+@dataclass(slots=True)
+class RunObjects:
+    """Objects of one run."""
+
+    record: CreationRecord
+    basis: Basis
+    """Inputs of the run; without the tasks that it leaves out, which are known at its end."""
+    store: Callable[[], Awaitable[None]]
+    """Writes the record. Does not raise errors of the storage."""
+    full: Callable[[], None]
+    """Called for each creation that the record cannot hold."""
+    clock: Callable[[], float]
+    """Returns the seconds since the epoch."""
+    used: UsedObjects = field(default_factory=UsedObjects)
+    created: dict[ObjectId, float] = field(default_factory=dict)
+    """Times of the creations of this run, in seconds since the epoch."""
+    doubtful: set[ObjectId] = field(default_factory=set)
+    """Objects that may have been deleted."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _intended: int = 0
+    _stored: int = 0
+
+    async def intends(self, resource: ApiResource, key: ObjectKey) -> None:
+        """Record that the run is about to create an object, and store this."""
+        self.used.name(resource.plural, key)
+        now = self.clock()
+        if not self.record.intend(resource.gvk, resource.plural, key, self.basis, now):
+            self.full()
+            return
+        self.created[_id(resource, key)] = now
+        self._intended += 1
+        mine = self._intended
+        async with self._turn:
+            if self._stored < mine:  # otherwise a write for a later intent contains this one
+                latest = self._intended
+                await self.store()
+                self._stored = latest
+
+    def answered(self, resource: ApiResource, key: ObjectKey, obj: Object | None) -> None:
+        """Record the created object, or with None that the API server refused to create it."""
+        ident = _id(resource, key)
+        if obj is None:
+            self.created.pop(ident, None)
+            self.record.withdraw(ident)
+            return
+        found = key_of(obj)
+        self.used.name(resource.plural, found)
+        if ident not in self.record.objects:  # the API server chose its name
+            if not self.record.intend(resource.gvk, resource.plural, found, self.basis, self.clock()):
+                self.full()
+                return
+            ident = _id(resource, found)
+        self.created.setdefault(ident, self.clock())
+        entry = self.record.objects[ident]
+        entry.found(obj)
+        entry.unused = 0
+
+    def deleted(self, resource: ApiResource, key: ObjectKey) -> None:
+        """Record that the run requested the deletion of an object, which can have been a dry run."""
+        self.doubtful.add(_id(resource, key))
+
+
+def _id(resource: ApiResource, key: ObjectKey) -> ObjectId:
+    return ObjectId(resource.gvk.group, resource.plural, key)

@@ -1,0 +1,330 @@
+"""`prune`: objects that a role no longer uses are reported or deleted, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner.devcluster.cluster import get_helm
+from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
+from runner.prune.store import ConfigMapRecords, StoreError
+
+if TYPE_CHECKING:
+    from runner.devcluster import DevCluster
+    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+
+KEEP = "ansible.sdk.operatorframework.io/prune"
+ADOPT = "ansible.sdk.operatorframework.io/adopt"
+CONFIG = """
+- name: Keep {name}
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        name: "{{{{ ansible_operator_meta.name }}}}-{name}"
+        namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+        labels: {{app: shop}}
+        annotations: {annotations}
+  {more}
+"""
+ROLE = (
+    CONFIG.format(name="{{ suffix | default('a') }}", annotations={}, more="")
+    + CONFIG.format(name="optional", annotations={}, more="when: optional | default(true) | bool")
+    + CONFIG.format(name="{{ item }}", annotations={}, more="loop: \"{{ items_ | default(['one', 'two', 'three']) }}\"")
+    + CONFIG.format(name="kept", annotations={KEEP: "false"}, more="when: optional | default(true) | bool")
+    + CONFIG.format(name="adopted", annotations={ADOPT: "true"}, more="when: optional | default(true) | bool")
+    + """
+- name: Keep an object with kubectl
+  ansible.builtin.command: {cmd: kubectl apply -f -, stdin: "{{ written | to_json }}"}
+  vars:
+    written:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}-kubectl", namespace: "{{ ansible_operator_meta.namespace }}"}
+  changed_when: false
+  when: optional | default(true) | bool
+- name: Fail halfway
+  ansible.builtin.fail: {msg: halfway}
+  when: fails | default(false) | bool
+"""
+)
+OMITS = (
+    """
+- name: Include more tasks
+  ansible.builtin.include_tasks: more.yml
+  when: how | default('') != 'include'
+- name: Try
+  block:
+    - name: Fail in the block
+      ansible.builtin.fail: {msg: rescued}
+      when: how | default('') == 'rescue'
+"""
+    + "\n".join(f"    {line}" for line in CONFIG.format(name="block", annotations={}, more="").splitlines())
+    + """
+  rescue:
+    - name: Rescue
+      ansible.builtin.debug: {msg: rescued}
+- name: End the play
+  ansible.builtin.meta: end_play
+  when: how | default('') == 'end'
+"""
+    + CONFIG.format(name="end", annotations={}, more="")
+)
+MORE = CONFIG.format(name="include", annotations={}, more="")
+
+
+class Maps:
+    """ConfigMaps of a namespace."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
+        self.path = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    def names(self, owner: str) -> set[str]:
+        items = self._api.call("GET", self.path)["items"]
+        names = {item["metadata"]["name"] for item in items if not item["metadata"].get("deletionTimestamp")}
+        return {name.removeprefix(f"{owner}-") for name in names if name.startswith(f"{owner}-")}
+
+    def create(self, name: str, **metadata: Any) -> None:
+        self._api.call("POST", self.path, {"metadata": {"name": name, **metadata}})
+
+
+@pytest.fixture
+def maps(api: Api, namespace: str) -> Maps:
+    return Maps(api, namespace)
+
+
+def run_again(things: Things, operator: Operator, name: str, eventually: Eventually, until: int) -> None:
+    """Request runs until this number has ended."""
+    while len(operator.runs(name)) < until:
+        before = len(operator.runs(name))
+        things.merge(name, {"metadata": {"annotations": {RUN_REQUESTED: str(before)}}})
+        eventually(lambda before=before: len(operator.runs(name)) > before, "another run")  # type: ignore[misc]
+
+
+def kubectl_path(devcluster: DevCluster) -> dict[str, str]:
+    return {"PATH": f"{Path(devcluster.kubectl).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_objects_that_a_role_no_longer_writes_are_pruned_and_all_others_survive(
+    project: Project, things: Things, maps: Maps, devcluster: DevCluster, eventually: Eventually
+) -> None:
+    project.role("shop", ROLE)
+    project.watch("shop", prune="delete")
+    maps.create("one-adopted", labels={"app": "shop"})
+    operator = project.start(environment=kubectl_path(devcluster))
+    created = things.create("one", {"suffix": "a"})
+    things.create("half", {"suffix": "a"})
+    things.await_success("one")
+    things.await_success("half")
+    all_of_them = {"a", "optional", "one", "two", "three", "kept", "adopted", "kubectl"}
+    assert maps.names("one") == maps.names("half") == all_of_them
+    reference = {"apiVersion": created["apiVersion"], "kind": "Thing", "name": "one", "uid": created["metadata"]["uid"]}
+    maps.create("one-copied", labels={"app": "shop"}, ownerReferences=[reference])
+    maps.create("one-foreign", labels={"app": "shop"})
+
+    things.merge("half", {"spec": {"optional": False, "fails": True}})
+    things.merge("one", {"spec": {"suffix": "b", "optional": False, "items_": ["one"]}})
+    eventually(lambda: operator.runs("one")[-1]["reason"] == "prune check", "the run that confirms")
+    kept = {"b", "one", "kept", "adopted", "copied", "foreign"}
+    eventually(lambda: maps.names("one") == kept, "the unused objects to be deleted")
+    condition = things.await_condition("one", "Prunable", "False")
+    assert condition["reason"] == "Pruned"
+    assert f"ConfigMap {things.namespace}/one-optional" in condition["message"]
+    things.await_condition("half", "Failure")
+    run_again(things, operator, "half", eventually, 4)
+    assert maps.names("half") == all_of_them
+    run_again(things, operator, "one", eventually, 5)
+    assert maps.names("one") == kept
+    assert operator.runs("one")[-1]["outcome"] == "succeeded"
+    assert "dependent changed" not in {run["reason"] for run in operator.runs("one")}
+
+
+def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(
+    project: Project, things: Things, maps: Maps, eventually: Eventually
+) -> None:
+    project.role("shop", OMITS)
+    project.write("roles/shop/tasks/more.yml", MORE)
+    project.watch("shop", prune="delete")
+    operator = project.start()
+    ways = ["include", "rescue", "end"]
+    for how in ways:
+        things.create(how)
+    for how in ways:
+        things.await_success(how)
+        assert maps.names(how) == {"include", "block", "end"}
+        things.merge(how, {"spec": {"how": how}})
+    for how in ways:
+        things.await_success(how)
+        run_again(things, operator, how, eventually, 4)
+        assert maps.names(how) == {"include", "block", "end"}
+        assert "prune check" not in {run["reason"] for run in operator.runs(how)}
+        assert "Prunable" not in things.conditions(how)
+
+
+def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_the_watch_says_so(
+    project: Project, things: Things, maps: Maps, eventually: Eventually
+) -> None:
+    role = CONFIG.format(name="{{ suffix }}", annotations={}, more="")
+    project.role("shop", role)
+    project.watch("shop", prune="report")
+    operator = project.start()
+    things.create("one", {"suffix": "a"})
+    things.await_success("one")
+    things.merge("one", {"spec": {"suffix": "b"}})
+    condition = things.await_condition("one", "Prunable")
+    assert condition["reason"] == "Unused"
+    assert f"ConfigMap {things.namespace}/one-a" in condition["message"]
+    assert maps.names("one") == {"a", "b"}
+    assert operator.stop() == 0
+
+    project.watches[0]["prune"] = "delete"
+    operator = project.start()
+    eventually(lambda: maps.names("one") == {"b"}, "the unused object to be deleted")
+    things.await_condition("one", "Prunable", "False")
+    assert [run["reason"] for run in operator.runs("one")] == ["present at start"]
+
+    project.role("shop", role.replace("suffix", "other | default('c')"))
+    assert operator.stop() == 0
+    operator = project.start()
+    eventually(lambda: maps.names("one") == {"c"}, "the object of the former role to be deleted")
+    things.delete("one")
+    eventually(lambda: not records(project), "the record to be removed")
+
+
+def test_a_missing_right_to_delete_is_reported_with_the_rule(
+    project: Project, things: Things, maps: Maps, api: Api
+) -> None:
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    rights = api.call("GET", path)
+    for rule in rights["rules"]:
+        if "configmaps" in rule["resources"]:
+            rule["verbs"].remove("delete")
+    api.call("PUT", path, rights)
+    project.role("shop", CONFIG.format(name="{{ suffix }}", annotations={}, more=""))
+    project.watch("shop", prune="delete")
+    project.start()
+    things.create("one", {"suffix": "a"})
+    things.await_success("one")
+    things.merge("one", {"spec": {"suffix": "b"}})
+    condition = things.await_condition("one", "Prunable")
+    assert condition["reason"] == "NotDeleted"
+    assert 'apiGroups: [""], resources: [configmaps], verbs: [delete]' in condition["message"]
+    assert maps.names("one") == {"a", "b"}
+
+
+def records(project: Project) -> list[dict[str, Any]]:
+    """Return the stored records."""
+    paths = (project.folder / "runs" / "created-objects").glob("*.json")
+    return [json.loads(json.loads(path.read_text())["record"]) for path in paths]
+
+
+def recorded(project: Project) -> set[str]:
+    return {each["name"].rpartition("-")[2] for record in records(project) for each in record["objects"]}
+
+
+def _kill_after(operator: Operator, maps: Maps, name: str, eventually: Eventually) -> None:
+    eventually(lambda: name in maps.names("one"), f"{name} to be created")
+    operator.kill()
+
+
+@pytest.mark.full
+def test_a_kill_after_each_write_loses_nothing_from_the_record(
+    project: Project, things: Things, maps: Maps, eventually: Eventually
+) -> None:
+    names = ["a", "b", "c"]
+    tasks: Iterable[str] = (
+        CONFIG.format(name=name, annotations={}, more="when: wanted | default(true) | bool")
+        + f"- name: Wait after {name}\n  ansible.builtin.pause: {{seconds: 600}}\n"
+        + f"  when: not lookup('ansible.builtin.fileglob', '{project.folder}/{name}')\n"
+        for name in names
+    )
+    project.role("shop", "".join(tasks))
+    project.watch("shop", prune="delete")
+    maps.create("one-foreign")
+    operator = project.start()
+    things.create("one")
+    for name in names:
+        _kill_after(operator, maps, name, eventually)
+        assert recorded(project) == maps.names("one") - {"foreign"}
+        project.write(name, "")
+        operator = project.start()
+    things.await_success("one")
+    assert maps.names("one") == {*names, "foreign"}
+    things.merge("one", {"spec": {"wanted": False}})
+    eventually(lambda: maps.names("one") == {"foreign"}, "all created objects to be deleted")
+
+
+RELEASE = """
+- name: Install the chart
+  kubernetes.core.helm:
+    name: "{{ ansible_operator_meta.name }}-shop"
+    release_namespace: "{{ ansible_operator_meta.namespace }}"
+    chart_ref: "CHART"
+  when: chart | default(true) | bool
+"""
+
+
+@pytest.mark.full
+def test_objects_of_an_unchanged_helm_release_stay_until_the_task_is_gone(
+    project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
+) -> None:
+    project.write("chart/Chart.yaml", "{apiVersion: v2, name: shop, version: 1.0.0}")
+    config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-config}\n"
+    hook = "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-hook\n"
+    hook += "  annotations: {helm.sh/hook: pre-install}\n"
+    project.write("chart/templates/config.yaml", config + hook)
+    project.role("shop", RELEASE.replace("CHART", str(project.folder / "chart")))
+    project.watch("shop", prune="delete")
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    rights = api.call("GET", path)
+    rights["rules"].append({"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["*"]})
+    api.call("PUT", path, rights)
+    helm = get_helm(os.environ, sys.stderr)
+    operator = project.start(environment={"PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}"})
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    things.merge("one", {"spec": {"size": 2}})
+    things.await_success("one")
+    run_again(things, operator, "one", eventually, 4)
+    assert maps.names("one") == {"shop-config", "shop-hook"}
+    things.merge("one", {"spec": {"chart": False}})
+    eventually(lambda: maps.names("one") == {"shop-hook"}, "the objects of the release to be deleted")
+    secrets = api.call("GET", f"/api/v1/namespaces/{things.namespace}/secrets")["items"]
+    assert "sh.helm.release.v1.one-shop.v1" in {each["metadata"]["name"] for each in secrets}
+
+
+async def test_records_in_configmaps_are_private_to_the_operator_and_refuse_an_outdated_writer(
+    api: Api, devcluster: DevCluster, namespace: str, project: Project, tmp_path: Path
+) -> None:
+    owner = ObjectRef(GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "one"), "00-11")
+    credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment({}, tmp_path))
+    async with Client(credentials) as client:
+        first, second = ConfigMapRecords(client, namespace), ConfigMapRecords(client, namespace)
+        assert await first.load(owner.uid) is None
+        await first.save(owner, "a")
+        assert await second.load(owner.uid) == "a"
+        await second.save(owner, "b")
+        with pytest.raises(Exception, match="modified"):
+            await first.save(owner, "c")
+        assert await first.load(owner.uid) == "b"
+        assert list(await first.owners()) == [owner]
+        await first.remove(owner.uid)
+        assert await second.load(owner.uid) is None
+        await second.save(owner, "d")
+        api.call("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/ansible-operator-created-{owner.uid}")
+        await second.save(owner, "e")
+        assert await first.load(owner.uid) == "e"
+    credentials = await auth.load(str(project.kubeconfig), None, auth.HostEnvironment({}, tmp_path))
+    async with Client(credentials) as client:
+        with pytest.raises(StoreError, match=r"add to a Role in namespace kube-system: {apiGroups"):
+            await ConfigMapRecords(client, "kube-system").load(owner.uid)

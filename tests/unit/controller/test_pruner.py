@@ -1,0 +1,339 @@
+"""What is deleted after a run, and what keeps an object. The cluster is simulated, but real in tests/integration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.decisions import RunPlan
+from runner.controller.pruning import Pruned, Pruner
+from runner.engine.job import Coverage, Outcome, RunResult
+from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError, LeaseLostError, NotFoundError
+from runner.kube.discovery import ApiResource
+from runner.monitoring.metrics import Metrics
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.ownership import Owner
+from runner.prune.run_objects import RunObjects
+from runner.prune.store import StoreError
+from runner.replicas.lease_guard import LeaseGuard, SoleReplica
+from runner.watches.policy import PruneAction, PrunePolicy
+from runner.watches.watch import Role
+from runner.workqueue.request import ReconcileRequest, RunReason
+from tests.watch_values import watch_value
+
+THINGS, MAPS = GVK("cache.example.com", "v1alpha1", "Memcached"), GVK("", "v1", "ConfigMap")
+RESOURCE = ApiResource(THINGS, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
+MAP = ApiResource(MAPS, "configmaps", namespaced=True, verbs=frozenset(), subresources=frozenset())
+KEY = ObjectKey("ns", "one")
+OWNER = Owner(ObjectRef(THINGS, KEY, "owner"), namespaced=True)
+PATH = "/api/v1/namespaces/ns/configmaps/"
+
+
+def config_map(name: str, uid: str = "", **metadata: Any) -> Object:
+    meta = {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "ownerReferences": [OWNER.reference()]}
+    return {"metadata": {**meta, "resourceVersion": "7", "creationTimestamp": "2999-01-01T00:00:00Z", **metadata}}
+
+
+@dataclass
+class Cluster:
+    """Client, discovery, informer, storage and observer."""
+
+    objects: dict[str, Object] = field(default_factory=dict)
+    records: dict[str, str] = field(default_factory=dict)
+    generation: int = 1
+    content: str = "role"
+    saves: int = 0
+    deleted: list[str] = field(default_factory=list)
+    denied: Exception | None = None
+    refused: Exception | None = None
+    exists: bool = True
+    namespaces: tuple[str, ...] = ()
+    valid: bool = True
+
+    @property
+    def obj(self) -> Object:
+        return {"metadata": {"namespace": "ns", "name": "one", "uid": "owner", "generation": self.generation}}
+
+    # Client and discovery.
+
+    async def find(self, gvk: GVK) -> ApiResource:
+        return {THINGS: RESOURCE, MAPS: MAP}[gvk]
+
+    async def request(self, method: str, path: str, *, user: str) -> Object:
+        assert (method, user) == ("GET", "system:serviceaccount:tools:narrow")
+        if path.removeprefix(PATH) not in self.objects:
+            raise NotFoundError("no", status=404)
+        return self.objects[path.removeprefix(PATH)]
+
+    async def delete(self, resource: ApiResource, key: ObjectKey, *, uid: str, version: str, user: str) -> None:
+        found = self.objects[key.name]["metadata"]
+        assert (resource, uid, version) == (MAP, found["uid"], found["resourceVersion"])
+        assert user == "system:serviceaccount:tools:narrow"
+        if self.denied is not None:
+            raise self.denied
+        del self.objects[key.name]
+
+    # Informer.
+
+    def get(self, key: ObjectKey) -> Object | None:
+        assert key == KEY
+        return self.obj if self.exists else None
+
+    # Storage.
+
+    async def load(self, uid: str) -> str | None:
+        if self.refused is not None:
+            raise self.refused
+        return self.records.get(uid)
+
+    async def save(self, owner: ObjectRef, text: str) -> None:
+        if self.refused is not None:
+            raise self.refused
+        self.saves += 1
+        self.records[owner.uid] = text
+
+    async def remove(self, uid: str) -> None:
+        self.records.pop(uid, None)
+
+    async def owners(self) -> Iterable[ObjectRef]:
+        return [ObjectRef(THINGS, KEY, uid) for uid in self.records]
+
+    # Observer, content and guard.
+
+    def began(self, owner: Owner) -> None:
+        assert owner == OWNER
+
+    def ended(self, owner: Owner) -> bool:
+        return owner == OWNER
+
+    def observe(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        assert (owner, resource) == (OWNER, MAP)
+        self.deleted.append(answer["metadata"]["name"])
+
+    async def digest(self) -> str:
+        return self.content
+
+    ansible_args: str = ""
+    environ: dict[str, str] = field(default_factory=lambda: {"ANSIBLE_CONFIG": "/none"})
+    cwd: Path = Path("/")
+
+
+class Observer:
+    """The cluster's methods under the names of an observer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.began, self.ended, self.deleted = cluster.began, cluster.ended, cluster.observe
+
+
+class Bed:
+    """A pruner and its cluster."""
+
+    def __init__(self, then: PruneAction = "delete") -> None:
+        self.cluster = Cluster()
+        self.metrics = Metrics()
+        self.then: PruneAction = then
+        self.restart()
+
+    def restart(self) -> None:
+        self.metrics = Metrics()
+        cluster: Any = self.cluster
+        watch = watch_value(prune=PrunePolicy(self.then))
+        self.scope = WatchScope(watch, cluster, SoleReplica(), self.metrics)
+        self.pruner = Pruner(self.scope, cluster, cluster, Observer(cluster), cluster, cluster, "tools/narrow")
+
+    def attempt(self) -> Attempt:
+        request = ReconcileRequest(KEY, RunReason.CHANGED, (), 0, 0, 0.0)
+        plan = RunPlan(Role("memcached", Path("/roles/memcached")), {}, add_first=None, finalizing=False)
+        guard = LeaseGuard(lambda: self.cluster.valid)
+        return Attempt(request, self.cluster.obj, plan, RESOURCE, guard, "ident")
+
+    async def begin(self) -> tuple[Attempt, RunObjects | None]:
+        attempt = self.attempt()
+        return attempt, await self.pruner.begin(attempt)
+
+    async def run(self, *names: str, **result: Any) -> Pruned:
+        """A run that writes these ConfigMaps."""
+        attempt, objects = await self.begin()
+        for name in names if objects is not None else ():
+            await self.write(cast("RunObjects", objects), name)
+        return await self.end(attempt, objects, **result)
+
+    async def write(self, objects: RunObjects, name: str) -> None:
+        objects.used.name("configmaps", ObjectKey("ns", name))
+        if name not in self.cluster.objects:
+            await objects.intends(MAP, ObjectKey("ns", name))
+            self.cluster.objects[name] = config_map(name)
+            objects.answered(MAP, ObjectKey("ns", name), self.cluster.objects[name])
+
+    async def end(self, attempt: Attempt, objects: RunObjects | None, **result: Any) -> Pruned:
+        fields = {"recap": None, "failures": (), "message": "", "requeue_after": None, "duration": 1.0, **result}
+        return await self.pruner.end(attempt, objects, RunResult(**{"outcome": Outcome.SUCCEEDED, **fields}))
+
+    async def leave_out(self) -> Pruned:
+        """Two runs of a changed object that no longer write `a`."""
+        await self.run("a", "b")
+        self.cluster.generation += 1
+        assert (await self.run("b")).confirm
+        return await self.run("b")
+
+
+@pytest.fixture
+def bed() -> Bed:
+    return Bed()
+
+
+async def test_an_unused_object_is_deleted_and_unchanged_runs_write_no_record(bed: Bed) -> None:
+    await bed.run("a", "b")
+    saves = bed.cluster.saves
+    assert saves == 3  # an intent for each creation, and the UIDs at the end
+    await bed.run("a", "b")
+    assert bed.cluster.saves == saves
+    found = await bed.leave_out()
+    assert list(found.report.deleted) == ["ConfigMap ns/a"]
+    assert not found.confirm
+    assert (list(bed.cluster.objects), bed.cluster.deleted) == (["b"], ["a"])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"outcome": Outcome.FAILED},
+        {"outcome": Outcome.CANCELED},
+        {"requeue_after": 5.0},
+        {"coverage": Coverage(rescued=True)},
+        {"coverage": Coverage(omitting=("x",))},
+    ],
+)
+async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    for _ in range(3):
+        assert not (await bed.run("b", **result)).confirm
+    assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_objects_of_handlers_are_never_pruned(bed: Bed) -> None:
+    await bed.run("a", "b", coverage=Coverage(handlers=((0.0, 1e12),)))
+    bed.cluster.generation += 1
+    for _ in range(3):
+        assert not (await bed.run("b")).confirm
+    assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_a_report_names_the_object_until_a_run_uses_it_again() -> None:
+    bed = Bed("report")
+    assert list((await bed.leave_out()).report.unused) == ["ConfigMap ns/a"]
+    text = await bed.metrics.text()
+    assert b'ansible_operator_unused_objects{GVK="cache.example.com/v1alpha1, Kind=Memcached"} 1.0' in text
+    assert list((await bed.run("a", "b")).report.unused) == []
+    assert list(bed.cluster.objects) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        config_map("a", "another"),
+        config_map("a", ownerReferences=[]),
+        config_map("a", annotations={"ansible.sdk.operatorframework.io/prune": "false"}),
+        config_map("a", deletionTimestamp="2026-01-01T00:00:00Z"),
+    ],
+)
+async def test_an_object_that_is_another_one_or_not_only_ours_any_more_stays(bed: Bed, found: Object) -> None:
+    await bed.run("a", "b")
+    bed.cluster.objects["a"] = found
+    bed.cluster.generation += 1
+    for _ in range(3):
+        report = (await bed.run("b")).report
+        assert (list(report.deleted), list(report.unused), list(report.problems)) == ([], [], [])
+    assert bed.cluster.objects["a"] is found
+
+
+@pytest.mark.parametrize(
+    ("denied", "problem"),
+    [
+        (ConflictError("changed", status=409), "ConfigMap ns/a: changed"),
+        (
+            ForbiddenError(
+                'configmaps "a" is forbidden: User "op" cannot delete resource "configmaps" in API group "" in the '
+                'namespace "ns"',
+                status=403,
+            ),
+            'add to its Role: {apiGroups: [""], resources: [configmaps], verbs: [delete]}',
+        ),
+    ],
+)
+async def test_a_refused_deletion_is_reported_and_retried_by_the_next_run(
+    bed: Bed, denied: Exception, problem: str
+) -> None:
+    bed.cluster.denied = denied
+    (found,) = (await bed.leave_out()).report.problems
+    assert problem in found
+    bed.cluster.denied = None
+    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+
+
+async def test_an_outage_during_a_deletion_is_retried_by_the_next_run(bed: Bed) -> None:
+    bed.cluster.denied = ApiUnavailableError("down")
+    assert list((await bed.leave_out()).report.deleted) == []
+    bed.cluster.denied = None
+    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+
+
+async def test_nothing_is_deleted_after_the_lease_was_lost_or_the_resource_deleted(bed: Bed) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    await bed.run("b")
+    attempt, objects = await bed.begin()
+    objects = cast("RunObjects", objects)
+    await bed.write(objects, "b")
+    bed.cluster.valid = False
+    with pytest.raises(LeaseLostError):
+        await bed.end(attempt, objects)
+    bed.cluster.valid, bed.cluster.exists = True, False
+    await bed.run("b")
+    assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_a_run_of_which_only_the_intent_was_stored_is_completed_after_a_restart(bed: Bed) -> None:
+    _, objects = await bed.begin()
+    objects = cast("RunObjects", objects)
+    for name in ("a", "b", "refused"):
+        await objects.intends(MAP, ObjectKey("ns", name))
+    bed.cluster.objects |= {"a": config_map("a"), "b": config_map("b")}
+    bed.cluster.objects["foreign"] = config_map("foreign")
+    bed.restart()
+    await bed.run("b")
+    bed.cluster.generation += 1
+    await bed.run("b")
+    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+    assert list(bed.cluster.objects) == ["b", "foreign"]
+
+
+async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> None:
+    bed.cluster.refused = StoreError("no right")
+    found = await bed.run("a")
+    assert (found.report.unrecorded, found.confirm) == ("no right", False)
+    bed.cluster.refused = None
+    _, objects = await bed.begin()
+    assert objects is not None
+    bed.cluster.refused = StoreError("no right")
+    await bed.write(objects, "c")
+    text = await bed.metrics.text()
+    assert b'unrecorded_creations_total{GVK="cache.example.com/v1alpha1, Kind=Memcached",reason="storage"} 1.0' in text
+
+
+async def test_a_role_that_deletes_its_objects_leaves_no_entries(bed: Bed) -> None:
+    await bed.run("a", "b")
+    attempt, objects = await bed.begin()
+    objects = cast("RunObjects", objects)
+    del bed.cluster.objects["a"]
+    objects.deleted(MAP, ObjectKey("ns", "a"))
+    objects.deleted(MAP, ObjectKey("ns", "b"))  # a dry run
+    await bed.end(attempt, objects)
+    assert "uid-a" not in bed.cluster.records["owner"]
+    assert "uid-b" in bed.cluster.records["owner"]

@@ -1,0 +1,243 @@
+"""Which recorded objects count as unused, and which existing objects may be deleted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
+from runner.prune import record as records
+from runner.prune.record import KEEP, MOST_OBJECTS, Basis, CreatedObject, CreationRecord, ObjectId
+from runner.prune.uses import UsedObjects
+from runner.watches.policy import PrunePolicy
+
+MAP, SECRET = GVK("", "v1", "ConfigMap"), GVK("", "v1", "Secret")
+OWNER = Owner(ObjectRef(GVK("example.com", "v1", "Shop"), ObjectKey("ns", "one"), "owner"), namespaced=True)
+FIRST, CHANGED, OTHER_ROLE = Basis("1", "role"), Basis("2", "role"), Basis("1", "other role")
+DELETE = PrunePolicy("delete")
+
+
+def obj(name: str = "a", uid: str = "u", **metadata: Any) -> Object:
+    found = {"name": name, "namespace": "ns", "uid": uid, "ownerReferences": [OWNER.reference()], **metadata}
+    return {"metadata": {"creationTimestamp": "1970-01-01T00:01:40Z", **found}}
+
+
+def entry(record: CreationRecord, name: str = "a", gvk: GVK = MAP, plural: str = "configmaps") -> CreatedObject:
+    key = ObjectKey("ns", name)
+    assert record.intend(gvk, plural, key, FIRST, 100.0)
+    found = record.objects[ObjectId("", plural, key)]
+    found.found(obj(name))
+    return found
+
+
+@pytest.fixture
+def record() -> CreationRecord:
+    return CreationRecord()
+
+
+def ended(
+    record: CreationRecord, basis: Basis, *names: str, counts: bool = True, used: UsedObjects | None = None
+) -> None:
+    used = used or UsedObjects()
+    for name in names:
+        used.name("configmaps", ObjectKey("ns", name))
+    record.ended(basis, used, counts=counts, may_prune=lambda each: records.may_prune(DELETE, each))
+
+
+@pytest.mark.parametrize("changed", [CHANGED, OTHER_ROLE])
+def test_an_object_is_unused_after_two_complete_runs_without_it_that_follow_a_change(
+    record: CreationRecord, changed: Basis
+) -> None:
+    a = entry(record)
+    ended(record, changed, "b")
+    assert (record.unused(), record.is_pending()) == ([], True)
+    ended(record, changed, "b")
+    assert (record.unused(), record.is_pending()) == ([a], False)
+    ended(record, changed, "b")
+    assert record.unused() == [a]
+
+
+def test_without_a_change_an_object_that_is_not_used_stays(record: CreationRecord) -> None:
+    entry(record)
+    for _ in range(3):
+        ended(record, FIRST)
+    assert (record.unused(), record.is_pending()) == ([], False)
+
+
+def test_a_run_that_uses_the_object_again_or_is_incomplete_starts_over(record: CreationRecord) -> None:
+    entry(record)
+    ended(record, CHANGED)
+    ended(record, CHANGED, counts=False)
+    ended(record, CHANGED)
+    assert record.unused() == []
+    ended(record, CHANGED, "a")
+    ended(record, CHANGED)
+    ended(record, CHANGED)
+    assert (record.unused(), record.is_pending()) == ([], False)
+    ended(record, Basis("3", "role"))
+    ended(record, Basis("3", "role"))
+    assert [each.key.name for each in record.unused()] == ["a"]
+
+
+@pytest.mark.parametrize(("before", "now", "unused"), [((), ("x",), 0), (("x",), ("x",), 1), (("x",), ("x", "x"), 0)])
+def test_a_run_that_leaves_out_more_than_the_last_one_with_the_object_does_not_count(
+    record: CreationRecord, before: tuple[str, ...], now: tuple[str, ...], unused: int
+) -> None:
+    entry(record)
+    ended(record, replace(FIRST, omitted=before), "a")
+    ended(record, replace(CHANGED, omitted=now))
+    ended(record, replace(CHANGED, omitted=now))
+    assert len(record.unused()) == unused
+
+
+def test_a_list_or_a_watch_of_the_kind_uses_its_objects(record: CreationRecord) -> None:
+    entry(record)
+    listed, coarse, watched, other = UsedObjects(), UsedObjects(), UsedObjects(), UsedObjects()
+    listed.listed("configmaps", "ns", {"items": [obj("a")]})
+    coarse.listed("configmaps", "ns", {"kind": "Table", "rows": []})
+    watched.all_of("configmaps", "")
+    other.listed("configmaps", "ns", {"items": [obj("b")]})
+    for used, count in ((listed, 0), (coarse, 0), (watched, 0), (other, 1)):
+        ended(record, FIRST, "a")
+        ended(record, CHANGED, used=used)
+        ended(record, CHANGED, used=used)
+        assert len(record.unused()) == count
+        ended(record, FIRST, "a")
+
+
+def test_objects_of_a_helm_release_are_used_while_the_run_reads_the_release(record: CreationRecord) -> None:
+    named = {"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "ns"}
+    entry(record).found(obj(annotations=named))
+    ended(record, CHANGED)
+    ended(record, CHANGED)
+    assert record.unused() == []  # where helm stores the release is not known
+    entry(record, "sh.helm.release.v1.shop.v1", SECRET, "secrets")
+    reads = UsedObjects()
+    reads.listed("secrets", "ns", {"items": [obj("sh.helm.release.v1.shop.v1")]})
+    ended(record, Basis("3", "role"), used=reads)
+    ended(record, Basis("4", "role"), used=reads)
+    assert record.unused() == []
+    ended(record, Basis("5", "role"))
+    ended(record, Basis("5", "role"))
+    assert [each.key.name for each in record.unused()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"annotations": {"helm.sh/hook": "pre-install"}}, {"managedFields": [{"manager": "helm"}]}],
+)
+def test_objects_that_helm_does_not_touch_again_are_never_unused(record: CreationRecord, more: dict[str, Any]) -> None:
+    entry(record).found(obj(**more))
+    ended(record, CHANGED)
+    ended(record, CHANGED)
+    assert (record.unused(), record.is_pending()) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "named", "allowed"),
+    [
+        ("ConfigMap", "", (), True),
+        ("Secret", "", (), False),
+        ("Secret", "", ("Secret",), True),
+        ("Secret", "vault.example.com", (), True),
+        ("PersistentVolumeClaim", "", ("Secret",), False),
+        ("Namespace", "", (), False),
+        ("CustomResourceDefinition", "apiextensions.k8s.io", (), False),
+    ],
+)
+def test_protected_kinds_are_pruned_only_by_name(kind: str, group: str, named: tuple[str, ...], allowed: bool) -> None:  # noqa: FBT001 - a parameter
+    policy = PrunePolicy("delete", frozenset(named))
+    made = CreatedObject(GVK(group, "v1", kind), "plural", ObjectKey("ns", "a"), FIRST)
+    assert records.may_prune(policy, made) is allowed
+    release = CreatedObject(SECRET, "secrets", ObjectKey("ns", "sh.helm.release.v1.a.v1"), FIRST)
+    assert not records.may_prune(PrunePolicy("delete", frozenset({"Secret"})), release)
+
+
+OTHER = {"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "other"}
+OURS = OWNER.annotations()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kept"),
+    [
+        ({}, False),
+        ({"annotations": OURS}, False),
+        ({"ownerReferences": [], "annotations": OURS}, False),
+        ({"ownerReferences": []}, True),
+        ({"ownerReferences": [OWNER.reference(), OTHER]}, True),
+        ({"ownerReferences": [OTHER]}, True),
+        ({"ownerReferences": [OTHER], "annotations": OURS}, True),
+        ({"annotations": {PRIMARY_RESOURCE: "ns/two", PRIMARY_RESOURCE_TYPE: "Shop.example.com"}}, True),
+        ({"annotations": {KEEP: "false"}}, True),
+        ({"annotations": {"helm.sh/resource-policy": "keep"}}, True),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, True),
+    ],
+)
+def test_only_an_object_without_another_owner_is_deleted(metadata: dict[str, Any], kept: bool) -> None:  # noqa: FBT001 - a parameter
+    assert bool(records.reason_to_keep(obj(**metadata), OWNER)) is kept
+
+
+@pytest.mark.parametrize(
+    ("found", "uids"),
+    [
+        (None, []),
+        (obj(), ["u"]),
+        (obj(creationTimestamp="1970-01-01T00:01:39Z"), []),
+        (obj(ownerReferences=[]), []),
+        (obj(ownerReferences=[OWNER.reference(), OTHER]), []),
+    ],
+)
+def test_an_intent_becomes_an_entry_only_for_an_owned_object_that_is_not_older(
+    record: CreationRecord, found: Object | None, uids: list[str]
+) -> None:
+    record.intend(MAP, "configmaps", ObjectKey("ns", "a"), FIRST, 100.9)
+    read = CreationRecord.parse(record.spell())
+    (intent,) = read.intents()
+    read.resolve(intent, found, OWNER)
+    assert [each.uid for each in read.objects.values()] == uids
+    assert read.intents() == []
+
+
+def test_an_intent_for_a_recorded_object_keeps_its_uid_if_nothing_is_created(record: CreationRecord) -> None:
+    a = entry(record)
+    record.intend(MAP, "configmaps", a.key, CHANGED, 200.0)
+    record.withdraw(a.id)
+    assert (a.uid, record.intents()) == ("u", [])
+    record.intend(MAP, "configmaps", a.key, CHANGED, 200.0)
+    record.resolve(a, obj(uid="u"), OWNER)
+    assert (a.uid, record.intents()) == ("u", [])
+
+
+def test_a_full_record_takes_no_further_object_and_keeps_all_of_its_own(record: CreationRecord) -> None:
+    for number in range(MOST_OBJECTS):
+        assert record.intend(MAP, "configmaps", ObjectKey("ns", str(number)), FIRST, 0.0)
+    assert not record.intend(MAP, "configmaps", ObjectKey("ns", "more"), FIRST, 0.0)
+    assert record.intend(MAP, "configmaps", ObjectKey("ns", "0"), FIRST, 0.0)
+    assert len(record.objects) == MOST_OBJECTS
+
+
+def test_a_record_of_long_names_is_smaller_than_a_config_map(record: CreationRecord) -> None:
+    group = GVK("g" * 253, "v1", "K" * 63)
+    for number in range(MOST_OBJECTS):
+        key = ObjectKey("n" * 63, f"{number:0>253}")
+        assert record.intend(group, "p" * 63, key, FIRST, 1e9)
+        record.objects[ObjectId(group.group, "p" * 63, key)].uid = "0" * 36
+    assert len(record.spell()) < 1 << 20
+
+
+def test_a_record_is_the_same_after_it_was_read(record: CreationRecord) -> None:
+    entry(record).release = "ns/shop"
+    entry(record, "b").exempt = True
+    ended(record, replace(CHANGED, omitted=("x", "x")), "b")
+    again = CreationRecord.parse(record.spell())
+    assert again == record
+    assert again.spell() == record.spell()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"bases": [], "objects": [{"basis": 0}]}', '{"bases": 1}'])
+def test_an_invalid_record_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"record|JSON|unexpected|nput"):
+        CreationRecord.parse(text)
