@@ -45,7 +45,7 @@ from runner.unchanged.last_run import digest_of
 CONFIRM_AFTER = 5.0
 """Seconds until the run that confirms that objects are unused."""
 _AT_ONCE = 100
-"""Objects that are examined after one run."""
+"""Entries of a nearly full record that are checked after one run."""
 _NEARLY_FULL = MOST_OBJECTS * 4 // 5
 """Objects in a record from which on those that no longer exist are removed."""
 _SELECTING = (
@@ -184,12 +184,13 @@ class Pruner:
             return Pruned(PruneReport(unrecorded=self._problems.get(key, "")))
         owner = Owner(ObjectRef.of(self._scope.watch.gvk, attempt.obj), namespaced=attempt.resource.namespaced)
         await self._check(state.record, owner, objects)
-        counts = self._note_end(state.record, objects, run)
+        basis = replace(objects.basis, omitted=run.coverage.omitting)
+        counts = self._note_end(state.record, objects, basis, run)
         findings = _Findings()
         if counts and self._is_current(attempt) and state.record.unused():
             self._observer.began(owner)
             try:
-                await self._examine(state.record, owner, attempt.guard, findings)
+                findings = await self._examine(state, owner, basis, attempt.guard)
             finally:
                 self._observer.ended(owner)
         state.unused = len(findings.unused) + len(findings.problems)
@@ -322,17 +323,18 @@ class Pruner:
         stale: Iterable[CreatedObject] = record.stale(objects.used) if len(record.objects) >= _NEARLY_FULL else ()
         doubtful = [entry for ident in objects.doubtful if (entry := record.objects.get(ident)) is not None]
         checked = {entry.id: entry for entry in (*record.intents(), *doubtful, *list(stale)[:_AT_ONCE])}
-        try:
-            for entry in checked.values():
+        for entry in checked.values():
+            try:
                 obj = await self._read(entry)
-                if entry.intended:
-                    record.resolve(entry, obj, owner)
-                elif obj is None or uid_of(obj) != entry.uid:
-                    record.drop(entry)
-        except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
-            self._log.info("Cannot check created objects; retrying after the next run", error=str(error))
+            except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+                self._log.info("Cannot check a created object; retrying after the next run", error=str(error))
+                continue
+            if entry.intended:
+                record.resolve(entry, obj, owner)
+            elif obj is None or uid_of(obj) != entry.uid:
+                record.drop(entry)
 
-    def _note_end(self, record: CreationRecord, objects: RunObjects, run: RunResult) -> bool:
+    def _note_end(self, record: CreationRecord, objects: RunObjects, basis: Basis, run: RunResult) -> bool:
         """Add a run to the record; return whether it counts."""
         coverage = run.coverage
         for ident, at in objects.created.items():
@@ -345,7 +347,6 @@ class Pruner:
             and not coverage.rescued
             and not self._selects
         )
-        basis = replace(objects.basis, omitted=coverage.omitting)
         record.ended(basis, objects.used, counts=counts, may_prune=partial(records.may_prune, self._policy))
         return counts
 
@@ -354,15 +355,16 @@ class Pruner:
         cached = self._scope.informer.get(attempt.key)
         return cached is not None and uid_of(cached) == uid_of(attempt.obj) and not is_deleting(cached)
 
-    async def _examine(self, record: CreationRecord, owner: Owner, guard: LeaseGuard, findings: _Findings) -> None:
-        for entry in record.unused()[:_AT_ONCE]:
+    async def _examine(self, state: _State, owner: Owner, basis: Basis, guard: LeaseGuard) -> _Findings:
+        record, findings = state.record, _Findings()
+        for entry in record.unused():
             guard.check()
             try:
                 obj = await self._read(entry)
                 if obj is None or uid_of(obj) != entry.uid or is_deleting(obj):
                     record.drop(entry)
                 elif records.reason_to_keep(obj, owner):
-                    continue
+                    entry.basis, entry.unused = basis, 0  # examined again after the next change
                 elif self._policy.then == "report":
                     findings.unused.append(str(entry))
                 else:
@@ -376,11 +378,14 @@ class Pruner:
                 findings.problems.append(f"{entry}: {why}")
             except NotFoundError:
                 record.drop(entry)
-            except (ApiError, KindNotFoundError) as error:
+            except KindNotFoundError:
+                continue
+            except ApiError as error:
                 findings.problems.append(f"{entry}: {error}")
             except ApiUnavailableError as error:
                 self._log.info("Cannot examine unused objects; retrying after the next run", error=str(error))
-                return
+                break
+        return findings
 
     async def _read(self, entry: CreatedObject) -> Object | None:
         """Read an object with the rights of the watch's runs; None if it does not exist."""

@@ -20,6 +20,8 @@ from runner.watches.policy import PrunePolicy
 
 MOST_OBJECTS = 1000
 """Objects in a record."""
+_CLOCK_SKEW = 10
+"""Seconds by which the clock of the API server may be behind that of the operator."""
 CONFIRMED = 2
 """Complete runs in a row that do not use an object until it is pruned."""
 KEEP = "ansible.sdk.operatorframework.io/prune"
@@ -142,7 +144,7 @@ class CreationRecord:
         """Confirm or withdraw an intent with the object that exists now, None if there is none."""
         if obj is not None and uid_of(obj) == entry.uid:
             entry.intended = 0
-        elif obj is not None and created_at(obj) >= entry.intended and not reason_to_keep(obj, owner):
+        elif obj is not None and created_at(obj) >= entry.intended - _CLOCK_SKEW and not reason_to_keep(obj, owner):
             entry.found(obj)
             entry.unused = 0
         else:

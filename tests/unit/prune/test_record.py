@@ -185,7 +185,7 @@ def test_only_an_object_without_another_owner_is_deleted(metadata: dict[str, Any
     [
         (None, []),
         (obj(), ["u"]),
-        (obj(creationTimestamp="1970-01-01T00:01:39Z"), []),
+        (obj(creationTimestamp="1970-01-01T00:01:29Z"), []),
         (obj(ownerReferences=[]), []),
         (obj(ownerReferences=[OWNER.reference(), OTHER]), []),
     ],
