@@ -19,6 +19,7 @@ from typing import Protocol
 from runner import log
 from runner.config import paths
 from runner.controller.attempt import Attempt, WatchScope
+from runner.engine.coverage import Coverage
 from runner.engine.job import Outcome, RunResult
 from runner.errors import (
     ApiError,
@@ -184,8 +185,12 @@ class Pruner:
             return Pruned(PruneReport(unrecorded=self._problems.get(key, "")))
         owner = Owner(ObjectRef.of(self._scope.watch.gvk, attempt.obj), namespaced=attempt.resource.namespaced)
         await self._check(state.record, owner, objects)
-        basis = replace(objects.basis, omitted=run.coverage.omitting)
-        counts = self._note_end(state.record, objects, basis, run)
+        coverage = objects.coverage.result()
+        basis = replace(objects.basis, omitted=coverage.omitting)
+        self._note_handlers(state.record, objects, coverage)
+        counts = self._counts(run, coverage)
+        kinds = partial(records.may_prune, self._policy)
+        state.record.ended(basis, objects.used, counts=counts, may_prune=kinds)
         findings = _Findings()
         if counts and self._is_current(attempt) and state.record.unused():
             self._observer.began(owner)
@@ -334,21 +339,17 @@ class Pruner:
             elif obj is None or uid_of(obj) != entry.uid:
                 record.drop(entry)
 
-    def _note_end(self, record: CreationRecord, objects: RunObjects, basis: Basis, run: RunResult) -> bool:
-        """Add a run to the record; return whether it counts."""
-        coverage = run.coverage
+    def _note_handlers(self, record: CreationRecord, objects: RunObjects, coverage: Coverage) -> None:
+        """Exempt the objects that handlers created."""
         for ident, at in objects.created.items():
             entry = record.objects.get(ident)
             if entry is not None and any(begin <= at <= end for begin, end in coverage.handlers):
                 entry.exempt = True
-        counts = (
-            run.outcome is Outcome.SUCCEEDED
-            and run.requeue_after is None
-            and not coverage.rescued
-            and not self._selects
-        )
-        record.ended(basis, objects.used, counts=counts, may_prune=partial(records.may_prune, self._policy))
-        return counts
+
+    def _counts(self, run: RunResult, coverage: Coverage) -> bool:
+        """Return whether a run is complete."""
+        is_done = run.outcome is Outcome.SUCCEEDED and run.requeue_after is None
+        return is_done and not coverage.failed and not self._selects
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Return False if the object was deleted meanwhile."""

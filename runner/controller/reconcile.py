@@ -163,7 +163,7 @@ class Reconciler:
             async with access as grant:
                 job = await self._runs.job(attempt, overrides, grant)
                 attempt = await self._announce(attempt)
-                run = await self._runs.run(job, attempt, grant)
+                run = await self._runs.run(job, attempt, grant, objects.coverage if objects is not None else None)
         except TerminalError as error:
             return await self._refuse(attempt, str(error))
         terms = self._terms(attempt, overrides, terminating=attempt.key.namespace in grant.stats.terminating)

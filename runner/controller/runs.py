@@ -18,6 +18,7 @@ from runner.controller.run_access import Grant
 from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
 from runner.engine import artifacts, params, retention
+from runner.engine.coverage import CoverageRecorder
 from runner.engine.job import Engine, Event, EventSink, Job, RunResult, canceled
 from runner.events.recorder import EventQueue
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
@@ -212,8 +213,10 @@ class Runs:
         """Build the job of an attempt; see `JobFactory.make`."""
         return await self._jobs.make(attempt, overrides, grant)
 
-    async def run(self, job: Job, attempt: Attempt, grant: Grant) -> RunResult:
-        """Run the job to its end, or until `supersede` cancels it."""
+    async def run(
+        self, job: Job, attempt: Attempt, grant: Grant, coverage: CoverageRecorder | None = None
+    ) -> RunResult:
+        """Run the job to its end, or until `supersede` cancels it. `coverage` receives its events."""
         record = self._recorder.start(job, attempt.request)
         about = ObjectRef.of(job.gvk, attempt.obj)
         events = RunEvents(self._events, about, job, finalizing=attempt.plan.finalizing)
@@ -222,6 +225,8 @@ class Runs:
         def receive(event: Event) -> None:
             record.event(event)
             events.event(event)
+            if coverage is not None:
+                coverage.event(event)
 
         result = await self._execute(job, attempt, grant, receive)
         record.end(result, grant.stats)

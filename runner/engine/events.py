@@ -8,7 +8,6 @@ ended, regardless of the cause. Reads the events that ansible-runner reports for
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import re
@@ -18,22 +17,13 @@ from datetime import datetime
 from typing import Any
 
 from runner.config import duration
-from runner.engine.job import Coverage, Event, Outcome, Recap, RunResult, TaskFailure
+from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
 
 UNKNOWN_FAILURE = "unknown playbook failure"
 
 _LOCALHOST = "localhost"
 _REQUEUE_ACTIONS = frozenset({"requeue_after", "operator_sdk.util.requeue_after"})
 _TERMINAL_ACTIONS = frozenset({"fail_terminal", "operator_sdk.util.fail_terminal"})
-_INCLUDES = frozenset(
-    {
-        f"{collection}{action}"
-        for collection in ("", "ansible.builtin.", "ansible.legacy.")
-        for action in ("include", "include_tasks", "include_role")
-    }
-)
-_METAS = frozenset({"meta", "ansible.builtin.meta", "ansible.legacy.meta"})
-_DIGEST_SIZE = 6
 _ERROR_LINE = re.compile(r"^(ERROR[!:]|\[ERROR\]:|Traceback |ansible-playbook: error:)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_MESSAGE = 4096
@@ -69,13 +59,6 @@ class Progress:
     stats: Event | None = None
     requeue_after: float | None = None
     unfinished: bool = False
-    omitting: tuple[str, ...] = ()
-    """See `Coverage`."""
-    meta: Event | None = None
-    """Start of the current task if it is a `meta` task that was not skipped."""
-    handler: float = 0.0
-    """Start of the current task if it is a handler; 0 if it is none."""
-    handlers: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,60 +87,7 @@ def fold(progress: Progress, event: Event) -> Progress:
 def _task_start(progress: Progress, event: Event) -> Progress:
     data = _data(event)
     task, path = str(data.get("task", "")), str(data.get("task_path", ""))
-    if progress.meta is not None:
-        progress = _after_meta(progress, data)
-    if progress.handler:
-        progress = _after_handler(progress, event)
-    return replace(
-        progress,
-        tasks=progress.tasks + 1,
-        task=task,
-        path=path,
-        items=(),
-        meta=event if data.get("task_action") in _METAS else None,
-        handler=_time(event) if data.get("is_conditional") is True else 0.0,
-    )
-
-
-def _after_meta(progress: Progress, following: Mapping[str, Any] | None) -> Progress:
-    """Note a `meta` task that ended its play or role: no task of the same play and role follows."""
-    assert progress.meta is not None  # noqa: S101 - asked before
-    data = _data(progress.meta)
-    if following is not None and all(data.get(name) == following.get(name) for name in ("play_uuid", "role")):
-        return replace(progress, meta=None)
-    return replace(_omitting(progress, data), meta=None)
-
-
-def _after_handler(progress: Progress, event: Event) -> Progress:
-    return replace(progress, handlers=(*progress.handlers, (progress.handler, _time(event))), handler=0.0)
-
-
-def _omitting(progress: Progress, data: Mapping[str, Any]) -> Progress:
-    """Note a task because of which further tasks may not run. Its line is ignored, because edits change it."""
-    file = str(data.get("task_path") or "").rpartition(":")[0]
-    text = "\0".join((file, str(data.get("task") or ""), str(data.get("task_action") or "")))
-    digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest()
-    return replace(progress, omitting=(*progress.omitting, digest))
-
-
-def _skipped(progress: Progress, event: Event) -> Progress:
-    data = _data(event)
-    action = data.get("task_action")
-    if action in _METAS:
-        return replace(progress, meta=None)
-    return _omitting(progress, data) if action in _INCLUDES else progress
-
-
-def _no_hosts(progress: Progress, event: Event) -> Progress:
-    data = _data(event)
-    return _omitting(progress, {"task": data.get("play") or "", "task_action": event.get("event")})
-
-
-def _time(event: Event) -> float:
-    try:
-        return datetime.fromisoformat(str(event.get("created", ""))).timestamp()
-    except ValueError:
-        return 0.0
+    return replace(progress, tasks=progress.tasks + 1, task=task, path=path, items=())
 
 
 def _item_failed(progress: Progress, event: Event) -> Progress:
@@ -166,7 +96,7 @@ def _item_failed(progress: Progress, event: Event) -> Progress:
 
 def _failed(progress: Progress, event: Event) -> Progress:
     if _data(event).get("ignore_errors"):
-        return replace(_omitting(progress, _data(event)), items=())
+        return replace(progress, items=())
     return _suspect(progress, _data(event), unreachable=False)
 
 
@@ -188,10 +118,6 @@ def _ok(progress: Progress, event: Event) -> Progress:
 
 
 def _stats(progress: Progress, event: Event) -> Progress:
-    if progress.meta is not None:
-        progress = _after_meta(progress, None)
-    if progress.handler:
-        progress = _after_handler(progress, event)
     return replace(progress, stats=event)
 
 
@@ -214,10 +140,6 @@ _FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "runner_item_on_failed": _item_failed,
     "runner_on_failed": _failed,
     "runner_on_unreachable": _unreachable,
-    "runner_on_skipped": _skipped,
-    "runner_item_on_skipped": _skipped,
-    "playbook_on_no_hosts_matched": _no_hosts,
-    "playbook_on_no_hosts_remaining": _no_hosts,
     "runner_item_on_ok": _ok,
     "runner_on_ok": _ok,
     "playbook_on_stats": _stats,
@@ -314,7 +236,6 @@ def conclude(progress: Progress, end: End) -> RunResult:
         requeue_after=progress.requeue_after,
         unfinished=progress.unfinished,
         duration=end.duration,
-        coverage=Coverage(tuple(sorted(progress.omitting)), bool(progress.suspects), progress.handlers),
     )
 
 

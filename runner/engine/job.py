@@ -97,19 +97,6 @@ class TaskFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """Tasks that a run may have omitted, and times of handlers."""
-
-    omitting: tuple[str, ...] = ()
-    """Digests of tasks because of which other tasks did not run: skipped includes, ends of a play or role, ignored
-    failures, plays without hosts. Sorted, with repetitions."""
-    rescued: bool = False
-    """Whether a task failed although the run succeeded."""
-    handlers: tuple[tuple[float, float], ...] = ()
-    """Begin and end of each handler, in seconds since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunResult:
     """Result of a run."""
 
@@ -125,7 +112,6 @@ class RunResult:
     """How the run's tasks were executed; empty for a run that was not forked."""
     unfinished: bool = False
     """Whether the role requested another run because the object is not in its desired state yet."""
-    coverage: Coverage = field(default_factory=Coverage)
 
     @property
     def is_terminal(self) -> bool:

@@ -56,10 +56,10 @@ _ERROR = re.compile(
 """Text of ansible-core 2.19 and later beside the result of a failed task, regardless of `no_log`."""
 _COUNTERS = frozenset({"changed", "dark", "failures", "ignored", "ok", "processed", "rescued", "skipped"})
 _NAMES = _COUNTERS | {
-    *("host", "remote_addr", "task_action", "resolved_action", "ignore_errors"),
+    *("host", "remote_addr", "task_action", "resolved_action", "ignore_errors", "is_conditional"),
     *("uuid", "playbook_uuid", "play_uuid", "task_uuid", "start", "end", "duration"),
 }
-"""Members of `event_data` that are never masked, because the fold reads them."""
+"""Members of `event_data` that are never masked, because the fold or the coverage reads them."""
 _PLACES = frozenset({"playbook", "play", "task", "task_path", "role"})
 """Further members that a withheld event keeps."""
 _LONGEST_PERIOD = 32

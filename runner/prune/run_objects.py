@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from runner.engine.coverage import CoverageRecorder
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
 from runner.prune.record import Basis, CreationRecord, ObjectId
@@ -30,6 +31,7 @@ class RunObjects:
     clock: Callable[[], float]
     """Returns the seconds since the epoch."""
     used: UsedObjects = field(default_factory=UsedObjects)
+    coverage: CoverageRecorder = field(default_factory=CoverageRecorder)
     created: dict[ObjectId, float] = field(default_factory=dict)
     """Times of the creations of this run, in seconds since the epoch."""
     doubtful: set[ObjectId] = field(default_factory=set)

@@ -12,7 +12,8 @@ import pytest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import RunPlan
 from runner.controller.pruning import Pruned, Pruner
-from runner.engine.job import Coverage, Outcome, RunResult
+from runner.engine.coverage import Coverage, CoverageRecorder
+from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.monitoring.metrics import Metrics
@@ -130,6 +131,16 @@ class Observer:
         self.began, self.ended, self.deleted = cluster.began, cluster.ended, cluster.observe
 
 
+@dataclass
+class Covered:
+    """A recorder with a given result."""
+
+    coverage: Coverage
+
+    def result(self) -> Coverage:
+        return self.coverage
+
+
 class Bed:
     """A pruner and its cluster."""
 
@@ -171,6 +182,8 @@ class Bed:
             objects.answered(MAP, ObjectKey("ns", name), self.cluster.objects[name])
 
     async def end(self, attempt: Attempt, objects: RunObjects | None, **result: Any) -> Pruned:
+        if objects is not None:
+            objects.coverage = cast("CoverageRecorder", Covered(result.pop("coverage", Coverage())))
         fields = {"recap": None, "failures": (), "message": "", "requeue_after": None, "duration": 1.0, **result}
         return await self.pruner.end(attempt, objects, RunResult(**{"outcome": Outcome.SUCCEEDED, **fields}))
 
@@ -205,7 +218,7 @@ async def test_an_unused_object_is_deleted_and_unchanged_runs_write_no_record(be
         {"outcome": Outcome.FAILED},
         {"outcome": Outcome.CANCELED},
         {"requeue_after": 5.0},
-        {"coverage": Coverage(rescued=True)},
+        {"coverage": Coverage(failed=True)},
         {"coverage": Coverage(omitting=("x",))},
     ],
 )
