@@ -31,6 +31,17 @@ if module.params["end_parent"]:
     os.kill(os.getppid(), 9)
 module.exit_json(parent=parent, hash_seed=os.environ.get("PYTHONHASHSEED"), there=os.environ.get("THERE"))
 """.lstrip()
+HELPER = "import os\n\nPROCESS = os.getpid()\n"
+LOADED_BEFORE = """
+#!/usr/bin/python
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.own.short.plugins.module_utils.helper import PROCESS
+
+module = AnsibleModule(argument_spec={})
+module.exit_json(before=os.getpid() != PROCESS)
+""".lstrip()
 ZYGOTE, SHELL = "ansible-playboo", "sh"
 """The names of the processes that start a module, as the kernel cuts them."""
 
@@ -68,6 +79,28 @@ async def test_a_module_is_forked_from_the_zygote_of_its_run(modules: Runs) -> N
     )
 
     assert seen == [[ZYGOTE, "ü"]]
+
+
+async def test_a_collection_s_module_with_a_short_name_is_preloaded_for_the_next_run(modules: Runs) -> None:
+    playbook = modules.playbook("""
+- hosts: localhost
+  gather_facts: false
+  collections: [own.short]
+  tasks:
+    - {name: loaded, loaded_before: , register: it}
+    - {name: said, debug: {msg: "{{ it.before }}"}}
+""")
+    plugins = modules.root / "own/ansible_collections/own/short/plugins"
+    for file, text in (("modules/loaded_before.py", LOADED_BEFORE), ("module_utils/helper.py", HELPER)):
+        (plugins / file).parent.mkdir(parents=True, exist_ok=True)
+        (plugins / file).write_text(text, encoding="utf-8")
+    environment = {"ANSIBLE_COLLECTIONS_PATH": str(modules.root / "own")}
+
+    before = await modules.run(playbook, environment=environment)
+    await modules.engine.settle()
+    afterwards = await modules.run(playbook, environment=environment)
+
+    assert (before.said("said"), afterwards.said("said")) == (False, True)
 
 
 async def test_modules_that_need_their_own_interpreter_get_a_new_one(modules: Runs) -> None:

@@ -23,6 +23,7 @@ _LONGEST = 1 << 16
 _LONGEST_KEY = 1000
 """YAML refuses keys of more than 1024 characters."""
 _CONTENT_TYPES = (
+    ("application", "json"),
     ("application", "yaml"),
     ("text", "yaml"),
     ("text", "x-yaml"),
@@ -30,6 +31,8 @@ _CONTENT_TYPES = (
     ("multipart", "form-data"),
 )
 """Types that the client compares with the type of each request, each by a regular expression of its own."""
+_PATTERNS: tuple[tuple[str, int], ...] = (("json", re.IGNORECASE), (r'\d{3} .+ (".+")', 0))
+"""Other regular expressions that the client, and the collection kubernetes.core, compile in each process."""
 _RAISING = ("kubernetes.client.api_client", "kubernetes.client.rest", "kubernetes.dynamic.client")
 """Modules whose lines are in the traceback that an exception of the dynamic client contains."""
 
@@ -42,7 +45,8 @@ def prepare() -> None:
     if matches:
         for kind in _CONTENT_TYPES:
             matches("", *kind)
-        re.compile("json", re.IGNORECASE)
+        for pattern, flags in _PATTERNS:
+            re.compile(pattern, flags)
     for name in _RAISING:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:

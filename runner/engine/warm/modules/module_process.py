@@ -241,11 +241,23 @@ def _learn(context: ModuleContext, request: Request, before: frozenset[str]) -> 
         return
     fresh = sorted(name for name in sys.modules if name not in before and _is_of(context.namespace.path, name))
     if fresh or not isinstance(request.payload, tuple):
-        line = json.dumps({"module": request.module_name, "imports": fresh}) + "\n"
+        name = _full_name(_payload(context, request).name) or request.module_name
+        line = json.dumps({"module": name, "imports": fresh}) + "\n"
         with contextlib.suppress(OSError):
             descriptor = os.open(request.learned, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.write(descriptor, line.encode())  # one call: lines of two modules do not mix
             os.close(descriptor)
+
+
+def _full_name(python_name: str) -> str:
+    """Return the name by which Ansible finds a module of a collection in each playbook; empty for other modules.
+
+    A task can contain a short name, which Ansible finds only with the keyword `collections`.
+    """
+    match python_name.split("."):
+        case ["ansible_collections", namespace, collection, "plugins", "modules", *rest] if rest:
+            return ".".join((namespace, collection, *rest))
+    return ""
 
 
 def _is_of(path: tuple[str, ...], name: str) -> bool:
