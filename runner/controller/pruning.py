@@ -43,8 +43,8 @@ from runner.status.report import PruneReport
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import digest_of
 
-CONFIRM_AFTER = 5.0
-"""Seconds until the run that confirms that objects are unused."""
+CONFIRM_AFTER = 15.0
+"""Seconds until the run that confirms that objects are unused. A short outage must not affect both runs."""
 _AT_ONCE = 100
 """Entries of a nearly full record that are checked after one run."""
 _NEARLY_FULL = MOST_OBJECTS * 4 // 5
@@ -361,32 +361,41 @@ class Pruner:
         for entry in record.unused():
             guard.check()
             try:
-                obj = await self._read(entry)
-                if obj is None or uid_of(obj) != entry.uid or is_deleting(obj):
-                    record.drop(entry)
-                elif records.reason_to_keep(obj, owner):
-                    entry.basis, entry.unused = basis, 0  # examined again after the next change
-                elif self._policy.then == "report":
-                    findings.unused.append(str(entry))
-                else:
-                    guard.check()
-                    await self._delete(entry, obj, owner)
-                    record.drop(entry)
-                    findings.deleted.append(str(entry))
+                if await self._prune(entry, record, owner, basis, guard):
+                    found = findings.unused if self._policy.then == "report" else findings.deleted
+                    found.append(str(entry))
             except ForbiddenError as error:
                 right = forbidden.read(str(error))
                 why = forbidden.sentences([right])[0] if right else str(error)
                 findings.problems.append(f"{entry}: {why}")
             except NotFoundError:
                 record.drop(entry)
-            except KindNotFoundError:
-                continue
+            except KindNotFoundError as error:
+                if self._logged.is_new(entry.gvk):
+                    self._log.info("Cannot examine unused objects of a kind", error=str(error))
             except ApiError as error:
                 findings.problems.append(f"{entry}: {error}")
             except ApiUnavailableError as error:
                 self._log.info("Cannot examine unused objects; retrying after the next run", error=str(error))
                 break
         return findings
+
+    async def _prune(
+        self, entry: CreatedObject, record: CreationRecord, owner: Owner, basis: Basis, guard: LeaseGuard
+    ) -> bool:
+        """Delete an unused object if the watch sets `delete`; return whether it was or would be deleted."""
+        obj = await self._read(entry)
+        if obj is None or uid_of(obj) != entry.uid or is_deleting(obj):
+            record.drop(entry)
+            return False
+        if records.reason_to_keep(obj, owner):
+            entry.basis, entry.unused = basis, 0  # examined again after the next change
+            return False
+        if self._policy.then == "delete":
+            guard.check()
+            await self._delete(entry, obj, owner)
+            record.drop(entry)
+        return True
 
     async def _read(self, entry: CreatedObject) -> Object | None:
         """Read an object with the rights of the watch's runs; None if it does not exist."""

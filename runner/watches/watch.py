@@ -297,7 +297,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         policy=policy_fields.read(fields),
         mode=_mode(fields),
         skip_unchanged=fields.boolean("skipUnchanged", default=False),
-        prune=policy_fields.prune(fields),
+        prune=_prune(fields, gvk),
         engine=_engine(fields),
         line=line,
     )
@@ -421,6 +421,14 @@ def _snake_case_except(fields: Fields) -> tuple[SpecPath, ...]:
     if paths and not fields.boolean("snakeCaseParameters", default=True):
         fields.warn(field, "no effect, because snakeCaseParameters is false and no key is converted")
     return tuple(paths)
+
+
+def _prune(fields: Fields, gvk: GVK) -> PrunePolicy:
+    policy = policy_fields.prune(fields)
+    selects = any(map(fields.is_present, ("selector", "fieldSelector", "name")))
+    if policy.then != "off" and (gvk.group, gvk.kind) == ("", "ConfigMap") and not selects:
+        fields.error("prune", "the operator's own records are ConfigMaps too: set a selector that does not match them")
+    return policy
 
 
 def _blacklist(fields: Fields) -> frozenset[GVK]:

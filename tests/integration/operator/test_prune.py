@@ -181,6 +181,8 @@ def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_th
     things.create("one", {"suffix": "a"})
     things.await_success("one")
     things.merge("one", {"spec": {"suffix": "b"}})
+    things.await_success("one")
+    run_again(things, operator, "one", eventually, 3)
     condition = things.await_condition("one", "Prunable")
     assert condition["reason"] == "Unused"
     assert f"ConfigMap {things.namespace}/one-a" in condition["message"]
@@ -196,13 +198,15 @@ def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_th
     project.role("shop", role.replace("suffix", "other | default('c')"))
     assert operator.stop() == 0
     operator = project.start()
+    eventually(lambda: operator.runs("one"), "the first run of the changed role")
+    run_again(things, operator, "one", eventually, 2)
     eventually(lambda: maps.names("one") == {"c"}, "the object of the former role to be deleted")
     things.delete("one")
     eventually(lambda: not records(project), "the record to be removed")
 
 
 def test_a_missing_right_to_delete_is_reported_with_the_rule(
-    project: Project, things: Things, maps: Maps, api: Api
+    project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
 ) -> None:
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
     rights = api.call("GET", path)
@@ -212,10 +216,12 @@ def test_a_missing_right_to_delete_is_reported_with_the_rule(
     api.call("PUT", path, rights)
     project.role("shop", CONFIG.format(name="{{ suffix }}", annotations={}, more=""))
     project.watch("shop", prune="delete")
-    project.start()
+    operator = project.start()
     things.create("one", {"suffix": "a"})
     things.await_success("one")
     things.merge("one", {"spec": {"suffix": "b"}})
+    things.await_success("one")
+    run_again(things, operator, "one", eventually, 3)
     condition = things.await_condition("one", "Prunable")
     assert condition["reason"] == "NotDeleted"
     assert 'apiGroups: [""], resources: [configmaps], verbs: [delete]' in condition["message"]

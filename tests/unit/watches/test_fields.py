@@ -355,6 +355,13 @@ def test_prune_is_a_word_or_a_mapping(one: One, text: str, policy: PrunePolicy) 
     assert one(f"  prune: {text}\n").prune == policy
 
 
+def test_prune_of_config_maps_needs_a_selector(errors: Errors, load: Load) -> None:
+    text = "- version: v1\n  kind: ConfigMap\n  role: memcached\n  prune: report\n"
+    (line,) = errors(text)
+    assert "prune: the operator's own records are ConfigMaps too: set a selector" in line
+    assert load(f"{text}  selector: {{matchLabels: {{a: b}}}}\n").watches[0].prune == PrunePolicy("report")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
