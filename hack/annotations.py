@@ -51,6 +51,12 @@ ON_RESOURCES = (
         "value stops its runs",
     ),
     Annotation(
+        _OURS + "approve",
+        "hash of a plan",
+        NEW,
+        "in the mode `approve`: the operator executes the plan with this hash, once ([plan.md](plan.md#approve-a-plan))",
+    ),
+    Annotation(
         _OURS + "run-requested",
         "text, as the time",
         NEW,

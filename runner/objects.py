@@ -20,6 +20,9 @@ RUN_REQUESTED = "ansible.sdk.operatorframework.io/run-requested"
 MODE = "ansible.sdk.operatorframework.io/mode"
 """Annotation: mode of the object's runs, at least as strict as that of the watch."""
 
+APPROVE = "ansible.sdk.operatorframework.io/approve"
+"""Annotation: the hash of the plan that the operator executes, in mode `approve`."""
+
 PLAN_OF = "ansible.sdk.operatorframework.io/plan-of"
 """Annotation of a ConfigMap with a plan: UID of the planned object. Its changes start no run."""
 
@@ -133,6 +136,12 @@ def is_paused(obj: Mapping[str, Any]) -> bool:
 def run_requested(obj: Mapping[str, Any]) -> str:
     """Return the value of the annotation that requests a run; empty if it is not set."""
     return str(annotations_of(obj).get(RUN_REQUESTED, ""))
+
+
+def plan_requested(obj: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the values of the annotations that set the mode and approve a plan; empty if they are not set."""
+    found = annotations_of(obj)
+    return str(found.get(MODE, "")), str(found.get(APPROVE, ""))
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,8 @@ These events start a run:
 - the creation of an object, and its presence in the first list
 - a change of `metadata.generation`, or any change of a kind that has no generation
 - the deletion of an object that has our finalizer
-- a change of annotations if the watch sets `watchAnnotationsChanges`, or of those that pause an object or request a run
+- a change of annotations if the watch sets `watchAnnotationsChanges`, or of those that pause
+  an object, set its mode, request a run or approve a plan
 
 Changes of labels or status alone start no run.
 """
@@ -52,7 +53,7 @@ def run_reason(watch: Watch, change: Change, *, terminal: bool) -> RunReason | N
         return _deletion_reason(watch, old, new)
     if old is None or old.uid != new.uid:
         return RunReason.PRESENT if change.initial else RunReason.CREATED
-    if _content_changed(old, new) or old.paused != new.paused:
+    if _content_changed(old, new) or old.paused != new.paused or old.mode != new.mode:
         return RunReason.CHANGED
     if _run_requested(old, new):
         return RunReason.ASKED
@@ -66,13 +67,13 @@ def _deletion_reason(watch: Watch, old: Summary | None, new: Summary) -> RunReas
         return None
     if old is None or old.uid != new.uid or not old.deleting:
         return RunReason.DELETED
-    changed = old.paused != new.paused or _content_changed(old, new) or _run_requested(old, new)
+    changed = old.paused != new.paused or old.mode != new.mode or _content_changed(old, new) or _run_requested(old, new)
     return RunReason.DELETED if changed else None
 
 
 def _run_requested(old: Summary, new: Summary) -> bool:
-    """Return whether the annotation that requests a run has a new value. Its removal requests none."""
-    return new.run_requested not in {"", old.run_requested}
+    """Return whether an annotation that requests a run or approves a plan has a new value. A removal requests none."""
+    return new.run_requested not in {"", old.run_requested} or new.approved not in {"", old.approved}
 
 
 def _content_changed(old: Summary, new: Summary) -> bool:

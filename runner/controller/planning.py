@@ -1,4 +1,4 @@
-"""Objects whose mode is `plan` or `approve`: plan runs, and what they leave in the cluster.
+"""Objects whose mode is `plan` or `approve`: plan runs, what they leave in the cluster, and approvals.
 
 A plan run writes the status of the object, an Event, and a ConfigMap, and only if the plan differs from the one before.
 """
@@ -9,34 +9,51 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from runner import log
 from runner.controller import decisions
 from runner.controller.annotations import AnnotationOverrides
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Decision, RetryTerms
+from runner.controller.decisions import Decision, Done, RequeueAfter, Result, RetryTerms
 from runner.controller.plan_config_maps import PlanConfigMaps
 from runner.controller.plan_run import PlanRun, plan_run
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
-from runner.engine.job import Outcome
+from runner.engine.job import Outcome, RunResult
 from runner.events.recorder import EventRecorder
-from runner.kube.client import Client
-from runner.objects import Object, ObjectRef, key_of, metadata, uid_of
+from runner.kube.client import Client, PatchType
+from runner.objects import (
+    APPROVE,
+    JSONPatch,
+    Object,
+    ObjectRef,
+    is_deleting,
+    is_paused,
+    metadata,
+    plan_requested,
+    uid_of,
+)
 from runner.ownership import OwnerState
 from runner.plan import published
+from runner.plan.approved import ApprovedPlan
 from runner.plan.published import PlanBasis
 from runner.plan.results import ResourcePlan
 from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus
+from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.unchanged import last_run
 from runner.unchanged.content_digest import ContentDigest
+from runner.watches.policy import RunMode
 
 _NONCE = 8
 """Bytes."""
+_REPLAN = 1.0
+"""Seconds after a refused run until the next plan."""
+_RUNNING = "Running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,15 @@ class PlanTerms:
     owner_state: Callable[[], Awaitable[OwnerState]]
     conditions: tuple[Condition, ...]
     """Further conditions to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedRun:
+    """A run that executes an approved plan."""
+
+    attempt: Attempt
+    plan: ApprovedPlan
+    hash: str
 
 
 class PlanReconciler:
@@ -65,6 +91,7 @@ class PlanReconciler:
     ) -> None:
         """`contents` are the digests of the role and of the finalizer."""
         self._scope = scope
+        self._client = client
         self._access = access
         self._events = events
         self._runs = runs
@@ -72,23 +99,104 @@ class PlanReconciler:
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
-    async def reconcile(self, attempt: Attempt, terms: PlanTerms, status: StatusWriter) -> Decision:
-        """Plan the attempt's object, and publish the plan if it differs from the one before."""
+    async def reconcile(self, attempt: Attempt, terms: PlanTerms, status: StatusWriter) -> Decision | ApprovedRun:
+        """Plan the attempt's object, and publish the plan if it differs from the one before.
+
+        Returns the run to execute if a user approved the plan, and it is still the same.
+        """
+        obj = await self._fresh(attempt)
+        if obj is None or self._runs.overrides(obj).mode != terms.overrides.mode:
+            return Decision(Done(None))  # the watch delivers the event
+        attempt = replace(attempt, obj=obj)
+        before = published.of_status(obj)
         run, basis = await self._plan(attempt, terms)
         self._count(run)
         decision = decisions.after_run(
             run.result, replace(terms.retry, finalizing=False, limit=None), failed_runs=attempt.request.failed_runs
         )
-        if run.result.outcome is not Outcome.CANCELED:
+        if run.result.outcome is Outcome.CANCELED:
+            return decision
+        if run.plan.state == "failed" or not _is_approved(obj, before, terms.overrides):
             await self._publish(attempt, terms, status, run, basis)
+        elif basis.hash(str(before["nonce"])) == before["hash"]:
+            return await self._approve(attempt, run, before)
+        else:
+            await self._reject(attempt, status, basis, before)
         return decision
 
-    async def end(self, attempt: Attempt) -> tuple[tuple[Condition, ...], Mapping[str, Any] | None]:
-        """Return the conditions and `status.plan` of an object whose mode is `apply`; remove its ConfigMap."""
+    async def refused(self, attempt: Attempt, approved: ApprovedRun, status: StatusWriter) -> Result:
+        """Report an approved run that the proxy ended. It is planned again."""
+        why = (
+            f"Plan {approved.hash} was executed until the run sent another write, which was refused: "
+            f"{approved.plan.refused}"
+        )
+        found = report.plan_refused(why, self._with_approval(attempt.obj, approved.hash, "Refused"))
+        await status.write(attempt.resource, attempt.obj, report.observed(attempt.obj, found), attempt.guard)
+        self._stale(attempt, why)
+        return RequeueAfter(_REPLAN)
+
+    async def ended(
+        self, attempt: Attempt, approved: ApprovedRun | None, run: RunResult
+    ) -> tuple[tuple[Condition, ...], Mapping[str, Any] | None]:
+        """Return conditions and `status.plan` after a run. A run in the mode `apply` ends plans."""
+        if approved is not None:
+            conditions = report.plan_executed(attempt.obj, approved.hash)
+            return conditions, self._with_approval(attempt.obj, approved.hash, run.outcome.value.capitalize())
         found = published.of_status(attempt.obj)
         if found.get("configMap"):
             await self._config_maps.remove(attempt)
         return report.plan_ended(attempt.obj), {} if found else None
+
+    async def _fresh(self, attempt: Attempt) -> Object | None:
+        """Read the object: the cache can lack the approval that was used last. None: the attempt is outdated."""
+        obj = await self._client.get(attempt.resource, attempt.key)
+        if uid_of(obj) != uid_of(attempt.obj) or is_deleting(obj) != is_deleting(attempt.obj) or is_paused(obj):
+            return None
+        return _as_cached(obj)
+
+    async def _approve(self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any]) -> ApprovedRun:
+        """Mark the plan as used, before anything is written: a crash must not repeat the run."""
+        approved = str(before["hash"])
+        obj, generation = attempt.obj, metadata(attempt.obj).get("generation")
+        patch: JSONPatch = [
+            {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
+            *([] if generation is None else [{"op": "test", "path": "/metadata/generation", "value": generation}]),
+            {"op": "test", "path": "/status/plan/hash", "value": approved},
+            {"op": "test", "path": "/status/plan/approval", "value": before.get("approval")},
+            {"op": "add", "path": "/status/plan/approval", "value": _approval(approved, _RUNNING)},
+        ]
+        attempt.guard.check()
+        marked = await self._client.patch(
+            attempt.resource, attempt.key, patch, content_type=PatchType.JSON, subresource="status"
+        )
+        self._about(attempt).plan_approved(approved)
+        self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
+        ref = ObjectRef.of(self._scope.watch.gvk, obj)
+        plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key))
+        return ApprovedRun(replace(attempt, obj=_as_cached(marked)), plan, approved)
+
+    async def _reject(
+        self, attempt: Attempt, status: StatusWriter, basis: PlanBasis, before: Mapping[str, Any]
+    ) -> None:
+        """Publish a new plan instead of the approved one, with the differences."""
+        plan = await self._published(attempt, before, basis)
+        found = "; ".join(published.differences(before, basis))
+        why = (
+            f"Plan {before['hash']} was not executed: {found}. New plan {plan['hash']}: {published.summary(basis.plan)}"
+        )
+        stale = report.observed(attempt.obj, report.plan_stale(why, plan))
+        await status.write(attempt.resource, attempt.obj, stale, attempt.guard)
+        self._stale(attempt, why)
+
+    def _stale(self, attempt: Attempt, why: str) -> None:
+        self._about(attempt).plan_stale(why)
+        self._log.warning("Approved plan is stale", why=why, **attempt.key._asdict())
+
+    def _with_approval(self, obj: Object, approved: str, state: str) -> Mapping[str, Any]:
+        return {**published.of_status(obj), "approval": _approval(approved, state)}
+
+    def _about(self, attempt: Attempt) -> ObjectEvents:
+        return ObjectEvents(self._events, ObjectRef.of(self._scope.watch.gvk, attempt.obj))
 
     async def _plan(self, attempt: Attempt, terms: PlanTerms) -> tuple[PlanRun, PlanBasis]:
         """Plan, again if the role was edited meanwhile."""
@@ -106,36 +214,34 @@ class PlanReconciler:
     async def _publish(
         self, attempt: Attempt, terms: PlanTerms, status: StatusWriter, run: PlanRun, basis: PlanBasis
     ) -> None:
-        obj = self._latest(attempt.obj)
+        obj = attempt.obj
         before = published.of_status(obj)
         failed = run.plan.state == "failed"
         plan = _failed(before) if failed else await self._published(attempt, before, basis)
-        made = report.plan_made(*_condition(run.plan, str(plan.get("hash"))), plan)
-        made = report.observed(attempt.obj, made.with_conditions(terms.conditions))
+        made = report.plan_made(*_condition(run.plan, str(plan.get("hash")), terms.overrides.mode), plan)
+        if plan == before and report.is_stale(obj):
+            made = StatusReport(())  # the user must see why the last approval was not used
+        made = report.observed(obj, made.with_conditions(terms.conditions))
         await status.write(attempt.resource, obj, made, attempt.guard)
-        about = ObjectEvents(self._events, ObjectRef.of(self._scope.watch.gvk, obj))
         if failed:
-            about.plan_failed(run.plan.message)
+            self._about(attempt).plan_failed(run.plan.message)
         elif plan != before:
-            about.planned(f"Plan {plan['hash']}: {published.summary(run.plan)}")
+            self._about(attempt).planned(f"Plan {plan['hash']}: {published.summary(run.plan)}")
 
     async def _published(self, attempt: Attempt, before: Mapping[str, Any], basis: PlanBasis) -> Mapping[str, Any]:
         """Return the new `status.plan`: the one before if it is equal and can still be approved."""
         approval = before.get("approval") or {}
-        is_used = approval.get("hash") == before.get("hash")
-        if not is_used and before.get("hash") and before["hash"] == basis.hash(str(before.get("nonce"))):
+        is_equal = bool(before.get("hash")) and before["hash"] == basis.hash(str(before.get("nonce")))
+        if is_equal and not _is_used(before):
             return before
+        if approval.get("state") == _RUNNING:
+            approval = {**approval, "state": "Interrupted"}
         name = ""
         if basis.plan.changes or basis.plan.unplanned:
             name = await self._config_maps.write(attempt, basis.plan)
         elif before.get("configMap"):
             await self._config_maps.remove(attempt)
-        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return published.status(basis, secrets.token_hex(_NONCE), time, name, approval)
-
-    def _latest(self, obj: Object) -> Object:
-        cached = self._scope.informer.get(key_of(obj))
-        return cached if cached is not None and uid_of(cached) == uid_of(obj) else obj
+        return published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval)
 
     def _count(self, run: PlanRun) -> None:
         result = "canceled" if run.result.outcome is Outcome.CANCELED else _reason(run.plan)
@@ -148,6 +254,30 @@ class PlanReconciler:
             error=run.plan.message or None,
             **run.plan.resource.key._asdict(),
         )
+
+
+def _is_used(plan: Mapping[str, Any]) -> bool:
+    return (plan.get("approval") or {}).get("hash") == plan.get("hash")
+
+
+def _is_approved(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> bool:
+    """Return whether a user approved the plan in the status, and it was not executed yet."""
+    approved = plan_requested(obj)[1]
+    return overrides.mode == "approve" and bool(approved) and approved == plan.get("hash") and not _is_used(plan)
+
+
+def _approval(approved: str, state: str) -> dict[str, str]:
+    return {"hash": approved, "state": state, "time": _now()}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _as_cached(obj: Object) -> Object:
+    """Return an object as the cache has it, so that a plan and its run get the same variables."""
+    meta = {name: value for name, value in metadata(obj).items() if name != "managedFields"}
+    return {**obj, "metadata": meta}
 
 
 def _failed(before: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -163,12 +293,13 @@ def _reason(plan: ResourcePlan) -> str:
     return report.CHANGES if plan.changes else report.NO_CHANGES
 
 
-def _condition(plan: ResourcePlan, approvable: str) -> tuple[ConditionStatus, str, str]:
+def _condition(plan: ResourcePlan, approvable: str, mode: RunMode) -> tuple[ConditionStatus, str, str]:
     """Return status, reason and message of `Planned`."""
     reason = _reason(plan)
     if reason == report.PLAN_FAILED:
         return "False", reason, plan.message
-    return "True", reason, f"Plan {approvable}: {published.summary(plan)}"
+    advice = f". To execute it, set the annotation {APPROVE} to {approvable}" if mode == "approve" else ""
+    return "True", reason, f"Plan {approvable}: {published.summary(plan)}" + (advice if plan.changes else "")
 
 
 def _basis(obj: Object, run: PlanRun, content: str) -> PlanBasis:

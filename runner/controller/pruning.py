@@ -173,8 +173,10 @@ class Pruner:
         state = None if attempt.plan.finalizing else await self._load(attempt)
         return state is not None and state.record.is_pending()
 
-    async def end(self, attempt: Attempt, objects: RunObjects | None, run: RunResult) -> Pruned:
-        """Update the record after a run, and report or delete what is unused.
+    async def end(
+        self, attempt: Attempt, objects: RunObjects | None, run: RunResult, *, may_delete: bool = True
+    ) -> Pruned:
+        """Update the record after a run, and report or delete what is unused. An approved run may not delete.
 
         Raises:
             LeaseLostError: another replica may have the object.
@@ -195,7 +197,7 @@ class Pruner:
         if counts and self._is_current(attempt) and state.record.unused():
             self._observer.began(owner)
             try:
-                findings = await self._examine(state, owner, basis, attempt.guard)
+                findings = await self._examine(state, owner, basis, attempt.guard, may_delete=may_delete)
             finally:
                 self._observer.ended(owner)
         state.unused = len(findings.unused) + len(findings.problems)
@@ -356,13 +358,16 @@ class Pruner:
         cached = self._scope.informer.get(attempt.key)
         return cached is not None and uid_of(cached) == uid_of(attempt.obj) and not is_deleting(cached)
 
-    async def _examine(self, state: _State, owner: Owner, basis: Basis, guard: LeaseGuard) -> _Findings:
+    async def _examine(
+        self, state: _State, owner: Owner, basis: Basis, guard: LeaseGuard, *, may_delete: bool
+    ) -> _Findings:
         record, findings = state.record, _Findings()
+        deletes = self._policy.then == "delete" and may_delete
         for entry in record.unused():
             guard.check()
             try:
-                if await self._prune(entry, record, owner, basis, guard):
-                    found = findings.unused if self._policy.then == "report" else findings.deleted
+                if await self._prune(entry, record, owner, basis, guard if deletes else None):
+                    found = findings.deleted if deletes else findings.unused
                     found.append(str(entry))
             except ForbiddenError as error:
                 right = forbidden.read(str(error))
@@ -381,9 +386,9 @@ class Pruner:
         return findings
 
     async def _prune(
-        self, entry: CreatedObject, record: CreationRecord, owner: Owner, basis: Basis, guard: LeaseGuard
+        self, entry: CreatedObject, record: CreationRecord, owner: Owner, basis: Basis, guard: LeaseGuard | None
     ) -> bool:
-        """Delete an unused object if the watch sets `delete`; return whether it was or would be deleted."""
+        """Delete an unused object, unless `guard` is None; return whether it was or would be deleted."""
         obj = await self._read(entry)
         if obj is None or uid_of(obj) != entry.uid or is_deleting(obj):
             record.drop(entry)
@@ -391,7 +396,7 @@ class Pruner:
         if records.reason_to_keep(obj, owner):
             entry.basis, entry.unused = basis, 0  # examined again after the next change
             return False
-        if self._policy.then == "delete":
+        if guard is not None:
             guard.check()
             await self._delete(entry, obj, owner)
             record.drop(entry)

@@ -18,12 +18,12 @@ from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Decision, Done, RequeueAfter, Result, Retry, RetryTerms, Terminal
 from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
 from runner.controller.owner_check import OwnerCheck
-from runner.controller.planning import PlanReconciler, PlanTerms
-from runner.controller.pruning import CONFIRM_AFTER, Pruned, Pruner
+from runner.controller.planning import ApprovedRun, PlanReconciler, PlanTerms
+from runner.controller.pruning import CONFIRM_AFTER, Pruner
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
-from runner.controller.skipping import NOTHING_NEW, RunSkipper
+from runner.controller.skipping import NOTHING_NEW, RunInputs, RunSkipper
 from runner.engine import output
 from runner.engine.artifacts import new_ident
 from runner.engine.job import Job, RunResult
@@ -158,25 +158,49 @@ class Reconciler:
             state = await self._owners.before_run(attempt)
             if state is not OwnerState.EXISTS:
                 return self._ignore(attempt, state)
-            objects = await self._pruner.begin(attempt) if self._pruner is not None else None
-            access = self._services.access.open(self._watch, attempt, *self._callbacks(attempt), objects=objects)
-            async with access as grant:
-                job = await self._runs.job(attempt, overrides, grant)
-                attempt = await self._announce(attempt)
-                run = await self._runs.run(job, attempt, grant, objects.coverage if objects is not None else None)
+            return await self._run(attempt, overrides, basis, None)
         except TerminalError as error:
             return await self._refuse(attempt, str(error))
+
+    async def _run(
+        self, attempt: Attempt, overrides: AnnotationOverrides, basis: RunInputs | None, approved: ApprovedRun | None
+    ) -> Result:
+        """Execute the run, report it, and decide what follows."""
+        objects = await self._pruner.begin(attempt) if self._pruner is not None else None
+        access = self._services.access.open(
+            self._watch,
+            attempt,
+            *self._callbacks(attempt),
+            approval=approved.plan if approved else None,
+            objects=objects,
+        )
+        async with access as grant:
+            job = await self._runs.job(attempt, overrides, grant)
+            attempt = await self._announce(attempt)
+            run = await self._runs.run(job, attempt, grant, objects.coverage if objects is not None else None)
+        pruned = None
+        if self._pruner is not None:
+            pruned = await self._pruner.end(attempt, objects, run, may_delete=approved is None)
+        if approved is not None and approved.plan.refused:
+            return await self._planning.refused(attempt, approved, self._status)
         terms = self._terms(attempt, overrides, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(run, terms, failed_runs=attempt.request.failed_runs)
-        pruned = await self._pruner.end(attempt, objects, run) if self._pruner is not None else None
-        await self._report(attempt, job, run, decision, overrides, grant.stats.forbidden(), pruned)
+        conditions = self._ignored_references(attempt) + report.ignored(attempt.obj, job.ignored_variables)
+        conditions += report.limited(attempt.obj, overrides.limited)
+        if pruned is not None:
+            conditions += report.prunable(attempt.obj, pruned.report)
+            if pruned.report.deleted:
+                self._events(attempt).pruned(pruned.report.deleted)
+        planned, plan = await self._planning.ended(attempt, approved, run)
+        beside = StatusReport(conditions + planned, plan=plan)
+        await self._report(attempt, job, run, decision, grant.stats.forbidden(), beside)
         attempt.guard.check()
         if self._skipping is not None and basis is not None and grant.read_set is not None:
             await self._skipping.record(self._latest(attempt), basis, grant.read_set, run)
         self._advise(attempt, decision)
         if decision.release:
             await self._finalizers.remove(attempt.resource, self._latest(attempt).obj, attempt.guard)
-        confirms = pruned is not None and pruned.confirm and isinstance(decision.result, Done)
+        confirms = approved is None and pruned is not None and pruned.confirm and isinstance(decision.result, Done)
         return RequeueAfter(CONFIRM_AFTER, RunReason.PRUNE) if confirms else decision.result
 
     def _overrides(self, attempt: Attempt) -> AnnotationOverrides:
@@ -191,6 +215,8 @@ class Reconciler:
         conditions = self._ignored_references(attempt) + report.limited(attempt.obj, overrides.limited)
         terms = PlanTerms(overrides, self._terms(attempt, overrides), *self._callbacks(attempt), conditions)
         decision = await self._planning.reconcile(attempt, terms, self._status)
+        if isinstance(decision, ApprovedRun):
+            return await self._run(decision.attempt, overrides, None, decision)
         self._advise(attempt, decision)
         return decision.result
 
@@ -260,22 +286,13 @@ class Reconciler:
         job: Job,
         run: RunResult,
         decision: Decision,
-        overrides: AnnotationOverrides,
         missing: Sequence[str],
-        pruned: Pruned | None,
+        beside: StatusReport,
     ) -> None:
-        """Write the run's conditions. `missing`: sentences about rights that the run lacked."""
+        """Write the run's conditions, and `beside`. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
         failed = report.FailureDetails(missing, decision.advice, output.pointer(job), final=final)
-        ignored = self._ignored_references(attempt)
-        ignored += report.ignored(attempt.obj, job.ignored_variables)
-        ignored += report.limited(attempt.obj, overrides.limited)
-        if pruned is not None:
-            ignored += report.prunable(attempt.obj, pruned.report)
-            if pruned.report.deleted:
-                self._events(attempt).pruned(pruned.report.deleted)
-        planned, plan = await self._planning.end(attempt)
-        ended = replace(report.run_ended(run, failed).with_conditions(ignored + planned), plan=plan)
+        ended = replace(report.run_ended(run, failed).with_conditions(beside.conditions), plan=beside.plan)
         ended = report.observed(attempt.obj, ended)
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
 

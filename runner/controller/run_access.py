@@ -22,6 +22,7 @@ from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.secrets import learn_object
 from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
+from runner.proxy.planning.approval import WriteApproval
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.prune.run_objects import RunObjects
@@ -164,13 +165,15 @@ class RunAccess:
         owner_state: Callable[[], Awaitable[OwnerState]],
         plan: Overlay | None = None,
         objects: RunObjects | None = None,
+        approval: WriteApproval | None = None,
     ) -> AsyncIterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
-        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there. `objects`
-        records the objects that the run creates and uses.
+        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there. With
+        `approval`, it sends only writes that the approval contains. `objects` records the objects that the run creates
+        and uses.
         """
         resource = attempt.resource
         owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
@@ -191,6 +194,7 @@ class RunAccess:
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
             plan=plan,
             objects=objects if plan is None else None,
+            approval=approval,
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)

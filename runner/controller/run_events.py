@@ -42,6 +42,14 @@ class ObjectEvents:
         """A plan differs from the one before."""
         self._record("Normal", "Planned", "Plan", note)
 
+    def plan_approved(self, approved: str) -> None:
+        """A user approved a plan, which is executed now."""
+        self._record("Normal", "PlanApproved", "Run", f"Plan {approved} is executed")
+
+    def plan_stale(self, why: str) -> None:
+        """An approved plan was not executed, or not to its end."""
+        self._record("Warning", "PlanStale", "Wait", why)
+
     def plan_failed(self, why: str) -> None:
         """A plan run failed."""
         self._record("Warning", "PlanFailed", "Plan", why)

@@ -277,6 +277,11 @@ class Runs:
         if why:
             running.cancel(why)
 
+    def end(self, key: ObjectKey, why: str) -> None:
+        """End the object's run in progress."""
+        if (running := self._running.get(key)) is not None:
+            running.cancel(why)
+
     def namespace_terminates(self, key: ObjectKey) -> None:
         """Cancel the run of a deleted object that cannot create anything, since its finalizer waits for the run."""
         running = self._running.get(key)

@@ -34,6 +34,7 @@ from runner.objects import (
     is_paused,
     key_of,
     metadata,
+    plan_requested,
     run_requested,
     uid_of,
 )
@@ -59,6 +60,10 @@ class Summary:
     """Seconds since the epoch."""
     run_requested: str = ""
     """Value of the annotation that requests a run; empty if it is not set."""
+    mode: str = ""
+    """Value of the annotation that sets the mode of runs; empty if it is not set."""
+    approved: str = ""
+    """Value of the annotation that approves a plan; empty if it is not set."""
     is_cut: bool = False
     """True if a part nests too deeply and is not in the cache."""
 
@@ -174,6 +179,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
     generation = meta.get("generation")
     annotations = {name: value for name, value in annotations_of(obj).items() if name != LAST_RUN}
     text = orjson.dumps(kept)
+    mode, approved = plan_requested(obj)
     summary = Summary(
         uid=meta.get("uid") or "",
         resource_version=meta.get("resourceVersion") or "",
@@ -185,6 +191,8 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
         created=created_at(obj),
         run_requested=run_requested(obj),
+        mode=mode,
+        approved=approved,
         is_cut=decode.is_cut(text),
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.

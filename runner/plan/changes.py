@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from runner.engine.run_secrets import RunSecrets
-from runner.objects import Object, ObjectRef
+from runner.objects import GVK, Object, ObjectRef
 from runner.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.plan.masked import masked
 from runner.plan.results import ObjectChange
 from runner.proxy.planning.changes import PlannedChange
 from runner.status import report
+
+_SERVICE = GVK("", "v1", "Service")
+_CHOSEN = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort", "nodePort"})
+"""Fields of a Service that the API server sets if the client does not."""
+_TIMES = frozenset({"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "lastHeartbeatTime"})
+"""Fields of a status that are the time of the write."""
 
 
 def reported(
@@ -25,12 +32,16 @@ def reported(
         SearchTimeoutError: the search for secret values took too long.
         RecursionError: an object is nested too deeply.
     """
-    found = (_reported(_foreign(change, owner), secrets) for change in planned)
+    found = (_reported(change, compared(change, owner), secrets) for change in planned)
     return tuple(change for change in found if change is not None)
 
 
-def _reported(change: PlannedChange, secrets: RunSecrets) -> ObjectChange | None:
-    fields = _fields(change)
+def compared(change: PlannedChange, owner: ObjectRef | None) -> tuple[FieldChange, ...]:
+    """Return the fields of a change with their raw values; see `reported`."""
+    return _fields(_foreign(change, owner))
+
+
+def _reported(change: PlannedChange, fields: tuple[FieldChange, ...], secrets: RunSecrets) -> ObjectChange | None:
     if change.verb == "change" and not fields and not change.recreated:
         return None
     return ObjectChange(
@@ -71,3 +82,24 @@ def _fields(change: PlannedChange) -> tuple[FieldChange, ...]:
         normalised(each, with_status=with_status, created=change.recreated) for each in (change.before, change.after)
     )
     return differences(before, after)
+
+
+def lasting(gvk: GVK, field: FieldChange) -> FieldChange:
+    """Remove values that differ between dry runs of one write: chosen by the API server, and times in a status."""
+    if field.path.startswith("status"):
+        return _without(field, _TIMES)
+    if gvk == _SERVICE and field.before is ABSENT:
+        return _without(field, _CHOSEN)
+    return field
+
+
+def _without(field: FieldChange, names: frozenset[str]) -> FieldChange:
+    if field.path.rpartition(".")[2].partition("[")[0] in names:
+        return FieldChange(field.path, ABSENT, ABSENT)
+    return FieldChange(field.path, _kept(field.before, names), _kept(field.after, names))
+
+
+def _kept(value: Any, names: Iterable[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _kept(each, names) for name, each in value.items() if name not in names}
+    return [_kept(each, names) for each in value] if isinstance(value, list) else value

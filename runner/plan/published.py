@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import yaml
 
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, metadata, uid_of
 from runner.plan import document
-from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.changes import lasting
 from runner.plan.results import ObjectChange, ResourcePlan
 from runner.proxy.planning.changes import Verb
 
@@ -34,11 +34,6 @@ _MOST_READS = 32
 _LARGEST = 256 << 10
 """Bytes of a ConfigMap's content; the API refuses more than 1 MiB."""
 _MOST_NAMED = 5
-_SERVICE = GVK("", "v1", "Service")
-_CHOSEN = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort", "nodePort"})
-"""Fields of a Service that the API server sets if the client does not."""
-_TIMES = frozenset({"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "lastHeartbeatTime"})
-"""Fields of a status that are the time of the write."""
 _NAMES: tuple[Verb, ...] = ("create", "change", "delete")
 
 
@@ -208,32 +203,11 @@ def _text(plan: ResourcePlan) -> str:
 
 def _essence(change: ObjectChange) -> dict[str, Any]:
     """Return what of a change is the same in each plan."""
-    fields = tuple(_lasting(change.gvk, each) for each in change.fields)
+    fields = tuple(lasting(change.gvk, each) for each in change.fields)
     # The reason is a message of the API server.
     return document.change(
         replace(change, fields=fields, not_validated="not validated" if change.not_validated else "")
     )
-
-
-def _lasting(gvk: GVK, field: FieldChange) -> FieldChange:
-    """Remove values that the API server chooses, and times of a status."""
-    if field.path.startswith("status"):
-        return _without(field, _TIMES)
-    if gvk == _SERVICE and field.before is ABSENT:
-        return _without(field, _CHOSEN)
-    return field
-
-
-def _without(field: FieldChange, names: frozenset[str]) -> FieldChange:
-    if field.path.rpartition(".")[2].partition("[")[0] in names:
-        return FieldChange(field.path, ABSENT, ABSENT)
-    return FieldChange(field.path, _kept(field.before, names), _kept(field.after, names))
-
-
-def _kept(value: Any, names: Iterable[str]) -> Any:
-    if isinstance(value, dict):
-        return {name: _kept(each, names) for name, each in value.items() if name not in names}
-    return [_kept(each, names) for each in value] if isinstance(value, list) else value
 
 
 def _digest(value: object, size: int) -> str:

@@ -19,6 +19,7 @@ from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
 from runner.ownership import Owner, OwnerState
+from runner.proxy.planning.approval import WriteApproval
 from runner.proxy.planning.overlay import Overlay
 from runner.prune.run_objects import RunObjects
 from runner.unchanged.last_run import ReadSet
@@ -107,6 +108,8 @@ class RunIdentity:
     """Secret values of the run; grows as the run reads and writes Secrets."""
     plan: Overlay | None = field(default=None, compare=False, repr=False)
     """Planned writes of a plan run, which writes nothing; None for all other runs."""
+    approval: WriteApproval | None = field(default=None, compare=False, repr=False)
+    """Writes that the run may send, if it executes an approved plan; None: all."""
 
 
 @dataclass(slots=True)

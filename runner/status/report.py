@@ -32,6 +32,7 @@ PLANNED = "Planned"
 PLAN_STALE = "PlanStale"
 """A condition of objects with an approved plan that was not executed, or not to its end."""
 CHANGES, NO_CHANGES, PARTIAL, PLAN_FAILED = "Changes", "NoChanges", "Partial", "PlanFailed"
+EXECUTED = "Executed"
 """Reasons of `Planned`."""
 PLAN = "plan"
 """Field of the status with the plan."""
@@ -176,6 +177,38 @@ def plan_made(status: ConditionStatus, reason: str, message: str, plan: Mapping[
     else:
         health = kstatus.awaiting(message)
     return StatusReport((make(PLANNED, status, reason, message),), health, plan=plan)
+
+
+def plan_stale(message: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after an approval that was not executed. `plan` is the new `status.plan`."""
+    message = _bounded(message, MAX_MESSAGE)
+    conditions = (make(PLANNED, "False", PLAN_STALE, message), make(PLAN_STALE, "True", "Differs", message))
+    return StatusReport(conditions, kstatus.awaiting(message), plan=plan)
+
+
+def plan_refused(message: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after an approved run that the proxy ended. `plan` is the new `status.plan`."""
+    message = _bounded(message, MAX_MESSAGE)
+    conditions = (
+        make("Running", "False", PLAN_STALE, ""),
+        make(PLANNED, "False", PLAN_STALE, message),
+        make(PLAN_STALE, "True", "OtherWrite", message),
+    )
+    return StatusReport(conditions, kstatus.failed(kstatus.PLAN_STALE, message, final=True), plan=plan)
+
+
+def is_stale(obj: Object) -> bool:
+    """Return whether the conditions report for the current generation that an approval was not executed."""
+    found = find(conditions_of(obj), PLANNED) or {}
+    return found.get("reason") == PLAN_STALE and found.get(OBSERVED) == metadata(obj).get("generation")
+
+
+def plan_executed(obj: Object, approved: str) -> tuple[Condition, ...]:
+    """Return the conditions after an approved run that was not refused."""
+    executed = make(PLANNED, "True", EXECUTED, f"Plan {approved} was executed")
+    if find(conditions_of(obj), PLAN_STALE) is None:
+        return (executed,)
+    return executed, make(PLAN_STALE, "False", EXECUTED, "")
 
 
 def plan_ended(obj: Object) -> tuple[Condition, ...]:

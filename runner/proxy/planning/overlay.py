@@ -85,20 +85,48 @@ class PlannedObject:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedWrite:
+    """One write of the run."""
+
+    resource: ApiResource
+    key: ObjectKey
+    existed: bool
+    """True if the object existed before the write."""
+    before: Object | None = field(repr=False)
+    """None if the object did not exist, or if the run may not read it."""
+    after: Object | None = field(repr=False)
+    """None after a deletion."""
+    reason: str
+    """Why the API server did not accept the write as a dry run; empty if it did."""
+    requested: Object | None = field(repr=False)
+    """A new object as the run sent it."""
+
+    def change(self) -> PlannedChange:
+        """Return the change that this write makes alone."""
+        verb: Verb = "delete" if self.after is None else "change" if self.existed else "create"
+        return PlannedChange(
+            verb, self.resource.gvk, self.key, self.before, self.after, writes=1, recreated=False, reason=self.reason
+        )
+
+
 class Overlay:
     """Planned writes of one run. The proxy's event loop calls its methods; after the run, any thread can."""
 
-    def __init__(self) -> None:
+    def __init__(self, generated: Counter[str] | None = None) -> None:
+        """`generated` counts generated names, in overlays that are parts of one run."""
         self.writing = asyncio.Lock()
         """Held during each planned write: a write depends on the result of the one before."""
         self.refusals: list[Refusal] = []
         """Refused requests, in their order."""
+        self.writes: list[PlannedWrite] = []
+        """Each write, in their order."""
         self.reads: dict[str, str] = {}
         """Digests of what the API server had when the run first read it, by path and query."""
         self._objects: dict[KindId, dict[ObjectKey, PlannedObject]] = {}
         self._order: list[PlannedObject] = []
         self._partial: dict[str, None] = {}
-        self._generated: Counter[str] = Counter()
+        self._generated: Counter[str] = Counter() if generated is None else generated
         self._pages: Counter[str] = Counter()
 
     # Results.
@@ -144,6 +172,7 @@ class Overlay:
         *,
         existed: bool,
         reason: str = "",
+        requested: Object | None = None,
     ) -> PlannedObject:
         """Record a write. `before` and `existed` matter for the first write of the object only.
 
@@ -157,6 +186,8 @@ class Overlay:
             self._order.append(planned)
         if planned.existed and planned.after is None and after is not None and planned.writes:
             planned.recreated = True
+        exists = existed if not planned.writes else planned.after is not None
+        self.writes.append(PlannedWrite(resource, key, exists, planned.after, after, reason, requested))
         planned.after, planned.reason = after, reason
         planned.writes += 1
         if kind == NAMESPACES and after is None:

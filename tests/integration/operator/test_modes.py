@@ -125,7 +125,7 @@ def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Thi
     assert operator.runs("one") == []
     conditions = things.conditions("one")
     assert "Running" not in conditions
-    assert conditions["Ready"]["reason"] == "AwaitsApproval"
+    assert conditions["Ready"]["reason"] == "PlanNotExecuted"
     assert "; plan is used" in conditions["LimitedAnnotations"]["message"]
 
     # An equal plan causes no write.
@@ -171,3 +171,187 @@ def test_a_plan_that_fails_is_reported_and_retried(project: Project, things: Thi
     wait_until(lambda: len(operator.lines(msg="Plan ended", name="one")) > 1, "a retry")
     things.merge("one", {"spec": {"size": 2}})
     assert await_plan(things, "one", "NoChanges")["changes"] == []
+
+
+def approve(things: Things, name: str, approved: str) -> None:
+    things.merge(name, {"metadata": {"annotations": {OURS + "approve": approved}}})
+
+
+def await_approval(things: Things, name: str, state: str) -> Json:
+    def ended() -> Json | None:
+        approval: Json = plan_of(things, name).get("approval", {})
+        return approval if approval.get("state") == state else None
+
+    what = f"the approval of {name} to be {state}: {plan_of(things, name)} {things.conditions(name)}"
+    found = wait_until(ended, what)
+    assert found is not None
+    return found
+
+
+def await_stale(things: Things, name: str, approved: str) -> str:
+    """Wait until an approval is stale; return why."""
+
+    def stale() -> str:
+        condition = things.conditions(name).get("PlanStale", {})
+        message = str(condition.get("message", ""))
+        return message if condition.get("status") == "True" and message.startswith(f"Plan {approved} ") else ""
+
+    return wait_until(stale, f"{approved} to be stale: {things.conditions(name)}")
+
+
+def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
+    project: Project, things: Things, api: Api
+) -> None:
+    space = project.namespace
+    core = f"/api/v1/namespaces/{space}"
+    allow_secrets(project)
+    project.role("thing", ROLE)
+    project.watch("thing", mode="approve")
+    operator = project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    assert plan["hash"] in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", "another")
+    wait_until(lambda: len(operator.lines(msg="Plan ended", name="one")) > 1, "the plan after a wrong approval")
+    assert operator.runs("one") == []
+    approve(things, "one", plan["hash"])
+    assert await_approval(things, "one", "Succeeded")["hash"] == plan["hash"]
+    things.await_success("one")
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
+    assert api.call("GET", f"{core}/secrets/one-credentials") is not None
+    assert (things.get("one") or {})["status"]["size"] in {1, "1"}
+    assert things.conditions("one")["Planned"]["reason"] == "Executed"
+
+    # The same approval again: no second run, and nothing is left to do.
+    approve(things, "one", "")
+    approve(things, "one", plan["hash"])
+    request_plan(operator, things, "one")
+    assert await_plan(things, "one", "NoChanges", after=plan["hash"])["approval"]["state"] == "Succeeded"
+    assert len(operator.runs("one")) == 1
+
+    # An object that the plan read changes: nothing is written.
+    things.merge("one", {"spec": {"size": 2}})
+    plan = await_plan(things, "one")
+    assert [(each["verb"], each["name"], each["fields"]) for each in plan["changes"]] == [
+        ("change", "one-config", ["data.size"]),
+        ("change", "one", ["status.size"]),
+    ]
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "input"}, "data": {"a": "b"}})
+    before = dump(api, space)
+    approve(things, "one", plan["hash"])
+    assert f"an object that the plan read changed: {core}/configmaps/input" in await_stale(things, "one", plan["hash"])
+    assert changed(before, dump(api, space)) == {f"/apis/test.example.com/v1/things/{space}/one"}
+    assert things.conditions("one")["Planned"]["reason"] == "PlanStale"
+
+    # So does the role, and the object that it would write.
+    plan = plan_of(things, "one")
+    project.role("thing", ROLE + "\n# edited\n")
+    approve(things, "one", plan["hash"])
+    assert "the role, playbook or settings changed" in await_stale(things, "one", plan["hash"])
+    plan = plan_of(things, "one")
+    api.call("PATCH", f"{core}/configmaps/one-config", {"data": {"size": "7"}}, "application/merge-patch+json")
+    approve(things, "one", plan["hash"])
+    assert "change ConfigMap" in await_stale(things, "one", plan["hash"])
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "7"
+    assert len(operator.runs("one")) == 1
+
+    # An approval of the new plan ends the condition.
+    approve(things, "one", plan_of(things, "one")["hash"])
+    await_approval(things, "one", "Succeeded")
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "2"
+    assert things.conditions("one")["PlanStale"]["status"] == "False"
+
+
+def test_an_approval_outlives_the_operator_and_the_finalizer_needs_one_too(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    project.role("thing", ROLE)
+    project.watch("thing", mode="approve", finalizer={"name": "test.example.com/undo", "vars": {"size": 9}})
+    operator = project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    operator.stop()
+    approve(things, "one", plan["hash"])
+    operator = project.start()
+    await_approval(things, "one", "Succeeded")
+    assert (things.get("one") or {})["metadata"]["finalizers"] == ["test.example.com/undo"]
+
+    # The finalizer needs an approval, too.
+    things.delete("one")
+    plan = wait_until(lambda: plan_of(things, "one") if plan_of(things, "one").get("finalizer") else None, "its plan")
+    assert plan is not None
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
+    approve(things, "one", plan["hash"])
+    things.await_gone("one")
+    operator.await_line("Run ended", name="one", outcome="succeeded")
+
+
+OTHER_WRITE = """
+    - name: Keep the configuration
+      kubernetes.core.k8s: &configuration
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-config"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          data: {size: "1"}
+    - name: Wait until the test continues
+      ansible.builtin.wait_for:
+        path: "{{ playbook_dir }}/continue"
+      when: not ansible_check_mode and wait | default(false)
+    - name: Write what the plan does not contain
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-config"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          data: {size: "2"}
+      when: not ansible_check_mode
+    - name: Continue
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-last"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+"""
+
+
+def test_the_first_other_write_ends_an_approved_run_and_a_killed_one_is_not_repeated(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    project.role("thing", OTHER_WRITE)
+    project.watch("thing", mode="approve")
+    operator = project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one", "Partial")
+    approve(things, "one", plan["hash"])
+    why = await_stale(things, "one", plan["hash"])
+    assert f"change ConfigMap {project.namespace}/one-config: data.size" in why
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"] == {"size": "1"}
+    assert api.call("GET", f"{core}/configmaps/one-last") is None
+    assert await_plan(things, "one", "Partial", after=plan["hash"])["approval"]["state"] == "Refused"
+    assert things.conditions("one")["PlanStale"]["status"] == "True"
+
+    things.create("two", {"wait": True})
+    plan = await_plan(things, "two", "Partial")
+    approve(things, "two", plan["hash"])
+    await_approval(things, "two", "Running")
+    wait_until(lambda: api.call("GET", f"{core}/configmaps/two-config"), "the first write of the run")
+    operator.kill()
+    operator = project.start()
+    assert await_plan(things, "two", "Partial", after=plan["hash"])["approval"] == {
+        **plan_of(things, "two")["approval"],
+        "hash": plan["hash"],
+        "state": "Interrupted",
+    }
+    request_plan(operator, things, "two")
+    assert operator.lines(msg="Run started", name="two") == []
+    assert api.call("GET", f"{core}/configmaps/two-last") is None

@@ -195,6 +195,10 @@ class PlanCall:
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         return await self._send(method, path, query, data, [(b"Content-Type", media)] if data else [])
 
+    async def write_for_real(self, method: str, path: str, data: bytes, params: Params, media: str) -> Reply:
+        """Send a write that is not a dry run: one that a user approved."""
+        return await self._send(method, path, params, data, [(b"Content-Type", media.encode())] if data else [])
+
     async def get(self, path: str, params: Iterable[tuple[str, str]] = (), most: int = content.LARGEST_ANSWER) -> Reply:
         """Send a GET request."""
         query = list(params)
@@ -366,13 +370,13 @@ def details(kind: KindId, name: str) -> Object:
     return {"name": name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
 
 
-def refused(plan: PlanCall, error: RefusedError) -> Answer:
+def refused(plan: PlanCall, error: RefusedError, what: str = "plan run") -> Answer:
     """Record a refusal, and return the response."""
     info = plan.info
     key = plan.key if info.is_resource else ObjectKey("", "")
     plan.overlay.refuse(Refusal(info.verb, info.qualified, key, str(error)))
     reason = "MethodNotAllowed" if error.status == HTTPStatus.METHOD_NOT_ALLOWED else "Forbidden"
-    return failure(error.status, reason, f"plan run: refused {info.verb} {info.qualified} {key}: {error}")
+    return failure(error.status, reason, f"{what}: refused {info.verb} {info.qualified} {key}: {error}")
 
 
 def accepts_partial(call: Call) -> bool:

@@ -1,7 +1,8 @@
 """Handler of plan runs (`RunIdentity.plan`), which must not change the cluster.
 
 Owns: which requests reach the API server. Reads do, with the planned writes merged into their responses. Writes do as
-dry runs. Requests that the API server cannot dry-run are refused and recorded. Must be the last handler before the
+dry runs. Requests that the API server cannot dry-run are refused and recorded. Writes of a run with an approved plan
+(`RunIdentity.approval`) reach it if the plan contains them. Must be the last handler before the
 request is forwarded, so that all other handlers treat a plan run like a real one. Must not import: the read cache.
 """
 
@@ -11,11 +12,14 @@ from collections.abc import Callable
 
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan.approved import ApprovedWrites
 from runner.proxy.handlers.plan.calls import PlanCall, RefusedError, StatusError
 from runner.proxy.handlers.plan.reads import PlanReads
 from runner.proxy.handlers.plan.schemas import ApiDocuments
 from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.handlers.writes import ServedResources
+from runner.proxy.planning.approval import WriteApproval
+from runner.proxy.planning.overlay import Overlay
 from runner.proxy.request import RequestInfo
 
 _LONGEST_WATCH = 30.0
@@ -33,10 +37,14 @@ class Planning:
     ) -> None:
         self._reads = PlanReads(longest_watch)
         self._writes = PlanWrites(served, ApiDocuments(clock))
+        self._approved = ApprovedWrites(self._writes)
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Answer a call of a plan run; forward the calls of real runs."""
-        overlay = call.run.run.plan
+        """Answer a call of a plan run, and writes of a run with an approved plan; forward the calls of other runs."""
+        run = call.run.run
+        if run.approval is not None:
+            return await self._approve(call, proceed, run.approval)
+        overlay = run.plan
         if overlay is None:
             return await proceed(call)
         plan = PlanCall(call, proceed, call.run.run, overlay, calls.parse_query(call.info.query))
@@ -47,23 +55,46 @@ class Planning:
         except StatusError as error:
             return error.answer
 
+    async def _approve(self, call: Call, proceed: Proceed, approval: WriteApproval) -> Answer:
+        plan = PlanCall(call, proceed, call.run.run, Overlay(), calls.parse_query(call.info.query))
+        try:
+            if call.head.method in _SAFE and not _is_session(call):
+                return await proceed(call)
+            _check(plan)
+            return await self._approved.answer(plan, approval)
+        except RefusedError as error:
+            approval.refuse(f"{plan.info.verb} {plan.info.qualified} {plan.key}: {error}")
+            return calls.refused(plan, error, "approved run")
+        except StatusError as error:
+            return error.answer
+
     async def _answer(self, plan: PlanCall) -> Answer:
         info, method = plan.info, plan.call.head.method
-        if plan.call.head.upgrade or info.subresource in _SESSIONS or info.verb == "proxy":
-            raise RefusedError("it opens a session with a process in the cluster, which the API server cannot dry-run")
-        if not info.is_resource:
-            if method in _SAFE:
-                return await plan.forward()
-            raise RefusedError("it is no request for a resource, so the API server cannot dry-run it")
-        if not _is_canonical(plan.call.head.target, info):
-            raise RefusedError(
-                "the path is ambiguous: use /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME", _BAD_REQUEST
-            )
+        if method in _SAFE and not info.is_resource and not _is_session(plan.call):
+            return await plan.forward()
+        _check(plan)
         if method not in _SAFE:
             return await self._writes.answer(plan)
         if info.verb in _READS:
             return await self._reads.answer(plan)
         raise RefusedError("plan runs do not support this verb")
+
+
+def _is_session(call: Call) -> bool:
+    info = call.info
+    return bool(call.head.upgrade) or info.subresource in _SESSIONS or info.verb == "proxy"
+
+
+def _check(plan: PlanCall) -> None:
+    """Raise RefusedError if the API server cannot dry-run a request, or if its path is ambiguous."""
+    if _is_session(plan.call):
+        raise RefusedError("it opens a session with a process in the cluster, which the API server cannot dry-run")
+    if not plan.info.is_resource:
+        raise RefusedError("it is no request for a resource, so the API server cannot dry-run it")
+    if not _is_canonical(plan.call.head.target, plan.info):
+        raise RefusedError(
+            "the path is ambiguous: use /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME", _BAD_REQUEST
+        )
 
 
 def _is_canonical(target: str, info: RequestInfo) -> bool:

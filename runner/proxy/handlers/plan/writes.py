@@ -33,7 +33,7 @@ from runner.proxy.planning.changes import comparable
 from runner.proxy.planning.overlay import NAMESPACES, PlannedObject
 from runner.proxy.planning.patches import PatchError
 from runner.proxy.planning.schemas import ApiDocument
-from runner.proxy.protobuf import delete_options
+from runner.proxy.protobuf import delete_options as protobuf_options
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})
@@ -68,11 +68,19 @@ class _Write:
         return "status" in self.resource.subresources
 
     def record(
-        self, key: ObjectKey, before: Object | None, after: Object | None, *, existed: bool, reason: str = ""
+        self,
+        key: ObjectKey,
+        before: Object | None,
+        after: Object | None,
+        *,
+        existed: bool,
+        reason: str = "",
+        requested: Object | None = None,
     ) -> None:
         """Record the result."""
         if not self.plan.is_trial:
-            self.plan.overlay.record(self.resource, key, before, after, existed=existed, reason=reason)
+            overlay = self.plan.overlay
+            overlay.record(self.resource, key, before, after, existed=existed, reason=reason, requested=requested)
 
 
 class PlanWrites:
@@ -136,7 +144,7 @@ class PlanWrites:
             after, reason = await self._replace(write, replace(planned, after=_as_new(write, key, obj)), obj)
         else:
             after = _as_new(write, key, _object(await plan.write("POST", plan.path(name="", subresource=""), obj)))
-        write.record(key, None, after, existed=False, reason=reason)
+        write.record(key, None, after, existed=False, reason=reason, requested=obj)
         return calls.respond(after, HTTPStatus.CREATED)
 
     # Update and patch.
@@ -265,7 +273,7 @@ class PlanWrites:
     async def _delete(self, write: _Write) -> Answer:
         plan, overlay, key = write.plan, write.plan.overlay, write.plan.key
         media, data = await plan.body()
-        options = _options(media, data)
+        options = delete_options(media, data)
         planned = plan.planned
         if (planned.after is None) if planned else overlay.hides(plan.kind, key):
             raise StatusError(calls.not_found(plan.kind, key.name))
@@ -287,7 +295,7 @@ class PlanWrites:
     async def _delete_collection(self, write: _Write) -> Answer:
         plan = write.plan
         media, data = await plan.body()
-        options = _options(media, data)
+        options = delete_options(media, data)
         selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
         merged = await merged_list(plan, selectors)
         if not _unvalidated(plan, plan.key.namespace):
@@ -394,14 +402,14 @@ def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> 
             raise StatusError(calls.conflict(plan.kind, plan.info.name, why))
 
 
-def _options(media: str, data: bytes) -> Object | None:
+def delete_options(media: str, data: bytes) -> Object | None:
     """Return the options in the content of a deletion; None without content."""
     if not data:
         return None
     if media != content.PROTOBUF:
         return calls.parse_object(media, data)
     try:
-        return delete_options.read(data)
+        return protobuf_options.read(data)
     except ValueError as error:
         raise RefusedError(f"cannot read the DeleteOptions: {error}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE) from error
 

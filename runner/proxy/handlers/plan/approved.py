@@ -1,0 +1,126 @@
+"""Writes of runs that execute an approved plan (`RunIdentity.approval`).
+
+Each write is sent as a dry run first. If its effect is one of the approved plan, it is sent again, bound to the version
+of the object that the dry run was computed on. If the object changed meanwhile, both are repeated. The first other
+write is refused and ends the run, as do requests that a plan run refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from runner.kube import decode
+from runner.objects import Object, metadata, uid_of
+from runner.proxy.calls import Answer
+from runner.proxy.handlers import content
+from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan.calls import Params, PlanCall, RefusedError, Reply
+from runner.proxy.handlers.plan.writes import PlanWrites, delete_options
+from runner.proxy.planning.approval import WriteApproval
+from runner.proxy.planning.overlay import PlannedWrite
+
+_ATTEMPTS = 5
+"""Attempts to write an object that other clients change all the time."""
+_JSON_PATCH = "application/json-patch+json"
+_FIRST_ERROR = 300
+
+
+class ApprovedWrites:
+    """Answers writes of approved runs."""
+
+    def __init__(self, writes: PlanWrites) -> None:
+        self._writes = writes
+
+    async def answer(self, plan: PlanCall, approval: WriteApproval) -> Answer:
+        """Answer a write. Raises RefusedError or StatusError."""
+        if approval.refused:
+            raise RefusedError(f"the run is ending: {approval.refused}")
+        if plan.info.subresource == "eviction":
+            raise RefusedError("the proxy cannot bind an eviction to the plan")
+        for _ in range(_ATTEMPTS):
+            trial = replace(plan, overlay=approval.trial())
+            answer = await self._writes.answer(trial)
+            writes = trial.overlay.writes
+            if answer.status >= _FIRST_ERROR or not writes or "All" in plan.values("dryRun"):
+                return answer
+            if why := next(filter(None, map(approval.refusal, writes)), ""):
+                raise RefusedError(why)
+            if plan.info.verb.startswith("delete"):
+                replies = [await self._delete(plan, write) for write in writes]
+                if not any(map(_is_conflict, replies)):
+                    return replies[0].answer if plan.info.verb == "delete" else answer
+                continue
+            (write,) = writes
+            reply = await self._send(plan, write)
+            if not _is_conflict(reply):
+                if reply.is_success and write.before is None:
+                    approval.created(write, reply.obj)
+                return reply.answer
+        raise RefusedError("other clients change the object all the time")
+
+    async def _send(self, plan: PlanCall, write: PlannedWrite) -> Reply:
+        """Send a creation, an update or a patch."""
+        media, data = await plan.body()
+        params = plan.without("dryRun")
+        if plan.info.verb == "create":
+            return await plan.write_for_real("POST", plan.path(name="", subresource=""), data, params, media)
+        if write.existed:
+            media, data = await _bound(plan, media, data, _version(write))
+        return await plan.write_for_real(plan.call.head.method, plan.path(), data, params, media)
+
+    async def _delete(self, plan: PlanCall, write: PlannedWrite) -> Reply:
+        media, data = await plan.body()
+        options = delete_options(media, data)
+        if options is None:
+            options = _options_of(plan.params)
+        wanted = {"uid": uid_of(write.before or {}), "resourceVersion": _version(write)}
+        body = {**options, "preconditions": {**wanted, **(options.get("preconditions") or {})}}
+        path = calls.path_of(plan.info, write.key.namespace, write.key.name, "")
+        return await plan.write_for_real("DELETE", path, orjson.dumps(body), [], content.JSON)
+
+
+async def _bound(plan: PlanCall, media: str, data: bytes, version: str) -> tuple[str, bytes]:
+    """Return the content of an update or a patch that fails if the object has another version."""
+    if media == _JSON_PATCH:
+        operations: Any = decode.loads_whole(data)
+        test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        return media, orjson.dumps([test, *operations])
+    obj = await plan.decode(media, data) if plan.info.verb == "update" else calls.parse_object(media, data)
+    bound = {**obj, "metadata": {**metadata(obj), "resourceVersion": version}}
+    is_patch = plan.info.verb == "patch"
+    return (media if is_patch else content.JSON), orjson.dumps(bound)
+
+
+def _version(write: PlannedWrite) -> str:
+    version = str(metadata(write.before or {}).get("resourceVersion") or "")
+    if not version:
+        raise RefusedError("the run may not read the object, so that the write cannot be bound to its version")
+    return version
+
+
+def _options_of(params: Params) -> Object:
+    """Return the options in the query of a deletion."""
+    given = dict(params)
+    options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if given.get("propagationPolicy"):
+        options["propagationPolicy"] = given["propagationPolicy"]
+    if given.get("gracePeriodSeconds"):
+        try:
+            options["gracePeriodSeconds"] = int(given["gracePeriodSeconds"])
+        except ValueError as error:
+            raise RefusedError("invalid gracePeriodSeconds", HTTPStatus.BAD_REQUEST) from error
+    if given.get("orphanDependents"):
+        options["orphanDependents"] = given["orphanDependents"] == "true"
+    return options
+
+
+def _is_conflict(reply: Reply) -> bool:
+    """Return whether another client changed the object after the dry run. A failed test of a patch is invalid."""
+    status = reply.answer.status
+    if status == HTTPStatus.CONFLICT:
+        return reply.obj.get("reason") != "AlreadyExists"
+    return status == HTTPStatus.UNPROCESSABLE_ENTITY and "testing value" in str(reply.obj.get("message"))
