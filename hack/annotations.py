@@ -54,7 +54,7 @@ ON_RESOURCES = (
         _OURS + "approve",
         "hash of a plan",
         NEW,
-        "in the mode `approve`: the operator executes the plan with this hash, once ([plan.md](plan.md#approve-a-plan))",
+        "in the mode `approve`: the operator executes the plan with this hash once ([plan.md](plan.md#approve-a-plan))",
     ),
     Annotation(
         _OURS + "run-requested",

@@ -4,8 +4,8 @@ These events start a run:
 - the creation of an object, and its presence in the first list
 - a change of `metadata.generation`, or any change of a kind that has no generation
 - the deletion of an object that has our finalizer
-- a change of annotations if the watch sets `watchAnnotationsChanges`, or of those that pause
-  an object, set its mode, request a run or approve a plan
+- a change of annotations if the watch sets `watchAnnotationsChanges`
+- a change of an annotation that pauses the object, sets its mode, requests a run or approves a plan
 
 Changes of labels or status alone start no run.
 """

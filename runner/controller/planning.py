@@ -6,7 +6,7 @@ A plan run writes the status of the object, an Event, and a ConfigMap, and only 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -54,6 +54,8 @@ _NONCE = 8
 _REPLAN = 1.0
 """Seconds after a refused run until the next plan."""
 _RUNNING = "Running"
+_LONGEST = 2000
+"""Characters of a difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class PlanReconciler:
     ) -> None:
         """Publish a new plan instead of the approved one, with the differences."""
         plan = await self._published(attempt, before, basis)
-        found = "; ".join(published.differences(before, basis))
+        found = _joined(published.differences(before, basis))
         why = (
             f"Plan {before['hash']} was not executed: {found}. New plan {plan['hash']}: {published.summary(basis.plan)}"
         )
@@ -221,12 +223,15 @@ class PlanReconciler:
         made = report.plan_made(*_condition(run.plan, str(plan.get("hash")), terms.overrides.mode), plan)
         if plan == before and report.is_stale(obj):
             made = StatusReport(())  # the user must see why the last approval was not used
-        made = report.observed(obj, made.with_conditions(terms.conditions))
+        outdated = _outdated(obj, plan, terms.overrides)
+        made = report.observed(obj, made.with_conditions((*terms.conditions, *report.plan_outdated(outdated))))
         await status.write(attempt.resource, obj, made, attempt.guard)
         if failed:
             self._about(attempt).plan_failed(run.plan.message)
         elif plan != before:
             self._about(attempt).planned(f"Plan {plan['hash']}: {published.summary(run.plan)}")
+        if outdated:
+            self._stale(attempt, outdated)
 
     async def _published(self, attempt: Attempt, before: Mapping[str, Any], basis: PlanBasis) -> Mapping[str, Any]:
         """Return the new `status.plan`: the one before if it is equal and can still be approved."""
@@ -241,7 +246,10 @@ class PlanReconciler:
             name = await self._config_maps.write(attempt, basis.plan)
         elif before.get("configMap"):
             await self._config_maps.remove(attempt)
-        return published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval)
+        plan = published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval)
+        if before.get("hash") and not _is_used(before):
+            plan["replaces"] = {"hash": before["hash"], "because": _joined(published.differences(before, basis))}
+        return plan
 
     def _count(self, run: PlanRun) -> None:
         result = "canceled" if run.result.outcome is Outcome.CANCELED else _reason(run.plan)
@@ -264,6 +272,22 @@ def _is_approved(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOver
     """Return whether a user approved the plan in the status, and it was not executed yet."""
     approved = plan_requested(obj)[1]
     return overrides.mode == "approve" and bool(approved) and approved == plan.get("hash") and not _is_used(plan)
+
+
+def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> str:
+    """Return why the plan that a user approved last is not executed; empty if it is, or if the conditions have it."""
+    approved = plan_requested(obj)[1]
+    is_known = approved in {"", plan.get("hash"), (plan.get("approval") or {}).get("hash")}
+    if overrides.mode != "approve" or is_known or report.names_stale(obj, approved):
+        return ""
+    replaced = plan.get("replaces") or {}
+    why = f": {replaced['because']}" if replaced.get("hash") == approved else ""
+    return f"Plan {approved} is not the current plan, so it was not executed{why}"
+
+
+def _joined(found: Iterable[str]) -> str:
+    text = "; ".join(found)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _approval(approved: str, state: str) -> dict[str, str]:

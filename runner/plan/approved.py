@@ -1,8 +1,8 @@
 """Writes of an approved plan, to compare with those of the run that executes it. Pure.
 
-A write is approved if the plan contains one of the same object, with the same verb and effect: the changed fields with
-their values, or the whole new object. Values that differ between two dry runs do not count (`changes.lasting`), nor do
-names and UIDs that the API server gave to objects of the plan. The raw values are compared; they stay in memory.
+A write is approved if the plan contains one of the same object with the same verb and effect. The effect is the changed
+fields with their values, or the whole new object. Values that differ between dry runs do not count (`changes.lasting`).
+The same is true for names and UIDs that the API server chooses. The raw values are compared; they stay in memory.
 """
 
 from __future__ import annotations

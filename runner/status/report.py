@@ -197,6 +197,17 @@ def plan_refused(message: str, plan: Mapping[str, Any]) -> StatusReport:
     return StatusReport(conditions, kstatus.failed(kstatus.PLAN_STALE, message, final=True), plan=plan)
 
 
+def plan_outdated(message: str) -> tuple[Condition, ...]:
+    """Return the condition of an object with an approval of another plan; none without a message."""
+    return (make(PLAN_STALE, "True", "Outdated", _bounded(message, MAX_MESSAGE)),) if message else ()
+
+
+def names_stale(obj: Object, approved: str) -> bool:
+    """Return whether the conditions report why a plan was not executed."""
+    found = find(conditions_of(obj), PLAN_STALE) or {}
+    return found.get("status") == "True" and str(found.get("message")).startswith(f"Plan {approved} ")
+
+
 def is_stale(obj: Object) -> bool:
     """Return whether the conditions report for the current generation that an approval was not executed."""
     found = find(conditions_of(obj), PLANNED) or {}

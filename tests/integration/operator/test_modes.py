@@ -177,10 +177,10 @@ def approve(things: Things, name: str, approved: str) -> None:
     things.merge(name, {"metadata": {"annotations": {OURS + "approve": approved}}})
 
 
-def await_approval(things: Things, name: str, state: str) -> Json:
+def await_approval(things: Things, name: str, state: str, approved: str) -> Json:
     def ended() -> Json | None:
         approval: Json = plan_of(things, name).get("approval", {})
-        return approval if approval.get("state") == state else None
+        return approval if (approval.get("state"), approval.get("hash")) == (state, approved) else None
 
     what = f"the approval of {name} to be {state}: {plan_of(things, name)} {things.conditions(name)}"
     found = wait_until(ended, what)
@@ -212,10 +212,10 @@ def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
     plan = await_plan(things, "one")
     assert plan["hash"] in things.conditions("one")["Planned"]["message"]
     approve(things, "one", "another")
-    wait_until(lambda: len(operator.lines(msg="Plan ended", name="one")) > 1, "the plan after a wrong approval")
+    assert "is not the current plan" in await_stale(things, "one", "another")
     assert operator.runs("one") == []
     approve(things, "one", plan["hash"])
-    assert await_approval(things, "one", "Succeeded")["hash"] == plan["hash"]
+    await_approval(things, "one", "Succeeded", plan["hash"])
     things.await_success("one")
     assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
     assert api.call("GET", f"{core}/secrets/one-credentials") is not None
@@ -256,8 +256,10 @@ def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
     assert len(operator.runs("one")) == 1
 
     # An approval of the new plan ends the condition.
-    approve(things, "one", plan_of(things, "one")["hash"])
-    await_approval(things, "one", "Succeeded")
+    request_plan(operator, things, "one")
+    plan = plan_of(things, "one")
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
     assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "2"
     assert things.conditions("one")["PlanStale"]["status"] == "False"
 
@@ -275,13 +277,13 @@ def test_an_approval_outlives_the_operator_and_the_finalizer_needs_one_too(
     operator.stop()
     approve(things, "one", plan["hash"])
     operator = project.start()
-    await_approval(things, "one", "Succeeded")
+    await_approval(things, "one", "Succeeded", plan["hash"])
     assert (things.get("one") or {})["metadata"]["finalizers"] == ["test.example.com/undo"]
 
     # The finalizer needs an approval, too.
     things.delete("one")
-    plan = wait_until(lambda: plan_of(things, "one") if plan_of(things, "one").get("finalizer") else None, "its plan")
-    assert plan is not None
+    wait_until(lambda: plan_of(things, "one").get("finalizer"), "the plan of the finalizer")
+    plan = plan_of(things, "one")
     assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
     approve(things, "one", plan["hash"])
     things.await_gone("one")
@@ -343,7 +345,7 @@ def test_the_first_other_write_ends_an_approved_run_and_a_killed_one_is_not_repe
     things.create("two", {"wait": True})
     plan = await_plan(things, "two", "Partial")
     approve(things, "two", plan["hash"])
-    await_approval(things, "two", "Running")
+    await_approval(things, "two", "Running", plan["hash"])
     wait_until(lambda: api.call("GET", f"{core}/configmaps/two-config"), "the first write of the run")
     operator.kill()
     operator = project.start()

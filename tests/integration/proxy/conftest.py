@@ -29,6 +29,7 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
+from runner.plan.approved import ApprovedPlan
 from runner.proxy.calls import Answer, Call, Handler, Proceed
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
@@ -75,9 +76,12 @@ class Passed:
     """The last handler: remembers what is passed on to the API server."""
 
     targets: list[str] = field(default_factory=list)
+    before: Callable[[str, str], None] = lambda _method, _target: None
+    """Called before a request is passed on."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         self.targets.append(call.head.target)
+        await asyncio.to_thread(self.before, call.head.method, call.head.target)
         return await proceed(call)
 
 
@@ -105,6 +109,13 @@ class Standing:
         self.token = self.identities.issue(replace(self.run, plan=overlay))
         self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
         return overlay
+
+    def approve(self, overlay: Overlay) -> ApprovedPlan:
+        """From here on the kubeconfig is that of a run that may make the planned writes."""
+        approved = ApprovedPlan(overlay, self.run.owner.ref, lambda _why: None)
+        self.token = self.identities.issue(replace(self.run, approval=approved))
+        self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
+        return approved
 
     def revoke(self) -> None:
         self.loop.call_soon_threadsafe(self.identities.revoke, self.token)

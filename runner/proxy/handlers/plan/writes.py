@@ -48,6 +48,8 @@ _SUBRESOURCES = {
 }
 """Verbs that the API server dry-runs, by subresource. Others are actions, such as `exec`, `binding` and `token`."""
 _REVIEW_GROUPS = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
+_READS = 3
+"""Attempts to read an object in the version that its dry run was computed on."""
 _OF_WRITES = frozenset({"fieldManager", "fieldValidation"})
 _IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -168,9 +170,14 @@ class PlanWrites:
         plan, key = write.plan, write.plan.key
         if plan.info.verb == "update" and media != content.PROTOBUF:
             calls.parse_object(media, data)
-        before, existed = await _before(plan)
-        reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
-        found = _object(reply)
+        reads = 0
+        while True:
+            before, existed = await _before(plan)
+            reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
+            found = _object(reply)
+            reads += 1
+            if not existed or _version_of(found) == _version_of(before or {}) or reads == _READS:
+                break  # otherwise another client changed the object between both requests
         after = found
         if plan.info.subresource == "scale":
             after = _scaled(before or {}, found)
@@ -336,6 +343,10 @@ async def _before(plan: PlanCall) -> tuple[Object | None, bool]:
     why = reply.obj.get("message") or f"status {reply.answer.status}"
     plan.overlay.incomplete(f"cannot read {plan.info.qualified} {plan.key} before its change: {why}")
     return None, True
+
+
+def _version_of(obj: Object) -> object:
+    return metadata(obj).get("resourceVersion")
 
 
 async def _put(plan: PlanCall, path: str, body: Object) -> Reply:

@@ -1,0 +1,181 @@
+"""Runs with an approved plan, at a real API server: they can send the writes of the plan, and no others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.proxy.test_planning import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    STRATEGIC,
+    Plan,
+    Response,
+    config_map,
+    deployment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from runner.devcluster import DevCluster
+    from runner.plan.approved import ApprovedPlan
+    from tests.integration.proxy.conftest import Dump, Standing
+
+CONTAINER = {"name": "main", "image": "one"}
+
+
+@pytest.fixture
+def run(standing: Standing, namespace: str) -> Plan:
+    return Plan(standing, namespace, standing.plan())
+
+
+@pytest.fixture
+def directly(devcluster: DevCluster, namespace: str) -> Callable[..., str]:
+    """Run kubectl past the proxy."""
+    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
+
+    def call(*arguments: str) -> str:
+        return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
+
+    return call
+
+
+Request = tuple[Any, ...]
+
+
+def send(run: Plan, *requests: Request) -> list[Response]:
+    return [run.ask(*request) for request in requests]
+
+
+def approved(run: Plan, *requests: Request) -> ApprovedPlan:
+    """Plan the requests; from then on the run may send them."""
+    planned = send(run, *requests)
+    assert all(each.status < 300 for each in planned), [each.body for each in planned]
+    return run.standing.approve(run.overlay)
+
+
+def statuses(responses: Sequence[Response]) -> list[int]:
+    return [each.status for each in responses]
+
+
+def test_the_writes_of_the_plan_take_place(run: Plan, directly: Callable[..., str]) -> None:
+    maps, deployments = run.config_maps, run.deployments
+    directly("create", "configmap", "old", "--from-literal=k=1")
+    directly("create", "configmap", "unused")
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "once"},
+        "spec": {"template": {"spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80}]},
+    }
+    requests: list[Request] = [
+        ("POST", maps, config_map("new", k="1")),
+        ("PATCH", f"{maps}/new", {"data": {"m": "2"}}, MERGE),
+        ("POST", maps, {**config_map("x"), "metadata": {"generateName": "some-"}}),
+        ("PATCH", f"{maps}/old", [{"op": "replace", "path": "/data/k", "value": "2"}], JSON_PATCH),
+        ("PATCH", f"{maps}/applied?fieldManager=test", config_map("applied", k="1"), APPLY),
+        ("PATCH", f"{maps}/applied?fieldManager=test", config_map("applied", k="2"), APPLY),
+        ("POST", deployments, deployment("web", CONTAINER)),
+        ("PATCH", f"{deployments}/web", {"spec": {"replicas": 2}}, STRATEGIC),
+        ("PATCH", f"{deployments}/web/scale", {"spec": {"replicas": 3}}, MERGE),
+        ("POST", f"/api/v1/namespaces/{run.namespace}/services", service),
+        ("POST", f"/apis/batch/v1/namespaces/{run.namespace}/jobs", job),
+        ("DELETE", f"{maps}/unused?propagationPolicy=Foreground"),
+        ("DELETE", f"{maps}/old", {"gracePeriodSeconds": 0}),
+        ("POST", maps, config_map("old", k="3")),
+    ]
+    approval = approved(run, *requests)
+    responses = send(run, *requests)
+    assert approval.refused == ""
+    assert statuses(responses) == [201, 200, 201, 200, 201, 200, 201, 200, 200, 201, 201, 200, 200, 201]
+    found = json.loads(directly("get", "configmaps", "-o=json"))["items"]
+    data = {each["metadata"]["name"]: each.get("data") for each in found}
+    (generated,) = [name for name in data if name.startswith("some-")]
+    assert generated == responses[2].obj["metadata"]["name"]
+    assert (data["new"], data["applied"], data["old"]) == ({"k": "1", "m": "2"}, {"k": "2"}, {"k": "3"})
+    assert "unused" not in data
+    assert directly("get", "deployment", "web", "-o=jsonpath={.spec.replicas}") == "3"
+    assert "wrote configmaps new of owner" in run.standing.witness.reports
+    assert sum("/configmaps/old?dryRun" in each for each in run.standing.passed.targets) < len(requests)
+    # A write without an effect needs no approval.
+    assert run.ask("PATCH", f"{maps}/new", {"data": {"m": "2"}}, MERGE).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "body", "media", "why"),
+    [
+        ("POST", "", config_map("other"), "", "no write of this object: create ConfigMap {}/other"),
+        ("PATCH", "/old", {"data": {"k": "9"}}, MERGE, "no write with this effect: change ConfigMap {}/old: data.k"),
+        ("PATCH", "/old", {"data": {"k": "2", "z": "1"}}, MERGE, "change ConfigMap {}/old: data.k, data.z"),
+        ("DELETE", "/old", None, "", "no write with this effect: delete ConfigMap {}/old"),
+        ("DELETE", "", None, "", "no write"),
+        ("PATCH", "/applied?fieldManager=t", config_map("applied", a="b"), APPLY, "create ConfigMap {}/applied"),
+        ("POST", "/../pods/web/exec?command=id", None, "", "session"),
+        ("POST", "/../pods/web/eviction", {"metadata": {"name": "web"}}, "", "eviction"),
+        ("POST", "/../serviceaccounts/default/token", {}, "", "cannot dry-run"),
+    ],
+)
+def test_the_first_other_write_is_refused_and_no_further_one_is_sent(
+    run: Plan, directly: Callable[..., str], dump: Dump, method: str, place: str, body: object, media: str, why: str
+) -> None:
+    directly("create", "configmap", "old", "--from-literal=k=1")
+    planned: Request = ("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE)
+    approval = approved(run, planned)
+    before = dump()
+    target = f"{run.config_maps}{place}".replace("configmaps/../", "")
+    refused = run.ask(method, target, body, *([media] if media else []))
+    assert refused.status == 403
+    assert why.format(run.namespace) in approval.refused
+    assert why.format(run.namespace) in refused.obj["message"]
+    assert send(run, planned)[0].status == 403
+    assert run.ask("GET", f"{run.config_maps}/old").status == 200
+    assert dump() == before
+
+
+def test_a_change_between_dry_run_and_write_is_detected(run: Plan, directly: Callable[..., str]) -> None:
+    directly("create", "configmap", "old", "--from-literal=k=1")
+    planned: list[Request] = [
+        ("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE),
+        ("DELETE", f"{run.config_maps}/old"),
+    ]
+    approval = approved(run, *planned)
+    changes = ['--patch={"metadata":{"labels":{"a":"b"}}}', '--patch={"data":{"k":"7"}}']
+
+    def meanwhile(method: str, target: str) -> None:
+        if method == "PATCH" and "dryRun" not in target and changes:
+            directly("patch", "configmap", "old", changes.pop(0))
+
+    run.standing.passed.before = meanwhile
+    # The first change does not concern the effect, the second one does.
+    assert send(run, planned[0])[0].status == 403
+    assert changes == []
+    assert "change ConfigMap" in approval.refused
+    assert directly("get", "configmap", "old", "-o=jsonpath={.data.k}") == "7"
+
+
+def test_the_effect_of_a_deletion_is_bound_to_the_object(run: Plan, directly: Callable[..., str]) -> None:
+    directly("create", "configmap", "old")
+    approval = approved(run, ("DELETE", f"{run.config_maps}/old"))
+    directly("delete", "configmap", "old")
+    directly("create", "configmap", "old")
+    assert run.ask("DELETE", f"{run.config_maps}/old").status == 403
+    assert "delete ConfigMap" in approval.refused
+
+
+def test_a_dry_run_of_the_run_itself_is_answered_and_writes_nothing(run: Plan, dump: Dump) -> None:
+    approval = approved(run, ("POST", run.config_maps, config_map("new")))
+    before = dump()
+    assert run.ask("POST", f"{run.config_maps}?dryRun=All", config_map("other")).status == 201
+    assert approval.refused == ""
+    assert dump() == before
