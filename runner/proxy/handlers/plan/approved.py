@@ -1,8 +1,8 @@
 """Writes of runs that execute an approved plan (`RunIdentity.approval`).
 
-Each write is sent as a dry run first. If the plan contains its effect, it is sent again. It is then bound to the version
-of the object that the dry run was computed on. If the object changed meanwhile, both are repeated. The first other
-write is refused and ends the run, as do requests that a plan run refuses.
+Each write is sent as a dry run first. If the plan contains its effect, it is sent again, bound to the version of the
+object that the dry run was computed on. If the object changed meanwhile, both are repeated. The first other write is
+refused and ends the run, as are requests that a plan run refuses.
 """
 
 from __future__ import annotations
