@@ -226,10 +226,10 @@ class _Operator:
     def _noted(self, credentials: auth.Credentials) -> CallObserver:
         host = urlsplit(credentials.base_url).netloc.rpartition("@")[2]
 
-        def noted(method: str, path: str, params: Params, content_type: str, status: int) -> None:
+        def noted(method: str, path: str, params: Params, content_type: str, status: int, user: str) -> None:
             self._metrics.requested(host, method, status)
             if self._rights.noted is not None and status != NO_RESPONSE:
-                self._rights.noted(method, path, params, content_type, status)
+                self._rights.noted(method, path, params, content_type, status, user)
 
         return noted
 

@@ -40,8 +40,10 @@ from runner.kube.sockets import Sockets
 from runner.objects import Object, ObjectKey
 
 Params = Mapping[str, str]
-CallObserver: TypeAlias = Callable[[str, str, Params, str, int], None]
-"""Receives a call's method, path, query and content type, and the status of its response; 0 if there was none."""
+CallObserver: TypeAlias = Callable[[str, str, Params, str, int, str], None]
+"""Receives a call's method, path, query and content type, the status of its response, and the impersonated user.
+
+The status is 0 if there was no response."""
 NO_RESPONSE = 0
 """Status of a call without a response, for a `CallObserver`."""
 
@@ -332,7 +334,7 @@ class Client:
 
     def _note(self, call: _Call, status: int) -> None:
         if self._noted is not None:
-            self._noted(call.method, call.path, call.params, call.content_type, status)
+            self._noted(call.method, call.path, call.params, call.content_type, status, call.user)
 
 
 def _session(connections: int, sockets: Sockets) -> aiohttp.ClientSession:

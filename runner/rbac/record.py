@@ -27,6 +27,7 @@ _HEADER = (
     "# Permissions that the operator and its runs used, from --record-rbac. Permissions that no run used are missing.\n"
     "# `ansible-operator generate rbac FILE` adds them to config/rbac/role.yaml.\n"
 )
+_ACCOUNT = "system:serviceaccount:"
 _log = log.get(__name__)
 
 
@@ -58,10 +59,16 @@ class RightsRecord:
             self._rights |= new
             self._changed.set()
 
-    def noted(self, method: str, path: str, params: Mapping[str, str], content_type: str, status: int) -> None:
-        """Record a call of the operator itself."""
+    def noted(
+        self, method: str, path: str, params: Mapping[str, str], content_type: str, status: int, user: str = ""
+    ) -> None:
+        """Record a call of the operator itself. `user`: the service account that it impersonates; empty: none."""
         info = request.parse(method, f"{path}?{urlencode(params)}")
-        found = rights.of_call(info, status, content_type, "")
+        account = user.removeprefix(_ACCOUNT).replace(":", "/", 1)
+        found = rights.of_call(info, status, content_type, account)
+        if account:
+            self._add(rights.spread(found) if self._everywhere else found)
+            return
         if info.verb == "watch":
             # A server without streamed lists requires a plain list before the watch.
             found |= {Right("", each.namespace, each.group, each.resource, "list") for each in found}

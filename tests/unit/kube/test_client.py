@@ -57,6 +57,16 @@ async def test_a_deletion_can_insist_on_the_object_it_means(api: Api, client: Cl
     }
 
 
+async def test_a_call_can_impersonate_a_user_and_require_a_version(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply({"kind": "Status"}), api.reply({"kind": "Widget"}))
+    await client.delete(WIDGETS, KEY, uid="u-1", version="7", user="system:serviceaccount:a:b")
+    await client.get(WIDGETS, KEY)
+    first, second = api.of(PATH)
+    assert first.headers["Impersonate-User"] == "system:serviceaccount:a:b"
+    assert orjson.loads(first.body)["preconditions"] == {"uid": "u-1", "resourceVersion": "7"}
+    assert "Impersonate-User" not in second.headers
+
+
 async def test_items_of_a_list_get_the_type_that_the_list_has(api: Api, client: Client) -> None:
     api.on("/apis/example.com/v1/widgets", api.page(3, {"metadata": {"name": "a"}}, cont="more"))
     found = await client.list_page(WIDGETS, "", EVERYTHING, 10, "")
@@ -215,7 +225,7 @@ async def test_an_observer_receives_each_call_and_no_status_without_a_response(
     for url in (api.url, "http://127.0.0.1:9"):
         credentials = await auth.load(str(write_kubeconfig(url)), None, HostEnvironment({}, tmp_path))
         async with Client(
-            credentials, noted=lambda method, path, *rest: seen.append((method, path, rest[-1]))
+            credentials, noted=lambda method, path, _, __, status, ___: seen.append((method, path, status))
         ) as client:
             with pytest.raises((errors.ApiError, errors.ApiUnavailableError)):
                 await client.request("GET", "/version")

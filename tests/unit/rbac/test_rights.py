@@ -166,6 +166,8 @@ async def test_an_operator_of_all_namespaces_needs_in_all_what_its_runs_used_in_
     record.noted("GET", "/api/v1/namespaces/a/configmaps", {"watch": "true"}, "", 200)
     record.noted("PATCH", "/api/v1/namespaces/own/configmaps/x", {}, "", 200)
     record.noted("PUT", "/apis/coordination.k8s.io/v1/namespaces/own/leases/x", {}, "", 200)
+    # For prune, with the rights of the runs.
+    record.noted("DELETE", "/api/v1/namespaces/a/secrets/x", {}, "", 200, "system:serviceaccount:a:runs")
     record.add({Right("", "a", "", "serviceaccounts", "impersonate", "runs")})
     record.write()
     shown = [
@@ -180,7 +182,7 @@ async def test_an_operator_of_all_namespaces_needs_in_all_what_its_runs_used_in_
         ("Role", "a", ["serviceaccounts"], ["impersonate"]),
         ("Role", "own", ["configmaps"], ["patch"]),
         ("Role", "own", ["leases"], ["update"]),
-        ("ClusterRole", None, ["secrets"], ["get"]),
+        ("ClusterRole", None, ["secrets"], ["delete", "get"]),
     ]
 
 
