@@ -234,8 +234,20 @@ def records(project: Project) -> list[dict[str, Any]]:
     return [json.loads(json.loads(path.read_text())["record"]) for path in paths]
 
 
-def recorded(project: Project) -> set[str]:
-    return {each["name"].rpartition("-")[2] for record in records(project) for each in record["objects"]}
+IN_POD = """
+import sys
+from runner.kube.credentials import auth
+auth.pod_namespace = lambda host: "{namespace}"
+from runner.cli.main import main
+sys.exit(main())
+"""
+
+
+def recorded(maps: Maps, api: Api) -> set[str]:
+    """Return the names in the records that are ConfigMaps."""
+    items = api.call("GET", f"{maps.path}?labelSelector=app.kubernetes.io/component%3Dcreated-objects")["items"]
+    found = [json.loads(item["data"]["record"]) for item in items]
+    return {each["name"].rpartition("-")[2] for record in found for each in record["objects"]}
 
 
 def _kill_after(operator: Operator, maps: Maps, name: str, eventually: Eventually) -> None:
@@ -244,9 +256,11 @@ def _kill_after(operator: Operator, maps: Maps, name: str, eventually: Eventuall
 
 
 @pytest.mark.full
-def test_a_kill_after_each_write_loses_nothing_from_the_record(
-    project: Project, things: Things, maps: Maps, eventually: Eventually
+def test_a_kill_after_each_write_loses_nothing_from_the_records_of_an_operator_in_a_pod(
+    project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
 ) -> None:
+    program = [sys.executable, str(project.write("in_pod.py", IN_POD.format(namespace=project.namespace)))]
+    project.grant([""], ["configmaps"])
     names = ["a", "b", "c"]
     tasks: Iterable[str] = (
         CONFIG.format(name=name, annotations={}, more="when: wanted | default(true) | bool")
@@ -257,17 +271,20 @@ def test_a_kill_after_each_write_loses_nothing_from_the_record(
     project.role("shop", "".join(tasks))
     project.watch("shop", prune="delete")
     maps.create("one-foreign")
-    operator = project.start()
+    operator = project.start(program=program)
     things.create("one")
     for name in names:
         _kill_after(operator, maps, name, eventually)
-        assert recorded(project) == maps.names("one") - {"foreign"}
+        assert recorded(maps, api) == maps.names("one") - {"foreign"}
         project.write(name, "")
-        operator = project.start()
+        operator = project.start(program=program)
     things.await_success("one")
     assert maps.names("one") == {*names, "foreign"}
     things.merge("one", {"spec": {"wanted": False}})
     eventually(lambda: maps.names("one") == {"foreign"}, "all created objects to be deleted")
+    things.delete("one")
+    selected = f"{maps.path}?labelSelector=app.kubernetes.io/component%3Dcreated-objects"
+    eventually(lambda: not api.call("GET", selected)["items"], "the record to be removed")
 
 
 RELEASE = """
