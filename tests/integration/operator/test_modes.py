@@ -153,6 +153,23 @@ def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Thi
     assert things.conditions("one")["Ready"]["status"] == "True"
 
 
+def test_the_annotation_plans_one_object_and_its_removal_applies_it(project: Project, things: Things, api: Api) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    project.role("thing", ROLE)
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {"size": 1}, annotations={OURS + "mode": "plan"})
+    plan = await_plan(things, "one")
+    assert operator.runs("one") == []
+    things.merge("one", {"metadata": {"annotations": {OURS + "mode": None}}})
+    things.await_success("one")
+    assert api.call("GET", f"{core}/configmaps/one-config") is not None
+    assert api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None
+    assert plan_of(things, "one") == {}
+    assert things.conditions("one")["Planned"]["status"] == "False"
+
+
 def test_a_plan_that_fails_is_reported_and_retried(project: Project, things: Things, api: Api) -> None:
     project.role(
         "thing",

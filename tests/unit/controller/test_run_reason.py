@@ -83,6 +83,19 @@ def test_each_new_request_starts_a_run_and_its_withdrawal_none(finalized: Watch)
     assert _decide(finalized, asked, replace(again, generation=2)) is RunReason.CHANGED
 
 
+def test_an_approval_and_another_mode_start_a_run(finalized: Watch) -> None:
+    for state, reason in (
+        (SEEN, RunReason.ASKED),
+        (replace(SEEN, deleting=True, finalizers=(NAME,)), RunReason.DELETED),
+    ):
+        approved = replace(state, approved="hash")
+        assert _decide(finalized, state, approved) is reason
+        assert _decide(finalized, approved, state) is None
+        mode = RunReason.CHANGED if reason is RunReason.ASKED else reason
+        assert _decide(finalized, state, replace(state, mode="plan")) is mode
+        assert _decide(finalized, replace(state, mode="plan"), state) is mode
+
+
 def test_a_run_of_a_waiting_finalizer_can_be_requested(finalized: Watch) -> None:
     deleting = replace(SEEN, deleting=True, finalizers=(NAME,))
     assert _decide(finalized, deleting, replace(deleting, run_requested="1")) is RunReason.DELETED

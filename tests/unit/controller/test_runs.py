@@ -19,12 +19,14 @@ from runner.controller.runs import JobFactory, RunDefaults
 from runner.engine import params
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
+from runner.errors import TerminalError
 from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
+from runner.objects import MODE, Object, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.watches import policy
+from runner.watches.policy import RunMode
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.watch_values import watch_value
@@ -147,6 +149,38 @@ def test_the_verbosity_of_an_object_has_an_upper_limit(
     assert overrides.verbosity == verbosity
     sentence = f"annotation {VERBOSITY}: '7' is beyond the limit; {verbosity} is used"
     assert overrides.limited == (() if int(annotation) == verbosity else (sentence,))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "watch", "mode", "is_limited"),
+    [
+        (None, "approve", "approve", False),
+        ("plan", "apply", "plan", False),
+        ("Approve", "apply", "approve", False),
+        ("plan", "approve", "plan", False),
+        ("apply", "approve", "approve", True),
+        ("approve", "plan", "plan", True),
+        ("plan", "plan", "plan", False),
+    ],
+)
+def test_the_annotation_can_only_tighten_the_mode(
+    annotation: str | None,
+    watch: RunMode,
+    mode: str,
+    is_limited: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    annotations = {} if annotation is None else {MODE: annotation}
+    obj: Object = {"metadata": {"name": "one", "namespace": "default", "uid": "u", "annotations": annotations}}
+    overrides = JobFactory(watch_value(mode=watch), DEFAULTS, ForgetRegistry()).overrides(obj)
+    assert overrides.mode == mode
+    assert [f"{mode} is used" in each for each in overrides.limited] == [True] * is_limited
+
+
+def test_an_object_with_an_invalid_mode_does_not_run() -> None:
+    obj: Object = {"metadata": {"name": "one", "namespace": "default", "annotations": {MODE: "aprove"}}}
+    factory = JobFactory(watch_value(), DEFAULTS, ForgetRegistry())
+    with pytest.raises(TerminalError, match="'aprove' is invalid; write plan, approve or apply"):
+        factory.overrides(obj)
 
 
 def test_the_condition_names_limited_annotations_until_they_are_changed() -> None:

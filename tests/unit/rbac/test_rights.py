@@ -85,6 +85,8 @@ def test_a_watch_needs_what_the_operator_does_with_its_objects(make_watch: Calla
     assert Right("", "", MEMCACHED.gvk.group, "memcacheds", "patch") in rights.of_watch(
         make_watch(finalizer=finalizer), MEMCACHED, [], ""
     )
+    planning = rights.of_watch(make_watch(mode="approve"), MEMCACHED, ["a"], "")
+    assert planning - plain == {Right("", "a", "", "configmaps", verb) for verb in ("create", "delete", "get", "patch")}
     acting = rights.of_watch(make_watch(), MEMCACHED, ["a"], "b/runs")
     assert Right("", "b", "", "serviceaccounts", "impersonate", "runs") in acting
 

@@ -249,3 +249,52 @@ def test_ignored_references_are_named_until_there_are_none() -> None:
     (after,) = report.ignored_references(written, (), ())
     assert (after["type"], after["status"]) == ("IgnoredReferences", "False")
     assert report.ignored_references(_object(), (), ()) == ()
+
+
+PLAN = {"hash": "h", "changes": []}
+
+
+def test_a_plan_is_set_kept_and_removed() -> None:
+    made = report.plan_made("True", report.CHANGES, "1 to create", PLAN)
+    planned = _write(_object([], own=1), made)
+    assert planned["status"]["plan"] == PLAN
+    assert planned["status"]["own"] == 1
+    assert _by_type(planned)["Ready"]["status"] == "Unknown"
+    assert report.patch(planned, report.observed(planned, made), NOW) is None
+    assert _write({"metadata": {"uid": "u1"}}, made)["status"]["plan"] == PLAN
+    assert _write(planned, report.paused())["status"]["plan"] == PLAN
+    ended = report.StatusReport(report.plan_ended(planned), plan={})
+    applied = _write(planned, ended)
+    assert "plan" not in applied["status"]
+    assert _by_type(applied)["Planned"]["status"] == "False"
+    assert report.plan_ended(_object([])) == ()
+
+
+def test_a_plan_that_a_schema_drops_is_named_and_then_omitted() -> None:
+    made = report.plan_made("True", report.CHANGES, "1 to create", PLAN)
+    written = _write(_object([]), made)
+    assert report.dropped_fields(written, made) == []
+    del written["status"]["plan"]
+    assert report.dropped_fields(written, made) == ["status.plan"]
+    assert report.without(made, frozenset({"status.plan"})).plan is None
+
+
+def test_the_operators_part_of_a_status_is_known() -> None:
+    made = report.plan_made("True", report.CHANGES, "1 to create", PLAN)
+    own = _write(_object([{"type": "Up", "status": "True"}], size=1), made)["status"]
+    assert report.without_own(own) == {"conditions": [{"type": "Up", "status": "True"}], "size": 1}
+    assert report.without_own(_write(_object([]), made)["status"]) == {}
+    theirs = {"conditions": [{"type": "Ready", "status": "True", "reason": "TheirOwn"}]}
+    assert report.without_own(theirs) == theirs
+
+
+def test_a_stale_approval_is_reported_for_its_generation() -> None:
+    stale = _write(_object([]), report.plan_stale("Plan h was not executed: why", PLAN))
+    assert report.is_stale(stale)
+    assert report.names_stale(stale, "h")
+    assert not report.names_stale(stale, "other")
+    stale["metadata"]["generation"] += 1
+    assert not report.is_stale(stale)
+    executed = _write(stale, report.StatusReport(report.plan_executed(stale, "h2")))
+    assert _by_type(executed)["PlanStale"]["status"] == "False"
+    assert _by_type(executed)["Planned"]["reason"] == "Executed"

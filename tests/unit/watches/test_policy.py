@@ -46,6 +46,8 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
         ("  runTimeout: -1s\n", "runTimeout: invalid duration '-1s': use a positive duration such as 10m, or off"),
         ("  runTimeout: soon\n", "invalid duration 'soon'"),
         ("  onChange: restart\n", "onChange: invalid value 'restart': use wait"),
+        ("  mode: dry-run\n", "mode: invalid value 'dry-run': use apply, plan"),
+        ("  mode: approve\n  manageStatus: false\n", "mode: approve needs the status"),
         ("  onDelete: [cancel]\n", "onDelete: found a list, expected text"),
         ("  retry: {delay: 0s}\n", "retry.delay: invalid duration '0s': use a positive duration such as 5s"),
         ("  retry: {delay: 1m, maxDelay: 5s}\n", "retry.maxDelay: shorter than delay"),

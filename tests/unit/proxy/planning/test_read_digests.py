@@ -1,0 +1,48 @@
+"""Digests of what a plan run reads: what changes by itself does not count, and no Secret's content does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.objects import PLAN_OF, Object
+from runner.proxy.planning.overlay import KindId, Overlay
+from runner.proxy.planning.read_digests import ABSENT, digest
+
+MAPS, SECRETS = KindId("", "configmaps"), KindId("", "secrets")
+
+
+def obj(uid: str = "u", version: str = "1", **more: Any) -> Object:
+    meta = {"name": "a", "namespace": "ns", "uid": uid, "resourceVersion": version, "generation": int(version)}
+    return {"metadata": {**meta, **more.pop("metadata", {})}, **more}
+
+
+def test_status_and_maintained_metadata_do_not_count() -> None:
+    first = digest(obj(data={"k": 1}), MAPS, "owner")
+    assert first == digest(obj(version="2", data={"k": 1}, status={"ready": 1}), MAPS, "owner")
+    assert first != digest(obj(data={"k": 2}), MAPS, "owner")
+    assert first != digest(obj("recreated", data={"k": 1}), MAPS, "owner")
+    assert first != digest(obj(data={"k": 1}, metadata={"labels": {"a": "b"}}), MAPS, "owner")
+    assert digest({}, MAPS, "owner") == ABSENT
+
+
+def test_a_secret_counts_by_its_version() -> None:
+    first = digest(obj(data={"password": "one"}), SECRETS, "owner")
+    assert first == digest(obj(data={"password": "two"}), SECRETS, "owner")
+    assert first != digest(obj(version="2", data={"password": "one"}), SECRETS, "owner")
+
+
+def test_the_runs_own_object_and_its_plan_do_not_count() -> None:
+    config_map = obj("plan", metadata={"annotations": {PLAN_OF: "owner"}})
+    assert digest(obj("owner", spec={}), MAPS, "owner") == ""
+    assert digest(config_map, MAPS, "owner") == ""
+    alone = digest({"items": [obj()]}, MAPS, "owner")
+    assert digest({"items": [obj(), obj("owner"), config_map]}, MAPS, "owner") == alone
+    assert digest({"items": [obj(), config_map]}, MAPS, "another") != alone
+
+
+def test_the_first_read_of_a_path_counts_and_pages_are_kept_apart() -> None:
+    overlay = Overlay()
+    overlay.saw("/api/v1/pods", [("labelSelector", "a=b"), ("limit", "1")], "first")
+    overlay.saw("/api/v1/pods", [("labelSelector", "a=b")], "second")
+    overlay.saw("/api/v1/pods", [("labelSelector", "a=b"), ("continue", "token")], "page")
+    assert overlay.reads == {"/api/v1/pods?labelSelector=a%3Db": "first", "/api/v1/pods?labelSelector=a%3Db#1": "page"}
