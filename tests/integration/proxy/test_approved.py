@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.proxy.test_planning import (
     APPLY,
+    JSON,
     JSON_PATCH,
     MERGE,
     STRATEGIC,
@@ -143,23 +144,41 @@ def test_the_first_other_write_is_refused_and_no_further_one_is_sent(
     assert dump() == before
 
 
-def test_a_change_between_dry_run_and_write_is_detected(run: Plan, directly: Callable[..., str]) -> None:
+@pytest.mark.parametrize(
+    ("method", "body", "media"),
+    [
+        ("PATCH", {"data": {"k": "2"}}, MERGE),
+        ("PATCH", [{"op": "replace", "path": "/data/k", "value": "2"}], JSON_PATCH),
+        ("PATCH", config_map("old", k="2"), APPLY),
+        ("PUT", config_map("old", k="2"), JSON),
+        ("DELETE", None, JSON),
+    ],
+)
+def test_a_change_between_dry_run_and_write_is_detected(
+    run: Plan, directly: Callable[..., str], method: str, body: object, media: str
+) -> None:
     directly("create", "configmap", "old", "--from-literal=k=1")
-    planned: list[Request] = [
-        ("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE),
-        ("DELETE", f"{run.config_maps}/old"),
-    ]
-    approval = approved(run, *planned)
+    query = "?fieldManager=test&force=true" if media == APPLY else ""
+    planned: Request = (method, f"{run.config_maps}/old{query}", body, media)
+    approval = approved(run, planned)
     changes = ['--patch={"metadata":{"labels":{"a":"b"}}}', '--patch={"data":{"k":"7"}}']
 
-    def meanwhile(method: str, target: str) -> None:
-        if method == "PATCH" and "dryRun" not in target and changes:
+    if method == "PUT":
+        del changes[0]  # an update would remove the label
+
+    def meanwhile(sent: str, target: str) -> None:
+        if sent == method and "dryRun" not in target and changes:
             directly("patch", "configmap", "old", changes.pop(0))
 
     run.standing.passed.before = meanwhile
-    # The first change does not concern the effect, the second one does.
-    assert send(run, planned[0])[0].status == 403
+    # The first change does not concern the effect. The second one does, unless the object is deleted anyway.
+    (answer,) = send(run, planned)
     assert changes == []
+    if method == "DELETE":
+        assert (answer.status, approval.refused) == (200, "")
+        assert "old" not in directly("get", "configmaps", "-o=name")
+        return
+    assert answer.status == 403
     assert "change ConfigMap" in approval.refused
     assert directly("get", "configmap", "old", "-o=jsonpath={.data.k}") == "7"
 

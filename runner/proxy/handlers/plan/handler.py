@@ -63,8 +63,9 @@ class Planning:
             _check(plan)
             return await self._approved.answer(plan, approval)
         except RefusedError as error:
-            approval.refuse(f"{plan.info.verb} {plan.info.qualified} {plan.key}: {error}")
-            return calls.refused(plan, error, "approved run")
+            why = RefusedError(plan.run.secrets.masker.text(str(error)), error.status)
+            approval.refuse(f"{plan.info.verb} {plan.info.qualified} {plan.key}: {why}")
+            return calls.refused(plan, why, "approved run")
         except StatusError as error:
             return error.answer
 
