@@ -2,7 +2,9 @@
 
 1. The sample operator runs each of the resources until nothing is left to change. One of them is run again, as often
    as `BENCH_REPEATS` says (5), and then planned as often in one process: medians of both, and their ratio.
-2. The role is edited, so that each resource has a change. The installed command plans all: resources a second, with
+2. The operator checks each resource for drift once: CPU time of a check, with the control plane's left out. From it
+   follows the share of a core for 500 resources at a period of one hour.
+3. The role is edited, so that each resource has a change. The installed command plans all: resources a second, with
    and without its own start.
 
 `BENCH_RESOURCES` (200) is the number of resources. All of it runs on two processors.
@@ -29,6 +31,7 @@ from pathlib import Path
 import yaml
 
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
+from bench.process_stats import cpu_seconds_of_tree
 from bench.results import Result, show, tell
 from runner import devcluster, log
 from runner.config import sources
@@ -49,6 +52,12 @@ _PATH = f"/apis/cache.example.com/v1alpha1/namespaces/{_NAMESPACE}/memcacheds"
 _CHANGED = 2
 """Exit code for changes."""
 _LOOK = 0.1
+_CHECK_EACH = 0.6
+"""Seconds from one drift check to the next: more than a check takes."""
+_CHECK_LEAST = 10.0
+_IDLE = 500
+_HOUR = 3600
+_MOST_SHARE = 5.0
 _TIMES_A_RUN = 1.3
 _A_SECOND = 3.0
 
@@ -77,6 +86,8 @@ def main() -> None:
     ):
         project = _project(Path(folder), cluster.kubeconfig)
         for result in asyncio.run(_single(project, size)):
+            show(result)
+        for result in asyncio.run(_drift(project, size)):
             show(result)
         for result in _fleet(project, size):
             show(result)
@@ -180,6 +191,46 @@ async def _planned(planner: Planner, target: Target) -> float:
 def _settings(project: Project) -> Settings:
     settings, _ = sources.load(Namespace(kubeconfig=[str(project.kubeconfig)]), {})
     return settings
+
+
+async def _drift(project: Project, size: Size) -> list[Result]:
+    """Check every resource once. None has drift."""
+    file = project.folder / "watches.yaml"
+    text = file.read_text(encoding="utf-8")
+    (watch,) = yaml.safe_load(text)
+    period = max(size.resources * _CHECK_EACH, _CHECK_LEAST)
+    file.write_text(yaml.safe_dump([{**watch, "drift": {"period": f"{period:.0f}s"}}]), encoding="utf-8")
+    tell(f"drift checks of {size.resources} resources")
+    async with running(project, _NAMESPACE) as operator:
+        await operator.await_ready()
+        for number in range(size.resources):
+            await operator.await_line("Run ended", name=f"m{number}", outcome="succeeded")
+        checks, seconds = await _checks(operator), cpu_seconds_of_tree(operator.pid)
+        wanted = checks + size.resources
+        done = checks
+        async with asyncio.timeout(3 * period):
+            for _ in itertools.count():
+                if (done := await _checks(operator)) >= wanted:
+                    break
+                await asyncio.sleep(1)
+        seconds = (cpu_seconds_of_tree(operator.pid) - seconds) / (done - checks)
+    file.write_text(text, encoding="utf-8")
+    share = 100 * _IDLE * seconds / _HOUR
+    return [
+        Result(_CASE, "CPU time of a drift check", seconds, "s"),
+        Result(_CASE, f"drift checks of {_IDLE} resources in an hour, computed", share, "% of a core", _MOST_SHARE),
+    ]
+
+
+async def _checks(operator: OperatorProcess) -> float:
+    """Return how many drift checks have ended. All must have found nothing."""
+    found: dict[str, float] = {}
+    for line in (await operator.metrics()).splitlines():
+        if line.startswith("ansible_operator_drift_checks_total{"):
+            found[line.partition('result="')[2].partition('"')[0]] = float(line.rpartition(" ")[2])
+    if any(number for result, number in found.items() if result != "none"):
+        raise RuntimeError(f"not all checks found nothing: {found}")
+    return found["none"]
 
 
 def _fleet(project: Project, size: Size) -> Iterator[Result]:

@@ -210,6 +210,14 @@ WATCH = (
         "mode: approve",
     ),
     Field(
+        "drift",
+        "mapping",
+        "",
+        NEW,
+        "periodic checks for changes by other clients, see below ([Find drift](plan.md#find-drift))",
+        "drift: {period: 1h}",
+    ),
+    Field(
         "skipUnchanged",
         "boolean",
         "false",
@@ -329,6 +337,18 @@ PRUNE = (
     ),
 )
 
+DRIFT = (
+    Field("drift.period", "duration", "", NEW, "time between two checks of an object; required", "drift: {period: 1h}"),
+    Field(
+        "drift.then",
+        "text",
+        "",
+        NEW,
+        "`report` (the default): write the condition `Drifted`; `repair`: also run the role or playbook",
+        "drift: {period: 1h, then: repair}",
+    ),
+)
+
 SELECTOR = (
     Field(
         "selector.matchLabels",
@@ -434,5 +454,6 @@ SECTIONS: tuple[tuple[str, tuple[Field, ...]], ...] = (
     ("`prune`", PRUNE),
     ("`selector`", SELECTOR),
     ("`references`", REFERENCES),
+    ("`drift`", DRIFT),
     ("`blacklist`", BLACKLIST),
 )

@@ -34,9 +34,10 @@ from runner.controller import run_access, run_log
 from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
+from runner.controller.drift import DriftChecks
 from runner.controller.planning import PlanReconciler
 from runner.controller.pruning import Pruner
-from runner.controller.reconcile import Reconciler, Services
+from runner.controller.reconcile import Features, Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
 from runner.controller.runs import RunDefaults, Runs, plan_environment
@@ -344,8 +345,10 @@ class _Operator:
         services = Services(shared.client, shared.discovery, shared.access, shared.events)
         contents = self._executed(watch), self._executed(watch.as_finalizer())
         planning = PlanReconciler(scope, shared.client, shared.access, shared.events, runs, contents)
-        skipping, pruner = self._skipping(watch, shared), self._pruner(scope, shared)
-        reconciler = Reconciler(scope, services, runs, status, skipping, planning, pruner)
+        policy = watch.policy.drift
+        drift = DriftChecks(scope, policy, runs, shared.access, status, shared.events) if policy is not None else None
+        features = Features(self._skipping(watch, shared), self._pruner(scope, shared), drift)
+        reconciler = Reconciler(scope, services, runs, status, planning, features)
         contention = ContentionReporter(scope, shared.discovery, status, shared.events)
         workers = settings.workers_for(watch.gvk)
         account, selector = watch.service_account or None, watch.selector or None

@@ -12,6 +12,7 @@ from runner.controller import decisions
 from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
+from runner.controller.drift_schedule import DriftSchedule
 from runner.controller.reconcile import REQUEST_BACKOFF, Reconciler
 from runner.controller.runs import Runs
 from runner.kube.cache import Change
@@ -53,6 +54,7 @@ class Controller:
         self._terminal: set[ObjectKey] = set()
         """Objects that do not run until they change."""
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        self._drift = self._drift_schedule()
         self._registry.subscribe(self._terminal.discard)
         self._registry.subscribe(self.queue.forget)
         self._ownership.listen(self)
@@ -61,23 +63,39 @@ class Controller:
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
+    def _drift_schedule(self) -> DriftSchedule | None:
+        policy = self.watch.policy.drift
+        if policy is None:
+            return None
+        schedule = DriftSchedule(self.queue, policy.period, self._may_run)
+        self._registry.subscribe(schedule.forget)
+        return schedule
+
     def problem(self) -> str | None:
         """Return why the kind is not watched; None while it is."""
         return self.informer.problem()
 
     async def follow(self) -> None:
         """Turn the events of the kind's objects into requests until canceled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.informer.follow(self._changed))
-            group.create_task(self._runs.sweep())
-            group.create_task(self._reconciler.sweep())
-            group.create_task(self.contention.follow())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.informer.follow(self._changed))
+                group.create_task(self._runs.sweep())
+                group.create_task(self._reconciler.sweep())
+                group.create_task(self.contention.follow())
+        finally:
+            if self._drift is not None:
+                self._drift.close()
 
     def dependent_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a dependent changed."""
-        if self._ownership.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal:
+        if self._may_run(key):
             self._log.info("A dependent changed", why=why, **key._asdict())
             self.queue.add(key, RunReason.DEPENDENT, (why,))
+
+    def _may_run(self, key: ObjectKey) -> bool:
+        """Return whether the object is ours and may run without a change of itself."""
+        return self._ownership.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal
 
     def reference_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a reference changed, even if it does not run until it changes."""
@@ -179,3 +197,6 @@ class Controller:
                 self.queue.succeeded(key)
                 if resync_after is not None and key in self.informer:
                     self.queue.add_after(key, RunReason.RESYNC, resync_after)
+        summary = self.informer.summary(key)
+        if self._drift is not None and summary is not None:
+            self._drift.start(key, summary.uid)

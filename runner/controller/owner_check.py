@@ -19,7 +19,12 @@ from runner.ownership import OwnerState
 from runner.proxy.handlers.writes import ObjectReader
 from runner.workqueue.request import RunReason
 
-_WITHOUT_NEWS = frozenset({RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY, RunReason.PRUNE, RunReason.RESYNC})
+_WITHOUT_NEWS = frozenset(
+    {
+        *(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY),
+        *(RunReason.PRUNE, RunReason.RESYNC, RunReason.DRIFT),
+    }
+)
 """Reasons of runs that no event of the object itself started, so that nothing shows that it still exists."""
 
 

@@ -16,6 +16,7 @@ from runner.controller import decisions
 from runner.controller.annotations import AnnotationOverrides
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Decision, Done, RequeueAfter, Result, Retry, RetryTerms, Terminal
+from runner.controller.drift import DriftChecks
 from runner.controller.finalizers import CONFLICT_BACKOFF, FinalizerRemoval
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import ApprovedRun, PlanReconciler, PlanTerms
@@ -26,7 +27,7 @@ from runner.controller.runs import Runs
 from runner.controller.skipping import NOTHING_NEW, RunInputs, RunSkipper
 from runner.engine import output
 from runner.engine.artifacts import new_ident
-from runner.engine.job import Job, RunResult
+from runner.engine.job import Job, Outcome, RunResult
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
@@ -69,6 +70,15 @@ class Services:
     events: EventRecorder
 
 
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Optional parts of a reconciler; None if the watch does not use them."""
+
+    skipping: RunSkipper | None
+    pruner: Pruner | None
+    drift: DriftChecks | None
+
+
 class Reconciler:
     """Reconciles the objects of one watch."""
 
@@ -78,9 +88,8 @@ class Reconciler:
         services: Services,
         runs: Runs,
         status: StatusWriter,
-        skipping: RunSkipper | None,
         planning: PlanReconciler,
-        pruner: Pruner | None,
+        features: Features,
     ) -> None:
         watch = scope.watch
         self._watch = watch
@@ -89,9 +98,10 @@ class Reconciler:
         self._services = services
         self._runs = runs
         self._status = status
-        self._skipping = skipping
+        self._skipping = features.skipping
         self._planning = planning
-        self._pruner = pruner
+        self._pruner = features.pruner
+        self._drift = features.drift
         self._owners = OwnerCheck(watch.gvk, services.client, scope.informer, scope.registry)
         self._finalizers = FinalizerRemoval(services.client, watch.finalizer.name if watch.finalizer else "")
         scope.registry.subscribe(self._finalizers.forget)
@@ -158,12 +168,26 @@ class Reconciler:
             state = await self._owners.before_run(attempt)
             if state is not OwnerState.EXISTS:
                 return self._ignore(attempt, state)
-            return await self._run(attempt, overrides, basis, None)
+            checks = attempt.request.reason is RunReason.DRIFT
+            return await (self._check_drift if checks else self._run)(attempt, overrides, basis)
         except TerminalError as error:
             return await self._refuse(attempt, str(error))
 
+    async def _check_drift(self, attempt: Attempt, overrides: AnnotationOverrides, basis: RunInputs | None) -> Result:
+        """Check the object for drift, and run it if the watch repairs drift."""
+        drifted: tuple[str, ...] = ()
+        if self._drift is not None:
+            drifted = await self._drift.check(attempt, *self._callbacks(attempt))
+        if not drifted:
+            return Done(self._terms(attempt, overrides).resync_after)
+        return await self._run(replace(attempt, request=replace(attempt.request, details=drifted)), overrides, basis)
+
     async def _run(
-        self, attempt: Attempt, overrides: AnnotationOverrides, basis: RunInputs | None, approved: ApprovedRun | None
+        self,
+        attempt: Attempt,
+        overrides: AnnotationOverrides,
+        basis: RunInputs | None,
+        approved: ApprovedRun | None = None,
     ) -> Result:
         """Execute the run, report it, and decide what follows."""
         objects = await self._pruner.begin(attempt) if self._pruner is not None else None
@@ -192,7 +216,8 @@ class Reconciler:
             if pruned.report.deleted:
                 self._events(attempt).pruned(pruned.report.deleted)
         planned, plan = await self._planning.ended(attempt, approved, run)
-        beside = StatusReport(conditions + planned, plan=plan)
+        drift = report.drift_ended(attempt.obj) if run.outcome is Outcome.SUCCEEDED else StatusReport(())
+        beside = StatusReport((*conditions, *planned, *drift.conditions), plan=plan, drift=drift.drift)
         await self._report(attempt, job, run, decision, grant.stats.forbidden(), beside)
         attempt.guard.check()
         if self._skipping is not None and basis is not None and grant.read_set is not None:
@@ -292,7 +317,9 @@ class Reconciler:
         """Write the run's conditions, and `beside`. `missing`: sentences about rights that the run lacked."""
         final = isinstance(decision.result, Terminal)
         failed = report.FailureDetails(missing, decision.advice, output.pointer(job), final=final)
-        ended = replace(report.run_ended(run, failed).with_conditions(beside.conditions), plan=beside.plan)
+        ended = replace(
+            report.run_ended(run, failed).with_conditions(beside.conditions), plan=beside.plan, drift=beside.drift
+        )
         ended = report.observed(attempt.obj, ended)
         await self._status.write(attempt.resource, self._latest(attempt).obj, ended, attempt.guard)
 
@@ -319,7 +346,7 @@ class Reconciler:
     def _terms(self, attempt: Attempt, overrides: AnnotationOverrides, *, terminating: bool = False) -> RetryTerms:
         finalizer, now = self._watch.finalizer, datetime.now(UTC)
         period = self._runs.period if overrides.reconcile_period is None else overrides.reconcile_period
-        settled = attempt.request.reason is not RunReason.PRESENT
+        settled = attempt.request.reason not in {RunReason.PRESENT, RunReason.DRIFT}
         delay = (
             decisions.resync_delay(period, uid_of(attempt.obj), now.timestamp(), settled=settled)
             if period > 0

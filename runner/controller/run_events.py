@@ -54,6 +54,10 @@ class ObjectEvents:
         """A plan run failed."""
         self._record("Warning", "PlanFailed", "Plan", why)
 
+    def drifted(self, what: str) -> None:
+        """Other clients changed what the role sets."""
+        self._record("Warning", "Drifted", "Check", what)
+
     def given_up(self, why: str) -> None:
         """The object does not run until it changes."""
         self._record("Warning", "GivenUp", "Wait", why)

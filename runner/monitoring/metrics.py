@@ -22,7 +22,7 @@ from runner import __version__
 from runner.engine import executions
 from runner.engine.job import Outcome, RunResult
 from runner.monitoring.object_series import Created, ObjectSeries
-from runner.objects import GVK
+from runner.objects import GVK, ObjectKey
 from runner.workqueue.queue import WorkQueue
 from runner.workqueue.request import RunReason
 
@@ -35,6 +35,8 @@ LAG_INTERVAL = 0.1
 _COMMIT = Path(runner.__file__).with_name("commit.txt")
 _UNKNOWN = "unknown"
 _PLANS = ("Changes", "NoChanges", "Partial", "PlanFailed", "canceled")
+DRIFT_RESULTS = ("none", "drifted", "partial", "failed")
+"""`partial`: no drift, but some tasks were not planned."""
 _RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
@@ -83,6 +85,9 @@ class Metrics:
             "ansible_operator_skipped_runs", "Runs skipped because nothing changed", ["GVK", "reason"]
         )
 
+        self.drift_checks = self._counter("ansible_operator_drift_checks", "Drift checks by result", ["GVK", "result"])
+        self.drifted_objects = self._gauge("ansible_operator_drifted_objects", "Objects with drift", ["GVK"])
+        self._drifted: dict[GVK, set[ObjectKey]] = {}
         self.plans = self._counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
         self.pruned = self._counter(
             "ansible_operator_pruned_objects", "Objects that were deleted because runs no longer use them", ["GVK"]
@@ -166,6 +171,21 @@ class Metrics:
             self.outcomes.labels(str(gvk), ending.value)
         self.api_calls.labels(str(gvk))
         self._queues[name] = queue
+
+    def add_drift(self, gvk: GVK) -> None:
+        """Create the series about drift of a kind."""
+        found = self._drifted.setdefault(gvk, set())
+        self.drifted_objects.labels(str(gvk)).set_function(found.__len__)
+        for result in DRIFT_RESULTS:
+            self.drift_checks.labels(str(gvk), result)
+
+    def drifted(self, gvk: GVK, key: ObjectKey, *, has_drift: bool) -> None:
+        """Note whether an object has drift."""
+        found = self._drifted[gvk]
+        if has_drift:
+            found.add(key)
+        else:
+            found.discard(key)
 
     def add_objects(self, gvk: GVK, created: Created, age: Callable[[], float | None]) -> None:
         """Add the objects of a kind, and the age of its watch: seconds since the last data from the API server."""

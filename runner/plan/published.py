@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,14 +72,9 @@ def of_status(obj: Object) -> dict[str, Any]:
 def status(basis: PlanBasis, nonce: str, time: str, config_map: str, approval: Mapping[str, Any]) -> dict[str, Any]:
     """Return `status.plan`. `approval` is the last approval of the object, `config_map` the name of the ConfigMap."""
     plan = basis.plan
-    listed: list[dict[str, Any]] = []
-    size = 0
-    for change, digest in zip(plan.changes, basis.digests(nonce), strict=True):
-        entry = _entry(change, digest)
-        size += len(_dump(entry))
-        if size > _MOST_BYTES:
-            break
-        listed.append(entry)
+    listed = _listed(
+        {**_entry(change), "digest": digest} for change, digest in zip(plan.changes, basis.digests(nonce), strict=True)
+    )
     optional = {
         "moreChanges": len(plan.changes) - len(listed),
         "unplanned": len(plan.unplanned) + plan.more_unplanned,
@@ -99,7 +94,27 @@ def status(basis: PlanBasis, nonce: str, time: str, config_map: str, approval: M
     }
 
 
-def _entry(change: ObjectChange, digest: str) -> dict[str, Any]:
+def drift(plan: ResourcePlan, time: str) -> dict[str, Any]:
+    """Return `status.drift`: the changes of a plan as in `status.plan`, with a hash of all."""
+    listed = _listed(map(_entry, plan.changes))
+    more = len(plan.changes) - len(listed)
+    found = sorted((_essence(each) for each in plan.changes), key=_dump)
+    return {"hash": _digest(found, _HASH), "time": time, "changes": listed, **({"moreChanges": more} if more else {})}
+
+
+def _listed(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first entries, up to the limit of a status."""
+    found: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries:
+        size += len(_dump(entry))
+        if size > _MOST_BYTES:
+            break
+        found.append(entry)
+    return found
+
+
+def _entry(change: ObjectChange) -> dict[str, Any]:
     paths = [each.path[:_LONGEST_PATH] for each in change.fields if each.path]
     optional: dict[str, Any] = {
         "recreated": change.recreated,
@@ -112,7 +127,6 @@ def _entry(change: ObjectChange, digest: str) -> dict[str, Any]:
         "kind": change.gvk.kind,
         "namespace": change.key.namespace,
         "name": change.key.name,
-        "digest": digest,
         **{name: value for name, value in optional.items() if value},
     }
 

@@ -7,7 +7,7 @@ those that it is based on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,8 +34,10 @@ PLAN_STALE = "PlanStale"
 CHANGES, NO_CHANGES, PARTIAL, PLAN_FAILED = "Changes", "NoChanges", "Partial", "PlanFailed"
 EXECUTED = "Executed"
 """Reasons of `Planned`."""
-PLAN = "plan"
-"""Field of the status with the plan."""
+DRIFTED = "Drifted"
+"""A condition of objects whose drift checks found changes by other clients."""
+PLAN, DRIFT = "plan", "drift"
+"""Fields of the status with the plan, and with the drift."""
 LIMITED_ANNOTATIONS = "LimitedAnnotations"
 """A condition of objects whose annotations exceed the limits of their watch."""
 LIMITED_ANNOTATIONS_ADVICE = (
@@ -50,7 +52,7 @@ MAX_MESSAGE = 32_000
 OBSERVED = "observedGeneration"
 _OWN = frozenset(
     {
-        *("Running", "Successful", "Failure", PLANNED, PLAN_STALE),
+        *("Running", "Successful", "Failure", PLANNED, PLAN_STALE, DRIFTED),
         *(CONTENDED, IGNORED_VARIABLES, IGNORED_REFERENCES, LIMITED_ANNOTATIONS),
     }
 )
@@ -74,6 +76,8 @@ class StatusReport:
     """New `status.observedGeneration`; None: it stays."""
     plan: Mapping[str, Any] | None = None
     """New `status.plan`; empty removes it; None: it stays."""
+    drift: Mapping[str, Any] | None = None
+    """New `status.drift`; empty removes it; None: it stays."""
 
     def with_conditions(self, conditions: tuple[Condition, ...]) -> StatusReport:
         """Return the report with further conditions."""
@@ -222,6 +226,25 @@ def plan_executed(obj: Object, approved: str) -> tuple[Condition, ...]:
     return executed, make(PLAN_STALE, "False", EXECUTED, "")
 
 
+def drift_of(obj: Object) -> dict[str, Any]:
+    """Return `status.drift`; empty if there is none."""
+    status = obj.get("status")
+    found = status.get(DRIFT) if isinstance(status, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def drift_found(message: str, drift: Mapping[str, Any]) -> StatusReport:
+    """Return the change after a check that found drift. `drift` is the new `status.drift`."""
+    return StatusReport((make(DRIFTED, "True", "ChangedByOthers", _bounded(message, MAX_MESSAGE)),), drift=drift)
+
+
+def drift_ended(obj: Object) -> StatusReport:
+    """Return the change after a run, or after a check without drift; empty if no drift was reported."""
+    if find(conditions_of(obj), DRIFTED) is None and not drift_of(obj):
+        return StatusReport(())
+    return StatusReport((make(DRIFTED, "False", "NoDrift", ""),), drift={})
+
+
 def plan_ended(obj: Object) -> tuple[Condition, ...]:
     """Return the conditions of an object whose mode is no longer `plan` or `approve`."""
     found = conditions_of(obj)
@@ -348,6 +371,7 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
         {kind: wanted and {**wanted, **about} for kind, wanted in report.health.items()},
         generation if report.health else None,
         report.plan,
+        report.drift,
     )
 
 
@@ -367,6 +391,7 @@ def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
         {kind: wanted and holdable(wanted) for kind, wanted in report.health.items()},
         None if f"status.{OBSERVED}" in pruned else report.generation,
         None if f"status.{PLAN}" in pruned else report.plan,
+        None if f"status.{DRIFT}" in pruned else report.drift,
     )
 
 
@@ -382,7 +407,7 @@ def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
     kstatus.fold(after, report.health, now)
     found = obj.get("status")
     status: dict[str, Any] = found if isinstance(found, dict) else {}
-    operations = [*_observing(obj, status, report), *_planning(status, report)]
+    operations = [*_observing(obj, status, report), *_publishing(status, report)]
     if after == before and not operations:
         return None
     same: JSONPatch = [{"op": "test", "path": "/metadata/uid", "value": uid_of(obj)}]
@@ -415,8 +440,9 @@ def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
             missing.update(f"{_IN_CONDITIONS}.{name}" for name in wanted if name not in kept)
     if report.generation is not None and OBSERVED not in obj["status"]:
         missing.add(f"status.{OBSERVED}")
-    if report.plan and obj["status"].get(PLAN, {}).get("hash") != report.plan.get("hash"):
-        missing.add(f"status.{PLAN}")
+    for name, value in ((PLAN, report.plan), (DRIFT, report.drift)):
+        if value and obj["status"].get(name, {}).get("hash") != value.get("hash"):
+            missing.add(f"status.{name}")
     return sorted(missing)
 
 
@@ -441,18 +467,24 @@ def _observing(obj: Object, status: dict[str, Any], report: StatusReport) -> JSO
     return []
 
 
-def _planning(status: Mapping[str, Any], report: StatusReport) -> JSONPatch:
-    """Set or remove `status.plan`."""
-    if report.plan is None or report.plan == status.get(PLAN, {}):
-        return []
-    if not report.plan:
-        return [{"op": "remove", "path": f"/status/{PLAN}"}]
-    return [{"op": "add", "path": f"/status/{PLAN}", "value": dict(report.plan)}]
+def _publishing(status: Mapping[str, Any], report: StatusReport) -> Iterator[dict[str, Any]]:
+    """Set or remove `status.plan` and `status.drift`."""
+    for name, value in ((PLAN, report.plan), (DRIFT, report.drift)):
+        if value is None or value == status.get(name, {}):
+            continue
+        yield (
+            {"op": "add", "path": f"/status/{name}", "value": dict(value)}
+            if value
+            else {
+                "op": "remove",
+                "path": f"/status/{name}",
+            }
+        )
 
 
 def without_own(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status without the fields and conditions that the operator writes."""
-    kept = {name: value for name, value in status.items() if name not in {PLAN, OBSERVED}}
+    kept = {name: value for name, value in status.items() if name not in {PLAN, DRIFT, OBSERVED}}
     if isinstance(conditions := kept.get("conditions"), list):
         kept["conditions"] = [each for each in conditions if not _is_own(each)]
         if not kept["conditions"]:

@@ -1,4 +1,4 @@
-"""Limits of a watch's runs (timeout, cancellation, retries, finalizer), and exponential backoff.
+"""Limits of a watch's runs (timeout, cancellation, retries, finalizer, drift), and exponential backoff.
 
 Imports nothing of this package.
 """
@@ -86,6 +86,16 @@ class PrunePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftPolicy:
+    """Periodic plan runs that detect changes by other clients."""
+
+    period: float
+    """Seconds between two checks of an object."""
+    repair: bool
+    """Whether drift starts a run. False: it is only reported."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPolicy:
     """Policy of the runs of one watch."""
 
@@ -96,6 +106,8 @@ class RunPolicy:
     deletion_cancels: bool
     """Whether a deletion cancels the active run, so that the finalizer starts at once."""
     retry: RetryPolicy
+    drift: DriftPolicy | None = None
+    """None: no checks."""
 
 
 DEFAULT = RunPolicy(

@@ -11,6 +11,7 @@ from runner.watches.policy import (
     DEFAULT,
     MODES,
     Backoff,
+    DriftPolicy,
     FinalizerLimit,
     PruneAction,
     PrunePolicy,
@@ -20,8 +21,9 @@ from runner.watches.policy import (
 )
 from runner.yamlfile.fields import Fields
 
-FIELDS = ("runTimeout", "onChange", "onDelete", "retry")
+FIELDS = ("runTimeout", "onChange", "onDelete", "retry", "drift")
 _RETRY_FIELDS = ("delay", "factor", "maxDelay", "attempts")
+_DRIFT_FIELDS = ("period", "then")
 _LIMIT_FIELDS = ("attempts", "time", "then")
 _PRUNE_FIELDS = ("then", "kinds")
 _PRUNE_ACTIONS: tuple[PruneAction, ...] = ("off", "report", "delete")
@@ -36,6 +38,7 @@ def read(fields: Fields) -> RunPolicy:
         change_cancels=_cancels(fields, "onChange"),
         deletion_cancels=_cancels(fields, "onDelete"),
         retry=_retry(fields),
+        drift=_drift(fields),
     )
 
 
@@ -71,6 +74,19 @@ def _retry(fields: Fields) -> RetryPolicy:
     if longest < delay:
         given.error("maxDelay", "shorter than delay: use at least the value of delay")
     return RetryPolicy(Backoff(delay, _factor(given), longest), _attempts(given))
+
+
+def _drift(fields: Fields) -> DriftPolicy | None:
+    given = fields.fields("drift", _DRIFT_FIELDS)
+    if given is None:
+        return None
+    period, then = span(given, "period", off=False), given.text("then")
+    given.require("period", "set the time between two checks, such as 1h")
+    if then not in {"", "report", "repair"}:
+        given.error(
+            "then", f"invalid value {then!r}: use report (write a condition) or repair (also run the role or playbook)"
+        )
+    return None if period is None else DriftPolicy(period, repair=then == "repair")
 
 
 def limit(finalizer: Fields) -> FinalizerLimit | None:

@@ -25,6 +25,7 @@ class RunReason(Enum):
     PRESENT = "present at start"
     GONE = "gone"
     RESYNC = "periodic resync"
+    DRIFT = "drift check"
 
     @property
     def starts_over(self) -> bool:
@@ -51,6 +52,7 @@ HANDICAP: dict[RunReason, float] = {
     RunReason.PRESENT: 60.0,
     RunReason.GONE: 60.0,
     RunReason.RESYNC: 600.0,
+    RunReason.DRIFT: 1200.0,
 }
 """Seconds by which a more urgent request may come later and still go first."""
 

@@ -105,7 +105,8 @@ async def test_only_a_run_that_no_event_of_the_object_started_reads_it_first(
     cluster: Cluster, check: OwnerCheck, reason: RunReason
 ) -> None:
     assert await check.before_run(_attempt(reason)) is EXISTS
-    doubtful = {RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY, RunReason.PRUNE, RunReason.RESYNC}
+    doubtful = {*(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY), *(RunReason.PRUNE, RunReason.RESYNC)}
+    doubtful.add(RunReason.DRIFT)
     assert cluster.reads == (reason in doubtful)
 
 

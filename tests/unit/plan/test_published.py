@@ -129,3 +129,34 @@ def test_a_large_plan_is_cut_in_the_status_and_in_the_config_map() -> None:
 def test_a_difference_is_named(other: PlanBasis, phrase: str) -> None:
     before = published.status(basis(), "n", "now", "", {})
     assert published.differences(before, other) == (phrase,)
+
+
+def plan_of(*changes: ObjectChange) -> ResourcePlan:
+    return ResourcePlan(REF, "complete", changes)
+
+
+def test_equal_drift_has_an_equal_hash_in_any_order_and_at_any_time() -> None:
+    first, second = change(), change(name="second")
+    found = published.drift(plan_of(first, second), "now")
+    assert found["hash"] == published.drift(plan_of(second, first), "later")["hash"]
+    assert found["hash"] != published.drift(plan_of(first), "now")["hash"]
+    assert found["hash"] != published.drift(plan_of(change(value=3), second), "now")["hash"]
+
+
+def test_drift_lists_objects_with_their_changed_fields_up_to_a_limit() -> None:
+    found = published.drift(plan_of(change()), "now")
+    assert found["time"] == "now"
+    assert found["changes"] == [
+        {
+            "verb": "change",
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "namespace": "shop",
+            "name": "web",
+            "fields": ["spec"],
+        }
+    ]
+    assert "moreChanges" not in found
+    many = published.drift(plan_of(*(change(name=f"web-{number}") for number in range(1000))), "now")
+    assert len(many["changes"]) + many["moreChanges"] == 1000
+    assert many["moreChanges"] > 0

@@ -298,3 +298,24 @@ def test_a_stale_approval_is_reported_for_its_generation() -> None:
     executed = _write(stale, report.StatusReport(report.plan_executed(stale, "h2")))
     assert _by_type(executed)["PlanStale"]["status"] == "False"
     assert _by_type(executed)["Planned"]["reason"] == "Executed"
+
+
+def test_drift_is_written_once_and_taken_back_once() -> None:
+    drift = {"hash": "a", "time": STAMP, "changes": []}
+    before = _object([])
+    assert _write(before, report.drift_ended(before)) is before
+    drifted = _write(before, report.drift_found("change Deployment shop/web: spec", drift))
+    assert _by_type(drifted)["Drifted"]["status"] == "True"
+    assert report.drift_of(drifted) == drift
+    assert _write(drifted, report.drift_found("change Deployment shop/web: spec", drift), NOW + 60) is drifted
+    ended = _write(drifted, report.drift_ended(drifted))
+    assert _by_type(ended)["Drifted"]["status"] == "False"
+    assert "drift" not in ended["status"]
+    assert _write(ended, report.drift_ended(ended), NOW + 60) is ended
+
+
+def test_a_schema_that_drops_drift_is_noticed() -> None:
+    written = report.drift_found("change", {"hash": "a"})
+    assert report.dropped_fields(_write(_object([]), written), written) == []
+    assert report.dropped_fields(_write(_object([]), replace(written, drift=None)), written) == ["status.drift"]
+    assert report.without(written, frozenset({"status.drift"})).drift is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.watches.policy import DEFAULT, MAX_BACKOFF, Backoff, FinalizerLimit
+from runner.watches.policy import DEFAULT, MAX_BACKOFF, Backoff, DriftPolicy, FinalizerLimit
 from runner.watches.watch import Watch
 
 One = Callable[..., Watch]
@@ -41,6 +41,22 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
 
 
 @pytest.mark.parametrize(
+    ("rest", "policy"),
+    [
+        ("", None),
+        ("  drift:\n", None),
+        ("  drift: {period: 1h}\n", DriftPolicy(3600, repair=False)),
+        ("  drift: {period: 90s, then: report}\n", DriftPolicy(90, repair=False)),
+        ("  drift: {period: 1h, then: repair}\n", DriftPolicy(3600, repair=True)),
+    ],
+)
+def test_drift_is_checked_only_with_a_period_and_only_reported_by_default(
+    one: One, rest: str, policy: DriftPolicy | None
+) -> None:
+    assert one(rest).policy.drift == policy
+
+
+@pytest.mark.parametrize(
     ("rest", "message"),
     [
         ("  runTimeout: -1s\n", "runTimeout: invalid duration '-1s': use a positive duration such as 10m, or off"),
@@ -54,6 +70,9 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
         ("  retry: {factor: 0.5}\n", "retry.factor: invalid factor '0.5': use a number from 1"),
         ("  retry: {factor: nan}\n", "retry.factor: invalid factor 'nan'"),
         ("  retry: {attempts: -1}\n", "retry.attempts: invalid number -1"),
+        ("  drift: {then: repair}\n", "drift.period: missing or empty: set the time between two checks, such as 1h"),
+        ("  drift: {period: 0s}\n", "drift.period: invalid duration '0s': use a positive duration such as 5s"),
+        ("  drift: {period: 1h, then: fix}\n", "drift.then: invalid value 'fix': use report"),
         ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {}}\n", "finalizer.limit: no limit"),
         ("  finalizer: {name: e.com/f, vars: {a: 1}, limit: {attempts: 1, then: drop}}\n", "invalid value 'drop'"),
     ],

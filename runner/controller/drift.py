@@ -1,0 +1,111 @@
+"""Drift checks of one watch's objects: plan runs that detect changes by other clients.
+
+An object has drift if a run would change something although neither the object nor its role has changed. Drift is
+reported once, in the condition `Drifted`, in `status.drift` and in an Event. A check without drift writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from runner import log
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.plan_run import plan_run
+from runner.controller.run_access import RunAccess
+from runner.controller.run_events import ObjectEvents
+from runner.controller.runs import Runs
+from runner.events.recorder import EventQueue
+from runner.objects import ObjectKey, ObjectRef
+from runner.ownership import OwnerState
+from runner.plan import published
+from runner.plan.results import ObjectChange, ResourcePlan
+from runner.status import report
+from runner.status.writer import StatusWriter
+from runner.watches.policy import DriftPolicy
+
+_MOST_DETAILS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DriftChecks:
+    """Checks of one watch's objects."""
+
+    scope: WatchScope
+    policy: DriftPolicy
+    runs: Runs
+    access: RunAccess
+    status: StatusWriter
+    events: EventQueue
+
+    def __post_init__(self) -> None:
+        """Create the series of the kind's metrics."""
+        self.scope.metrics.add_drift(self.scope.watch.gvk)
+        self.scope.registry.subscribe(self._forget)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self.scope.metrics.drifted(self.scope.watch.gvk, key, has_drift=False)
+
+    async def check(
+        self, attempt: Attempt, on_terminating: Callable[[], None], owner_state: Callable[[], Awaitable[OwnerState]]
+    ) -> tuple[str, ...]:
+        """Check an object and report its drift; return what to repair by a run, a phrase for each object.
+
+        The arguments are those of `RunAccess.open`.
+
+        Raises:
+            TerminalError: the object cannot be run.
+        """
+        if attempt.plan.finalizing:
+            return ()
+        planned = await plan_run(self.scope.watch, self.runs, self.access, attempt, on_terminating, owner_state)
+        plan = planned.plan
+        self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), _result(plan)).inc()
+        logger = log.get(__name__, gvk=str(self.scope.watch.gvk)).bind(**attempt.key._asdict())
+        if plan.state == "failed":
+            logger.warning("Drift check failed; the next one is after the period", error=plan.message)
+            return ()
+        if not plan.changes:
+            await self._end(attempt)
+            return ()
+        phrases = tuple(map(_phrase, plan.changes))
+        if await self._report(attempt, plan, phrases):
+            logger.info("Drift: other clients changed what the role sets", objects=phrases[:_MOST_DETAILS])
+        return phrases[:_MOST_DETAILS] if self.policy.repair else ()
+
+    async def _report(self, attempt: Attempt, plan: ResourcePlan, phrases: tuple[str, ...]) -> bool:
+        """Report drift; return whether it is new."""
+        self.scope.metrics.drifted(self.scope.watch.gvk, attempt.key, has_drift=True)
+        old = report.drift_of(attempt.obj)
+        drift = published.drift(plan, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        is_new: bool = old.get("hash") != drift["hash"]
+        if not is_new:
+            drift = old
+        message = "; ".join(phrases)
+        change = report.observed(attempt.obj, report.drift_found(message, drift))
+        await self.status.write(attempt.resource, attempt.obj, change, attempt.guard)
+        if is_new:
+            ObjectEvents(self.events, ObjectRef.of(self.scope.watch.gvk, attempt.obj)).drifted(message)
+        return is_new
+
+    async def _end(self, attempt: Attempt) -> None:
+        """Take back a report of drift that another client has repaired."""
+        self._forget(attempt.key)
+        ended = report.drift_ended(attempt.obj)
+        if ended.conditions:
+            change = report.observed(attempt.obj, ended)
+            await self.status.write(attempt.resource, attempt.obj, change, attempt.guard)
+
+
+def _result(plan: ResourcePlan) -> str:
+    if plan.state == "failed":
+        return "failed"
+    if plan.changes:
+        return "drifted"
+    return "partial" if plan.state == "partial" else "none"
+
+
+def _phrase(change: ObjectChange) -> str:
+    paths = [each.path for each in change.fields if each.path] if change.verb == "change" else []
+    return f"{change.verb} {change.gvk.kind} {change.key}" + (f": {', '.join(paths)}" if paths else "")
