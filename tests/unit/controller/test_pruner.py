@@ -181,11 +181,14 @@ class Bed:
             self.cluster.objects[name] = config_map(name)
             objects.answered(MAP, ObjectKey("ns", name), self.cluster.objects[name])
 
-    async def end(self, attempt: Attempt, objects: RunObjects | None, **result: Any) -> Pruned:
+    async def end(
+        self, attempt: Attempt, objects: RunObjects | None, *, may_delete: bool = True, **result: Any
+    ) -> Pruned:
         if objects is not None:
             objects.coverage = cast("CoverageRecorder", Covered(result.pop("coverage", Coverage())))
         fields = {"recap": None, "failures": (), "message": "", "requeue_after": None, "duration": 1.0, **result}
-        return await self.pruner.end(attempt, objects, RunResult(**{"outcome": Outcome.SUCCEEDED, **fields}))
+        run = RunResult(**{"outcome": Outcome.SUCCEEDED, **fields})
+        return await self.pruner.end(attempt, objects, run, may_delete=may_delete)
 
     async def leave_out(self) -> Pruned:
         """Two runs of a changed object that no longer write `a`."""
@@ -227,6 +230,17 @@ async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -
     bed.cluster.generation += 1
     for _ in range(3):
         assert not (await bed.run("b", **result)).confirm
+    assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_after_an_approved_run_an_unused_object_is_reported_and_not_deleted(bed: Bed) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    await bed.run("b")
+    attempt, objects = await bed.begin()
+    await bed.write(cast("RunObjects", objects), "b")
+    found = await bed.end(attempt, objects, may_delete=False)
+    assert (list(found.report.unused), list(found.report.deleted)) == (["ConfigMap ns/a"], [])
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
