@@ -1,7 +1,9 @@
 """Parity on ansible-core's own integration targets: `python -m tests.parity [TARGET …]`, or `make test-parity`.
 
 `CORE` names an ansible-core (`2.18` to `2.21`, or `all`, the default of `make test-parity`). Prints a line for each
-case, and ends with exit code 1 if results of one differ, or if one that is not excluded fails without the engine.
+case. The exit code is 1 if results of a case differ. Some cases fail with plain Ansible on a machine without network,
+or without a program: they are printed and counted, and not compared. So that this cannot hide a defect of the suite,
+the exit code is also 1 if all cases run and fewer than `_FEWEST` percent of them are compared.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tests.parity import targets
 from tests.parity.ways import ParityError, PlainFailedError, Ways
 
 _CORES = ("2.18", "2.19", "2.20", "2.21")
+_FEWEST = 70
 
 
 def main() -> int:
@@ -43,7 +46,8 @@ def _on(core: str) -> int:
 
 async def _run(core: str, names: set[str]) -> int:
     log.configure(level=logging.WARNING, encoder="console")  # on standard error
-    root, excluded, failed, compared = targets.folder(), targets.Excluded.read(), 0, 0
+    root, excluded = targets.folder(), targets.Excluded.read()
+    compared, differ, fail = 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="ansible-operator-parity-") as folder:
         work = Path(folder)
         engine = RunEngine(work / "runs", EngineSettings("warm", frozenset(), 0))
@@ -58,9 +62,13 @@ async def _run(core: str, names: set[str]) -> int:
                     continue
                 began = time.monotonic()
                 try:
-                    results = await Ways(root, work, engine).compare(case)
-                except (ParityError, PlainFailedError, subprocess.TimeoutExpired) as error:
-                    failed += 1
+                    nested = case.target in excluded.starting_ansible
+                    results = await Ways(root, work, engine).compare(case, starts_ansible=nested)
+                except PlainFailedError as error:
+                    fail += 1
+                    print(f"core {core}, {case.name}: not compared, plain Ansible fails: {error}", flush=True)
+                except ParityError as error:
+                    differ += 1
                     print(f"core {core}, {case.name}: {type(error).__name__}: {error}", flush=True)
                 else:
                     compared += 1
@@ -68,8 +76,11 @@ async def _run(core: str, names: set[str]) -> int:
                     print(f"core {core}, {case.name}: {results} results are the same ({took:.0f} s)", flush=True)
         finally:
             await engine.close(0)
-    print(f"core {core}: {compared} cases are the same, {failed} are not", flush=True)
-    return 1 if failed else 0
+    print(f"core {core}: {compared} cases are the same, {differ} differ, plain Ansible fails {fail}", flush=True)
+    if not names and 100 * compared < _FEWEST * (compared + differ + fail):
+        print(f"core {core}: fewer than {_FEWEST} % of the cases were compared", flush=True)
+        return 1
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":

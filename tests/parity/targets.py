@@ -42,12 +42,15 @@ class Excluded:
     """Targets that are run although an alias says otherwise."""
     cases: Mapping[str, str]
     """Targets, and single playbooks of theirs (`target/playbook.yml`)."""
+    starting_ansible: frozenset[str]
+    """Targets that start programs of Ansible."""
 
     @classmethod
     def read(cls) -> Excluded:
         """Read the list."""
         found = yaml.safe_load((HERE / "excluded.yml").read_text(encoding="utf-8"))
-        return cls(found["aliases"], found["names"], frozenset(found["although"]), found["cases"])
+        sets = {name: frozenset(found[name]) for name in ("although", "starting_ansible")}
+        return cls(aliases=found["aliases"], names=found["names"], cases=found["cases"], **sets)
 
     def reason(self, target: Path, name: str) -> str | None:
         """Return why a case of a target is left out; None if it is run."""
