@@ -33,6 +33,8 @@ class PlanRun:
     result: RunResult
     overlay: Overlay
     plan: ResourcePlan
+    withheld: str = ""
+    """Why the plan contains no values; empty if it does."""
 
 
 async def plan_run(
@@ -56,7 +58,7 @@ async def plan_run(
     ref = ObjectRef.of(watch.gvk, attempt.obj)
     # Masking can take seconds.
     plan = await asyncio.to_thread(finished.conclude, ref, finalizing=attempt.plan.finalizing)
-    return PlanRun(result, overlay, plan)
+    return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,10 +120,10 @@ class PlanReconciler:
             return decision
         if run.plan.state == "failed" or not _is_approved(obj, before, terms.overrides):
             await self._publish(attempt, terms, status, run, basis)
-        elif basis.hash(str(before["nonce"])) == before["hash"]:
-            return await self._approve(attempt, run, before)
+        elif why := _invalid(run, basis, before):
+            await self._reject(attempt, status, basis, before, why)
         else:
-            await self._reject(attempt, status, basis, before)
+            return await self._approve(attempt, run, before)
         return decision
 
     async def refused(self, attempt: Attempt, approved: ApprovedRun, status: StatusWriter) -> Result:
@@ -178,17 +178,15 @@ class PlanReconciler:
         return ApprovedRun(replace(attempt, obj=_as_cached(marked)), plan, approved)
 
     async def _reject(
-        self, attempt: Attempt, status: StatusWriter, basis: PlanBasis, before: Mapping[str, Any]
+        self, attempt: Attempt, status: StatusWriter, basis: PlanBasis, before: Mapping[str, Any], why: str
     ) -> None:
-        """Publish a new plan instead of the approved one, with the differences."""
+        """Publish a new plan instead of the approved one, with the reason."""
         plan = await self._published(attempt, before, basis)
-        found = _joined(published.differences(before, basis))
-        why = (
-            f"Plan {before['hash']} was not executed: {found}. New plan {plan['hash']}: {published.summary(basis.plan)}"
-        )
-        stale = report.observed(attempt.obj, report.plan_stale(why, plan))
+        new = f"New plan {plan['hash']}: {published.summary(basis.plan)}"
+        sentence = f"Plan {before['hash']} was not executed: {why}. {new}"
+        stale = report.observed(attempt.obj, report.plan_stale(sentence, plan))
         await status.write(attempt.resource, attempt.obj, stale, attempt.guard)
-        self._stale(attempt, why)
+        self._stale(attempt, sentence)
 
     def _stale(self, attempt: Attempt, why: str) -> None:
         self._about(attempt).plan_stale(why)
@@ -272,6 +270,15 @@ def _is_approved(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOver
     """Return whether a user approved the plan in the status, and it was not executed yet."""
     approved = plan_requested(obj)[1]
     return overrides.mode == "approve" and bool(approved) and approved == plan.get("hash") and not _is_used(plan)
+
+
+def _invalid(run: PlanRun, basis: PlanBasis, approved: Mapping[str, Any]) -> str:
+    """Return why an approved plan is not executed; empty if it is equal to the one that was made now."""
+    if run.withheld:
+        return f"the values of the plan are {run.withheld}"
+    if basis.hash(str(approved["nonce"])) != approved["hash"]:
+        return _joined(published.differences(approved, basis))
+    return ""
 
 
 def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> str:

@@ -1,0 +1,90 @@
+"""When an approval of a plan counts, and what the conditions report otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.controller import planning
+from runner.controller.annotations import AnnotationOverrides
+from runner.controller.plan_run import PlanRun
+from runner.engine.job import Outcome, RunResult
+from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
+from runner.plan import published
+from runner.plan.fields import FieldChange
+from runner.plan.published import PlanBasis
+from runner.plan.results import ObjectChange, ResourcePlan
+from runner.proxy.planning.overlay import Overlay
+from runner.watches.policy import RunMode
+
+REF = ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "u")
+CHANGE = ObjectChange(
+    "change", GVK("", "v1", "Secret"), ObjectKey("shop", "s"), (FieldChange("data.k", "<masked>", 2),)
+)
+PLAN = ResourcePlan(REF, "complete", (CHANGE,))
+BASIS = PlanBasis(PLAN, "u", 3, "role", {})
+RUN = PlanRun(RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0), Overlay(), PLAN)
+STATUS = published.status(BASIS, "nonce", "now", "", {})
+USED = {**STATUS, "approval": {"hash": STATUS["hash"], "state": "Running"}}
+
+
+def overrides(mode: RunMode = "approve") -> AnnotationOverrides:
+    return AnnotationOverrides(None, None, None, None, mode, (), ())
+
+
+def obj(approved: str, *conditions: dict[str, Any]) -> Object:
+    return {"metadata": {"annotations": {APPROVE: approved}}, "status": {"conditions": list(conditions)}}
+
+
+@pytest.mark.parametrize(
+    ("approved", "plan", "mode", "counts"),
+    [
+        (STATUS["hash"], STATUS, "approve", True),
+        (STATUS["hash"], STATUS, "plan", False),
+        ("other", STATUS, "approve", False),
+        ("", {}, "approve", False),
+        ("", {**STATUS, "hash": ""}, "approve", False),
+        (STATUS["hash"], USED, "approve", False),
+        (STATUS["hash"], {**STATUS, "approval": {"hash": "earlier"}}, "approve", True),
+    ],
+)
+def test_an_approval_counts_once_for_the_current_plan(
+    approved: str,
+    plan: dict[str, Any],
+    mode: RunMode,
+    counts: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    assert planning._is_approved(obj(approved), plan, overrides(mode)) is counts
+
+
+def test_an_equal_plan_is_valid_and_another_one_is_named() -> None:
+    assert planning._invalid(RUN, BASIS, STATUS) == ""
+    assert "generation 3 → 4" in planning._invalid(RUN, replace(BASIS, generation=4), STATUS)
+
+
+def test_a_plan_whose_values_are_withheld_is_never_valid() -> None:
+    assert planning._invalid(replace(RUN, withheld="withheld: why"), BASIS, STATUS) == (
+        "the values of the plan are withheld: why"
+    )
+
+
+def test_an_approval_of_an_earlier_plan_is_reported_once_with_the_difference() -> None:
+    assert planning._outdated(obj(""), STATUS, overrides()) == ""
+    assert planning._outdated(obj(STATUS["hash"]), STATUS, overrides()) == ""
+    assert planning._outdated(obj("earlier"), {**STATUS, "approval": {"hash": "earlier"}}, overrides()) == ""
+    assert planning._outdated(obj("earlier"), STATUS, overrides("plan")) == ""
+    replaced = {**STATUS, "replaces": {"hash": "earlier", "because": "the role changed"}}
+    why = planning._outdated(obj("earlier"), replaced, overrides())
+    assert why == "Plan earlier is not the current plan, so it was not executed: the role changed"
+    reported = {"type": "PlanStale", "status": "True", "message": why}
+    assert planning._outdated(obj("earlier", reported), replaced, overrides()) == ""
+
+
+def test_the_condition_contains_the_command_only_if_the_plan_can_be_approved() -> None:
+    assert f"set the annotation {APPROVE} to h" in planning._condition(PLAN, "h", "approve")[2]
+    assert APPROVE not in planning._condition(PLAN, "h", "plan")[2]
+    assert planning._condition(replace(PLAN, changes=()), "h", "approve") == ("True", "NoChanges", "Plan h: no changes")
+    failed = replace(PLAN, state="failed", message="why")
+    assert planning._condition(failed, "None", "approve") == ("False", "PlanFailed", "why")
