@@ -40,7 +40,7 @@ class Objects:
         return self._cache.get(key)
 
     def put(self, name: str, *conditions: Mapping[str, Any], namespace: str = "shop", **more: Any) -> ObjectKey:
-        """Have an object with these conditions; `more` stands beside its metadata, spec and status."""
+        """Have an object with these conditions; `more` stands beside these, and in its status."""
         self.revision += 1
         self._cache.apply("", Applied(an_object(name, conditions, namespace, self.revision, more)))
         return ObjectKey(namespace, name)
@@ -65,7 +65,7 @@ def an_object(name: str, conditions: Any, namespace: str, version: int, more: Ma
         "kind": "Memcached",
         **more,
         "metadata": metadata,
-        "status": {"conditions": list(conditions)},
+        "status": {**more.get("status", {}), "conditions": list(conditions)},
     }
 
 

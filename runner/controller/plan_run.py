@@ -58,6 +58,8 @@ async def plan_run(
     ref = ObjectRef.of(watch.gvk, attempt.obj)
     # Masking can take seconds.
     plan = await asyncio.to_thread(finished.conclude, ref, finalizing=attempt.plan.finalizing)
+    if plan.state != "failed":
+        runs.planned(plan)
     return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
 
 

@@ -20,6 +20,7 @@ from runner.engine import blocks
 from runner.engine.blocks import BlockWriter, Level, attributable
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.masking.masker import Budget
+from runner.plan.results import ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.status import report
 from runner.watches.watch import content_name
@@ -51,6 +52,10 @@ class RunObserver(Protocol):
         """Record that a run starts, and why."""
         ...
 
+    def planned(self, plan: ResourcePlan) -> None:
+        """Record a plan."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RunObservers:
@@ -61,6 +66,11 @@ class RunObservers:
     def start(self, job: Job, request: ReconcileRequest) -> ObservedRun:
         """Start a record of each recorder."""
         return _RunRecords([recorder.start(job, request) for recorder in self.each])
+
+    def planned(self, plan: ResourcePlan) -> None:
+        """Record a plan with each recorder."""
+        for recorder in self.each:
+            recorder.planned(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,9 @@ class RunLog:
     def start(self, job: Job, request: ReconcileRequest) -> LoggedRun:
         """Log the start of a run."""
         return LoggedRun(self, job, request)
+
+    def planned(self, plan: ResourcePlan) -> None:
+        """Do nothing: the reconciler logs plans with their cause."""
 
 
 class LoggedRun:

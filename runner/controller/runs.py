@@ -23,6 +23,7 @@ from runner.engine.job import Engine, Event, EventSink, Job, RunResult, canceled
 from runner.events.recorder import EventQueue
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.plan import tasks
+from runner.plan.results import ResourcePlan
 from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.status import report
@@ -249,6 +250,10 @@ class Runs:
             verbosity=max(job.verbosity, tasks.VERBOSITY),
         )
         return await self._execute(job, attempt, grant, unplanned.event), unplanned
+
+    def planned(self, plan: ResourcePlan) -> None:
+        """Record a plan that succeeded for the status page."""
+        self._recorder.planned(plan)
 
     async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sink: EventSink) -> RunResult:
         finalizing = attempt.plan.finalizing

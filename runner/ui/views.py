@@ -21,7 +21,7 @@ from runner.engine.job import Outcome
 from runner.engine.output import logs_command
 from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.status.conditions import conditions_of
-from runner.ui import stored_runs
+from runner.ui import plans, stored_runs
 from runner.ui.journal import FailureGroup, Journal, RunRecord
 from runner.ui.object_states import DisplayState, ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status
 from runner.watches.watch import content_name
@@ -172,6 +172,7 @@ class Views:
             "standing": _queue_entry(standing) if standing is not None else None,
             "next": _next(of, key),
             "logs": logs_command(of.watch.gvk, key, paths.run_dir(self._operator.runner_dir, of.watch.gvk, key)),
+            "plan": plans.view(of.watch, obj, self._journal.plans, key) if obj is not None else None,
             "runs": self._with_resolved(runs),
             "now": time.time(),
         }

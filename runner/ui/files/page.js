@@ -336,11 +336,37 @@ function drawObject(data) {
       ["Since", (one) => ago(one.since), "time"],
       ["Message", (one) => brief(one.message), "message"],
     ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "No conditions"),
+    planOf(data.plan),
     el("h2", {}, "Runs"),
     table("Runs", [
       ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
       ...RUN_COLUMNS.slice(2),
     ], data.runs, "No runs"));
+}
+
+function planOf(plan) {
+  if (!plan) return null;
+  const title = plan.type === "drift" ? "Drift" : "Plan";
+  const unplanned = plan.unplanned ? `, ${plural(plan.unplanned, "task")} not planned` : "";
+  const changes = plan.changes.map((each, index) => ({ ...each, id: String(index) }));
+  return [el("h2", {}, title),
+    el("p", { class: "soft" }, `${plural(plan.changes.length + plan.more, "object")} to change${unplanned}, since `, ago(plan.time), `, ${plan.hash}`,
+      plan.approval ? [", approved: ", tag(plan.approval.toLowerCase())] : ""),
+    plan.approve ? el("p", { class: "command" }, "To approve the plan: ", copyable(plan.approve)) : null,
+    table(title, [
+      ["Object", (one) => [named(one), " ", el("span", { class: "soft" }, one.kind)]],
+      ["Change", (one) => tag(one.verb), "tight"],
+      ["Fields", (one) => fieldsOf(one), "wide"],
+    ], changes, "No changes"),
+    plan.more ? el("p", { class: "soft" }, `${plural(plan.more, "more object")} not shown`) : null];
+}
+function fieldsOf(change) {
+  const lines = change.fields.map((field) => el("div", { class: "field" },
+    field.path ? el("code", {}, field.path) : "",
+    field.before === null ? "" : el("del", {}, `- ${field.before}`),
+    field.after === null ? "" : el("ins", {}, `+ ${field.after}`)));
+  if (change.more_fields) lines.push(el("div", { class: "soft" }, `${plural(change.more_fields, "more field")} not shown`));
+  return change.verb === "change" ? lines : folded("Content", ...lines);
 }
 
 function drawRun(data) {

@@ -17,7 +17,9 @@ from runner.config.paths import run_dir
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.engine.run_secrets import RunSecrets
 from runner.monitoring.endpoints import Address
-from runner.objects import ObjectKey
+from runner.objects import GVK, MODE, ObjectKey, ObjectRef
+from runner.plan.fields import FieldChange
+from runner.plan.results import ObjectChange, ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.ui.server import StatusPage, StreamTimings
@@ -82,6 +84,27 @@ class Crowd:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
+
+    def plan(self, name: str) -> None:
+        """Have an object with a plan that waits for approval."""
+        ref = ObjectRef(self.kind.gvk, ObjectKey("shop", name), f"uid-shop-{name}")
+        fields = (FieldChange("spec.replicas", 3, 5),)
+        change = ObjectChange("change", GVK("apps", "v1", "Deployment"), ObjectKey("shop", "web"), fields)
+        entry = {
+            "verb": "change",
+            "kind": "Deployment",
+            "namespace": "shop",
+            "name": "web",
+            "fields": ["spec.replicas"],
+        }
+        status = {"plan": {"hash": "3b0f", "time": "2026-11-21T11:00:00Z", "changes": [entry]}}
+        mode = {"annotations": {MODE: "approve"}}
+
+        def put() -> None:
+            self._journal.planned(ResourcePlan(ref, "complete", (change,)))
+            self.kind.informer.put(name, condition("Planned"), metadata=mode, status=status)
+
+        self.do(put)
 
     def do(self, deed: Callable[[], Any]) -> Any:
         """Do something in the page's event loop."""

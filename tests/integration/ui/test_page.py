@@ -106,6 +106,20 @@ def test_a_run_shows_its_items_objects_diffs_and_output(crowd: Crowd, reader: Re
     assert "password: (hidden)" in reader.text(), "an update folds nothing"
 
 
+def test_the_plan_of_an_object_is_shown_as_a_diff_with_the_command_that_approves_it(
+    crowd: Crowd, reader: Reader
+) -> None:
+    crowd.plan("one-0009")
+    reader.open(f"{crowd.url}#/object/{KIND}/shop/one-0009")
+    text = reader.await_text("1 object to change", "spec.replicas", "- 3", "+ 5")
+    assert "shop/web Deployment" in text
+    assert (
+        "kubectl annotate --overwrite memcached.v1alpha1.cache.example.com one-0009 -n shop "
+        "ansible.sdk.operatorframework.io/approve=3b0f"
+    ) in text
+    assert reader.complaints() == []
+
+
 def _tab_to(reader: Reader, wanted: str) -> None:
     """Go on by Tab until something has the focus that begins so; all on the way shows that it has."""
     for _ in range(_TABS):
