@@ -297,7 +297,7 @@ RELEASE = """
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly  # unit tests cover the same requests
 def test_objects_of_an_unchanged_helm_release_stay_until_the_task_is_gone(
     project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
 ) -> None:
