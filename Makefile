@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 CASE ?= spine
 # Processes that test at once.
 WORKERS ?= 2
+# What the version matrix tests beside the default ansible-core.
+CORES = 2.18 2.19 2.20
 # The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.
 UNIT_TESTS = -m "not full and not nightly" tests/unit
 INTEGRATION_TESTS = -m "not full and not nightly" tests/e2e tests/integration
@@ -20,7 +22,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity faults hostile bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity faults hostile bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,8 +85,11 @@ test-exec: test-programs
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not nightly" -n $(WORKERS) --dist loadgroup \
 		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
 
+matrix-environments:
+	@for core in $(CORES); do hack/make-venv .venvs/core-$$core $$core || exit 1; done
+
 test-matrix: test-programs
-	WORKERS=$(WORKERS) hack/matrix 2.18 2.19 2.20
+	WORKERS=$(WORKERS) hack/matrix $(CORES)
 
 # The tests run one at a time: leases are short in some, so they need a machine without other load.
 test-nightly: nightly-tests nightly-properties nightly-matrix ## Hours: every example, long seeds, and all tests on each ansible-core
@@ -96,7 +101,7 @@ nightly-properties: $(VENV)/.made-from
 	$(BIN)/pytest -m hypothesis -n $(WORKERS) --hypothesis-profile=full tests/unit
 
 nightly-matrix: test-programs
-	MATRIX=whole WORKERS=$(WORKERS) hack/matrix 2.18 2.19 2.20
+	MATRIX=whole WORKERS=$(WORKERS) hack/matrix $(CORES)
 
 test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full and test-nightly
 	$(BIN)/pytest -m "full or nightly" -n $(WORKERS) --dist loadgroup tests/integration/examples
