@@ -334,6 +334,16 @@ def dump(devcluster: DevCluster, namespace: str) -> Dump:
     ready = ["wait", "--for=create", "--timeout=30s", "configmap/kube-root-ca.crt", "serviceaccount/default"]
     subprocess.run([*command, f"--namespace={namespace}", *ready], check=True, capture_output=True)
 
+    def deleting() -> str:
+        """Return the CRDs of earlier tests that are being deleted, and so still change."""
+        times = '{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name}{"\\n"}{end}'
+        return subprocess.check_output([*command, "get", "crd", f"-o=jsonpath={times}"], text=True)
+
+    end = time.monotonic() + _DEADLINE
+    while found := deleting():
+        assert time.monotonic() < end, f"waited {_DEADLINE} s in vain for the deletion of {found}"
+        time.sleep(0.1)
+
     def read(kinds: str = _USED) -> dict[str, str]:
         found = json.loads(subprocess.check_output([*command, "get", kinds, "-A", "-o=json"], text=True))["items"]
         versions = {}
