@@ -23,17 +23,20 @@ _REAL_RUNS_SOON = frozenset({RunReason.REQUEUED, RunReason.RETRY, RunReason.PRUN
 class DriftSchedule:
     """Timers of one watch's objects."""
 
-    def __init__(self, queue: WorkQueue, period: float, owns: Callable[[ObjectKey], bool]) -> None:
-        """`period` is in seconds. `owns` returns whether this replica runs an object now."""
+    def __init__(
+        self, queue: WorkQueue, period: float, owns: Callable[[ObjectKey], bool], now: Callable[[], float] = time.time
+    ) -> None:
+        """`period` is in seconds. `owns` returns whether this replica runs an object now. `now` is since the epoch."""
         self._queue = queue
         self._period = period
         self._owns = owns
+        self._now = now
         self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
 
     def start(self, key: ObjectKey, uid: str) -> None:
         """Schedule the checks of an object; no effect if it has a schedule."""
         if key not in self._timers:
-            self._set(key, resync_delay(self._period, f"drift {uid}", time.time(), settled=False))
+            self._set(key, resync_delay(self._period, f"drift {uid}", self._now(), settled=False))
 
     def forget(self, key: ObjectKey) -> None:
         """End the checks of an object."""

@@ -16,6 +16,7 @@ from runner.workqueue.request import RunReason
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 PERIOD = 3600.0
+EPOCH = 1_750_000_000.0
 KEY = ObjectKey("ns", "a")
 
 
@@ -25,7 +26,7 @@ class Bed:
     def __init__(self) -> None:
         self.queue = WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
         self.owned = True
-        self.schedule = DriftSchedule(self.queue, PERIOD, lambda _: self.owned)
+        self.schedule = DriftSchedule(self.queue, PERIOD, lambda _: self.owned, lambda: EPOCH)
         self.received: list[tuple[str, RunReason, float]] = []
 
     async def work(self) -> None:
