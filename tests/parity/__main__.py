@@ -47,6 +47,10 @@ def _on(core: str) -> int:
 async def _run(core: str, names: set[str]) -> int:
     log.configure(level=logging.WARNING, encoder="console")  # on standard error
     root, excluded = targets.folder(), targets.Excluded.read()
+    unknown = names - {name for case in targets.cases(root) for name in (case.name, case.target)}
+    if unknown:
+        print(f"core {core}: no such case or target: {', '.join(sorted(unknown))}", flush=True)
+        return 2
     compared, differ, fail = 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="ansible-operator-parity-") as folder:
         work = Path(folder)
