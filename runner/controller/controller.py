@@ -197,6 +197,5 @@ class Controller:
                 self.queue.succeeded(key)
                 if resync_after is not None and key in self.informer:
                     self.queue.add_after(key, RunReason.RESYNC, resync_after)
-        summary = self.informer.summary(key)
-        if self._drift is not None and summary is not None:
+        if self._drift is not None and (summary := self.informer.summary(key)) is not None:
             self._drift.start(key, summary.uid)
