@@ -43,6 +43,10 @@ CONFIG = """
 
 def dump(api: Api, namespace: str) -> dict[str, Json]:
     """Return every object of the namespace, and every other one that nobody else writes, by path."""
+    made_later = [
+        f"/api/v1/namespaces/{namespace}/{each}" for each in ("configmaps/kube-root-ca.crt", "serviceaccounts/default")
+    ]
+    wait_until(lambda: all(api.call("GET", path) for path in made_later), "the objects that each namespace has")
     found: dict[str, Json] = {}
     groups = [f"/apis/{each['preferredVersion']['groupVersion']}" for each in api.call("GET", "/apis")["groups"]]
     for base in ("/api/v1", *groups):
