@@ -252,9 +252,7 @@ class _Operator:
         planned = [watch for watch in watches if watch.mode != "apply"]
         applied = [watch for watch in watches if watch.mode != "plan"]
         for some, environment in ((applied, self._environment), (planned, plan_environment(self._environment))):
-            contents = [watch.content for watch in some]
-            contents += [watch.finalizer.content for watch in some if watch.finalizer]
-            if contents:
+            if contents := [content for watch in some for content in watch.contents]:
                 engine.expect(contents, environment)
 
     def _dependents(

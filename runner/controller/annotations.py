@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from runner.config import duration
 from runner.errors import TerminalError
 from runner.objects import MODE, Object, annotations_of
-from runner.watches.policy import MODES, RunMode
+from runner.watches.policy import MODES, RunMode, mode_of, strictest
 
 PREFIX = "ansible.sdk.operatorframework.io/"
 RECONCILE_PERIOD = PREFIX + "reconcile-period"
@@ -76,9 +76,9 @@ def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
     if timeout is not None and bounds.longest_run and not 0 < timeout <= bounds.longest_run:
         timeout = bounds.longest_run
         limit(RUN_TIMEOUT, duration.format(timeout))
-    mode = _mode(annotations) or bounds.mode
-    if MODES.index(mode) < MODES.index(bounds.mode):
-        mode = bounds.mode
+    wanted = _mode(annotations) or bounds.mode
+    mode = strictest(wanted, bounds.mode)
+    if mode != wanted:
         limit(MODE, mode)
     verbosity = _integer(annotations, VERBOSITY, 0, MAX_VERBOSITY, warnings)
     if verbosity is not None and verbosity > bounds.highest_verbosity:
@@ -114,7 +114,7 @@ def _mode(annotations: dict[str, str]) -> RunMode | None:
     text = annotations.get(MODE)
     if text is None:
         return None
-    found = next((each for each in MODES if each == text.lower()), None)
+    found = mode_of(text)
     if found is None:
         raise TerminalError(
             f"annotation {MODE}: {text[:_LONGEST]!r} is invalid; write plan, approve or apply. "

@@ -6,9 +6,9 @@ reported once, in the condition `Drifted`, in `status.drift` and in an Event. A 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
@@ -22,6 +22,7 @@ from runner.ownership import OwnerState
 from runner.plan import published
 from runner.plan.results import ObjectChange, ResourcePlan
 from runner.status import report
+from runner.status.conditions import timestamp
 from runner.status.writer import StatusWriter
 from runner.watches.policy import DriftPolicy
 
@@ -78,7 +79,7 @@ class DriftChecks:
         """Report drift; return whether it is new."""
         self.scope.metrics.drifted(self.scope.watch.gvk, attempt.key, has_drift=True)
         old = report.drift_of(attempt.obj)
-        drift = published.drift(plan, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        drift = published.drift(plan, timestamp(time.time()))
         is_new: bool = old.get("hash") != drift["hash"]
         if not is_new:
             drift = old

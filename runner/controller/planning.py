@@ -6,9 +6,9 @@ A plan run writes the status of the object, an Event, and a ConfigMap, and only 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from runner.plan.approved import ApprovedPlan
 from runner.plan.published import PlanBasis
 from runner.plan.results import ResourcePlan
 from runner.status import report
-from runner.status.conditions import Condition, ConditionStatus
+from runner.status.conditions import Condition, ConditionStatus, timestamp
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.unchanged import last_run
@@ -302,7 +302,7 @@ def _approval(approved: str, state: str) -> dict[str, str]:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(time.time())
 
 
 def _as_cached(obj: Object) -> Object:

@@ -177,8 +177,7 @@ class Planner:
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
         warm = [watch for watch in watches if self._runtime.engine.is_warm(watch.engine)]
-        contents = [watch.content for watch in warm]
-        contents += [watch.finalizer.content for watch in warm if watch.finalizer]
+        contents = [content for watch in warm for content in watch.contents]
         if contents and count >= _FLEET:
             self._runtime.engine.expect(contents, plan_environment(self._runtime.environment))
             await self._runtime.engine.settle()

@@ -40,12 +40,12 @@ def put(conditions: list[Condition], wanted: Condition, now: float) -> None:
     """
     old = find(conditions, wanted["type"])
     if old is None:
-        conditions.append({**wanted, "lastTransitionTime": _timestamp(now)})
+        conditions.append({**wanted, "lastTransitionTime": timestamp(now)})
         return
     if _essence(old) == _essence(wanted):
         return
     moved = old.get("status") != wanted["status"] or not old.get("lastTransitionTime")
-    transition = _timestamp(now) if moved else old["lastTransitionTime"]
+    transition = timestamp(now) if moved else old["lastTransitionTime"]
     conditions[conditions.index(old)] = {**wanted, "lastTransitionTime": transition}
 
 
@@ -58,6 +58,6 @@ def _essence(condition: Mapping[str, Any]) -> dict[str, Any]:
     return essence
 
 
-def _timestamp(now: float) -> str:
+def timestamp(now: float) -> str:
     """Format a time as `metav1.Time`: RFC 3339 with seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))

@@ -15,6 +15,7 @@ from runner.plan.fields import ABSENT, FieldChange, Value
 from runner.plan.results import ObjectChange, ResourcePlan
 from runner.status import report
 from runner.status.conditions import conditions_of, find
+from runner.watches.policy import mode_of, strictest
 from runner.watches.watch import Watch
 
 JSON: TypeAlias = dict[str, Any]
@@ -73,9 +74,9 @@ def view(watch: Watch, obj: Object, plans: LatestPlans, key: ObjectKey) -> JSON 
 
 def _approve_command(watch: Watch, obj: Object, key: ObjectKey, plan: Mapping[str, Any]) -> str:
     """Return the command that approves a plan; empty if it cannot be approved."""
-    mode = plan_requested(obj)[0]
+    mode = strictest(watch.mode, mode_of(plan_requested(obj)[0]) or watch.mode)
     is_used = (plan.get("approval") or {}).get("hash") == plan["hash"]
-    if "plan" in {watch.mode, mode} or "approve" not in {watch.mode, mode} or is_used or not plan.get("changes"):
+    if mode != "approve" or is_used or not plan.get("changes"):
         return ""
     kind = ".".join(filter(None, (watch.gvk.kind.lower(), watch.gvk.version, watch.gvk.group)))
     namespace = f" -n {key.namespace}" if key.namespace else ""

@@ -19,6 +19,16 @@ MODES: tuple[RunMode, ...] = ("apply", "approve", "plan")
 """From the least to the most restrictive."""
 
 
+def mode_of(text: str) -> RunMode | None:
+    """Return the mode with a name; None if there is none. Case is ignored."""
+    return next((each for each in MODES if each == text.lower()), None)
+
+
+def strictest(*modes: RunMode) -> RunMode:
+    """Return the most restrictive mode."""
+    return max(modes, key=MODES.index)
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Exponential backoff: `delay` seconds after the first failure, multiplied by `factor` each time, at most `cap`."""

@@ -18,6 +18,7 @@ from runner.watches.policy import (
     RetryPolicy,
     RunMode,
     RunPolicy,
+    mode_of,
 )
 from runner.yamlfile.fields import Fields
 
@@ -50,7 +51,7 @@ def mode(fields: Fields) -> RunMode:
             "mode",
             f"invalid value {text!r}: use apply, plan (runs change nothing) or approve (runs wait for an approval)",
         )
-    return next((each for each in MODES if each == text), MODES[0])
+    return mode_of(text) or MODES[0]
 
 
 def _cancels(fields: Fields, name: str) -> bool:

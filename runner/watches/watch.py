@@ -117,6 +117,11 @@ class Watch:
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
 
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """Contents that its runs execute: its own, and that of the finalizer."""
+        return (self.content, *([self.finalizer.content] if self.finalizer else []))
+
     def as_finalizer(self) -> Watch:
         """Return the watch with the finalizer's role and vars instead of its own."""
         if self.finalizer is None:
