@@ -29,7 +29,7 @@ help: ## List the targets
 
 setup: ## Make the virtual environment, and the control plane's binaries where they are missing
 	@hack/make-venv $(VENV)
-	@$(BIN)/ansible-operator cluster build >/dev/null
+	@$(BIN)/ansible-operator cluster build --node=fake >/dev/null
 
 $(VENV)/.made-from: pyproject.toml requirements/*.txt hack/make-venv
 	@hack/make-venv $(VENV)
@@ -106,8 +106,8 @@ nightly-matrix: test-programs
 test-examples: test-programs ## Each example from its deployment to its removal, and its molecule scenario; part of test-full and test-nightly
 	$(BIN)/pytest -m "full or nightly" -n $(WORKERS) --dist loadgroup tests/integration/examples
 
-test-parity: setup ## Integration targets of ansible-core itself, compared on each engine; CORE=2.18 for one ansible-core
-	CORE=$(or $(CORE),all) $(BIN)/python -m tests.parity
+test-parity: setup ## Integration targets of ansible-core itself, compared on each engine; CORE=2.18 for one ansible-core, QUICK=1 for fewer runs
+	CORE=$(or $(CORE),all) WORKERS=$(WORKERS) $(BIN)/python -m tests.parity
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see CONTRIBUTING.md#the-fault-suite
 	$(BIN)/python -m tests.faults
@@ -119,7 +119,7 @@ hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_S
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)
 
-demo: setup ## Control plane, operator and a resource that is created, scaled and deleted; DEMO_KEEP=1 stays up
+demo: setup ## Control plane, operator and a resource that is created, scaled and deleted; DEMO_KEEP=1 stays up, NODE=real runs its pods
 	@$(BIN)/python -m hack.demo
 
 # As in config/manager: a role that needs facts fails here too, not only in the cluster.
@@ -127,7 +127,7 @@ run: export ANSIBLE_GATHERING ?= explicit
 run: setup ## Run the sample operator on the cluster of your KUBECONFIG
 	$(BIN)/ansible-operator run --watches-file watches.yaml
 
-# install, uninstall, deploy, undeploy and build-installer of the sample operator.
+# docker-build, docker-push, install, uninstall, deploy, undeploy and build-installer of the sample operator.
 include config/deploy.mk
 
 build: $(VENV)/.made-from ## Build wheel and source distribution into DIST

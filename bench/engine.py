@@ -228,6 +228,8 @@ def _of_tasks(bench: _Bench, case: Case, costs: Iterable[Cost]) -> Iterator[Resu
 
 
 async def _memory(bench: _Bench) -> AsyncIterator[Result]:
+    if not bench.size.at_once:
+        return
     jobs = [await bench.bed.job(QUEUE, "warm") for _ in range(bench.size.at_once)]
     added = await bench.runs.added_memory(jobs) / len(jobs)
     yield bench.result(f"{QUEUE.name}: memory added by each of {len(jobs)} at once, peak PSS", added, "MiB", 45)

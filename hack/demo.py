@@ -2,14 +2,16 @@
 
 Shows each status and the operator's own log, and ends by itself: exit code 0 when all happened as told. With
 `DEMO_KEEP=1` everything stays up until Ctrl-C, and it says how to look around. `KUBECONFIG` given: that cluster is
-used.
+used. `NODE=real` starts a real node instead of a simulated one: memcached runs, and answers at a Service.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,11 +23,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner import devcluster
+from runner.devcluster import images
 from runner.devcluster.cluster import outside
+from runner.devcluster.nodes import Nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 180.0
 """Seconds that each step may take."""
+
+
+_IMAGE = "docker.io/library/memcached:1.6-alpine"
+"""The default of the role."""
+_DEPLOYMENT, _PORT = "memcached-sample-memcached", 11211
 
 
 class DemoError(Exception):
@@ -71,6 +80,15 @@ class Kubectl:
             raise DemoError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
 
+    @contextmanager
+    def started(self, *args: str) -> Iterator[subprocess.Popen[str]]:
+        """Run it until the context ends."""
+        with subprocess.Popen([*self._command, *args], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+
     def get(self, *args: str) -> dict[str, Any] | None:
         """Read one object; None when it is not there."""
         found = self("get", *args, "--ignore-not-found", "-o", "json")
@@ -115,8 +133,23 @@ def _cluster() -> Iterator[devcluster.DevCluster]:
         with tempfile.TemporaryDirectory(prefix="ansible-operator-demo-") as folder:
             yield outside(given, Path(folder), sys.stderr)
         return
-    with devcluster.start(name="demo") as cluster:
+    with devcluster.start(name="demo", nodes=_nodes()) as cluster:
+        if _nodes() != Nodes.FAKE:
+            _load_memcached(cluster)
         yield cluster
+
+
+def _nodes() -> str:
+    """The nodes that the user wants; simulated ones need neither root nor packages."""
+    return os.environ.get("NODE") or Nodes.FAKE
+
+
+def _load_memcached(cluster: devcluster.DevCluster) -> None:
+    from tests import workloads  # noqa: PLC0415 - simulated pods need no image
+
+    made = workloads.archives(sys.stderr, "memcached")["memcached"]
+    with tempfile.TemporaryDirectory(prefix="ansible-operator-demo-") as folder:
+        cluster.load(images.archive(str(made), _IMAGE, Path(folder), os.environ, sys.stderr))
 
 
 def _life_of_a_memcached(screen: Screen, kubectl: Kubectl) -> None:
@@ -125,6 +158,10 @@ def _life_of_a_memcached(screen: Screen, kubectl: Kubectl) -> None:
     screen.step("A Memcached of size 3")
     kubectl("apply", "-f", sample)
     _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled"))
+    if _nodes() != Nodes.FAKE and not os.environ.get("KUBECONFIG"):
+        screen.step("memcached answers at a Service")
+        _await(lambda: _ready(kubectl, 3), "3 ready pods")
+        screen.line(_answer(kubectl), "memcached")
     screen.step("Its size becomes 4")
     kubectl("patch", name, "--type=merge", "-p", '{"spec":{"size":4}}')
     _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled"))
@@ -135,6 +172,28 @@ def _life_of_a_memcached(screen: Screen, kubectl: Kubectl) -> None:
     _await(lambda: "memcached-sample" not in kubectl("get", "deployments", "-o", "name"), "the Deployment to go")
     screen.line("memcached-sample and its Deployment are gone", "kubectl")
     screen.step("Done")
+
+
+def _ready(kubectl: Kubectl, count: int) -> bool:
+    found = kubectl.get(f"deployment/{_DEPLOYMENT}")
+    return found is not None and found.get("status", {}).get("readyReplicas") == count
+
+
+def _answer(kubectl: Kubectl) -> str:
+    """Store a value in memcached through a Service, and return the response to reading it."""
+    kubectl("expose", "deployment", _DEPLOYMENT, "--name=demo", f"--port={_PORT}")
+    with kubectl.started("port-forward", "service/demo", f":{_PORT}", "--address=127.0.0.1") as forwarding:
+        line = forwarding.stdout.readline() if forwarding.stdout else ""
+        match = re.search(r"127\.0\.0\.1:(\d+)", line)
+        if match is None:
+            raise DemoError(f"kubectl port-forward: {line.strip() or 'no output'}")
+        with socket.create_connection(("127.0.0.1", int(match[1])), timeout=10) as client:
+            client.sendall(b"set greeting 0 0 5\r\nhello\r\nget greeting\r\nquit\r\n")
+            received = b"".join(iter(lambda: client.recv(1024), b"")).decode()
+    kubectl("delete", "service", "demo")
+    if "STORED" not in received or "hello" not in received:
+        raise DemoError(f"memcached answered {received!r}")
+    return " ".join(received.split())
 
 
 def _settled(kubectl: Kubectl, name: str, size: int) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,27 +28,26 @@ def pack(installed: Path, folder: Path) -> Path:
     build = [galaxy, "collection", "build", f"--output-path={folder}", str(source)]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(source)
-    (packed,) = folder.glob("*.tar.gz")
+    (packed,) = folder.glob(f"{told['namespace']}-{told['name']}-*.tar.gz")
     return packed
 
 
 @contextmanager
-def serve(packed: Path) -> Iterator[str]:
-    """Serve this one collection on loopback; the address is what ansible.cfg calls `server`."""
-    namespace, name, version = packed.name.removesuffix(".tar.gz").split("-", 2)
-    content = packed.read_bytes()
-    collection = f"/api/v3/collections/{namespace}/{name}"
+def serve(*packed: Path) -> Iterator[str]:
+    """Serve these collections on loopback; the address is what ansible.cfg calls `server`."""
+    contents = {f"/download/{each.name}": each.read_bytes() for each in packed}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0].rstrip("/")
-            if path == "/download":
-                self._answer(200, content, "application/gzip")
+            if path in contents:
+                self._answer(200, contents[path], "application/gzip")
                 return
-            body = documents(f"http://{self.headers['Host']}").get(path)
-            self._answer(
-                404 if body is None else 200, json.dumps(body or {"code": "not_found"}).encode(), "application/json"
-            )
+            known: dict[str, Any] = {"/api": {"available_versions": {"v3": "v3/"}}}
+            for each in packed:
+                known |= _documents(each, f"http://{self.headers['Host']}/download/{each.name}")
+            body = known.get(path, {"code": "not_found"})
+            self._answer(200 if path in known else 404, json.dumps(body).encode(), "application/json")
 
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
@@ -59,25 +59,6 @@ def serve(packed: Path) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-    def documents(address: str) -> dict[str, Any]:
-        one = {
-            "version": version,
-            "href": f"{collection}/versions/{version}/",
-            "namespace": {"name": namespace},
-            "collection": {"name": name},
-            "name": name,
-            "download_url": f"{address}/download",
-            "artifact": {"filename": packed.name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)},
-            "metadata": {"dependencies": {}},
-            "signatures": [],
-        }
-        return {
-            "/api": {"available_versions": {"v3": "v3/"}},
-            collection: {"namespace": namespace, "name": name, "highest_version": {"version": version}},
-            f"{collection}/versions": {"meta": {"count": 1}, "links": {"next": None}, "data": [one]},
-            f"{collection}/versions/{version}": one,
-        }
-
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -86,3 +67,30 @@ def serve(packed: Path) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def _documents(packed: Path, download: str) -> dict[str, Any]:
+    """Return what the server knows of a collection, by path."""
+    namespace, name, version = packed.name.removesuffix(".tar.gz").split("-", 2)
+    collection = f"/api/v3/collections/{namespace}/{name}"
+    content = packed.read_bytes()
+    with tarfile.open(packed) as archive:
+        manifest = archive.extractfile("MANIFEST.json")
+        assert manifest is not None
+        told = json.load(manifest)["collection_info"]
+    one = {
+        "version": version,
+        "href": f"{collection}/versions/{version}/",
+        "namespace": {"name": namespace},
+        "collection": {"name": name},
+        "name": name,
+        "download_url": download,
+        "artifact": {"filename": packed.name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)},
+        "metadata": {"dependencies": told["dependencies"]},
+        "signatures": [],
+    }
+    return {
+        collection: {"namespace": namespace, "name": name, "highest_version": {"version": version}},
+        f"{collection}/versions": {"meta": {"count": 1}, "links": {"next": None}, "data": [one]},
+        f"{collection}/versions/{version}": one,
+    }

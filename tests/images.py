@@ -8,21 +8,37 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
+import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import ssl
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from runner.config import locks
+from runner.devcluster import folders
+from runner.devcluster.nodes import missing
+
+ROOT = Path(__file__).resolve().parents[1]
+BASE = "localhost/ansible-operator-runner:2.21"
 DEBIAN = "localhost/debian:trixie-slim"
 SUITE = "trixie"
+_WEEK = 7 * 24 * 3600.0
+_KEPT = 4
+"""Archives of BASE in the cache."""
+_MOST = 8 << 30
+"""Bytes of layers, after which a build starts anew."""
 
 AUTHORITIES = "/run/authorities.crt"
 """Where builds find the certificate authorities that this machine trusts."""
@@ -31,6 +47,14 @@ _LEFT_OUT = ("doc", "info", "locale", "man")
 """Of /usr/share: what the published slim images of Debian leave out too."""
 
 
+@functools.cache
+def node_hindrance() -> str:
+    """Return why this machine cannot run a real node; empty if it can. Kept, because it tries namespaces."""
+    reason = missing(os.environ)
+    return reason and f"no real node can run here: {reason}"
+
+
+@functools.cache
 def hindrance() -> str:
     """Return why this machine cannot build or start images; empty if it can."""
     if os.geteuid() != 0:
@@ -60,22 +84,25 @@ class Image:
     size: int
     """Bytes of all of its files, unpacked."""
 
-    def command(self, *arguments: str, user: str = "", environ: Mapping[str, str] | None = None) -> list[str]:
+    def command(
+        self, *arguments: str, user: str = "", environ: Mapping[str, str] | None = None, volumes: Sequence[str] = ()
+    ) -> list[str]:
         """Return what starts `arguments` in a container, as `user` (`uid:gid`; else the image's own).
 
         The command has namespaces of its own for processes and mounts, so whatever it leaves ends with it. It may
-        write to /tmp only, as in a pod whose root file system is read-only.
+        write to /tmp and `volumes` only, as in a pod whose root file system is read-only.
         """
         values = [*self.config["Env"], *(f"{name}={value}" for name, value in (environ or {}).items())]
         inside = [
             *("chroot", f"--userspec={user or self._user()}", "--groups=0", str(self.root)),
-            *("/usr/bin/env", "--ignore-environment", f"--chdir={self.config['WorkingDir']}", *values),
+            *("/usr/bin/env", "-i", *values, "/bin/sh", "-c", 'cd "$0" && exec "$@"', self.config["WorkingDir"]),
             *arguments,
         ]
         root = shlex.quote(str(self.root))
+        writable = (f" && mount -t tmpfs -o mode=1777 tmpfs {root}{path}" for path in ("/tmp", *volumes))
         mounts = (
             f"mount --bind {root} {root} && cd / && mount --rbind /dev {root}/dev && mount -t proc proc {root}/proc"
-            f" && mount -t tmpfs -o mode=1777 tmpfs {root}/tmp && mount -o remount,bind,ro {root}"
+            f"{''.join(writable)} && mount -o remount,bind,ro {root}"
         )
         namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL")
         return [*namespaces, "sh", "-c", f'{mounts} && exec "$@"', "sh", *inside]
@@ -111,17 +138,33 @@ def stop(started: subprocess.Popen[bytes], patience: float) -> int:
 class Store:
     """Images in a folder of their own; `remove` takes all of it away."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, layers: bool = False) -> None:
+        """`layers`: keep the result of each instruction, so that a later build repeats only those after a change."""
         self.folder = folder
-        self._buildah = [
-            *("buildah", "--root", str(folder / "storage"), "--runroot", str(folder / "run")),
-            *("--storage-driver", "vfs"),
-        ]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._layers = layers
         self._apt = _apt_settings(folder / "apt.conf")
         self._settings = {
             "/etc/apt/apt.conf.d/99machine": self._apt,
             "/etc/xdg/pip/pip.conf": _pip_settings(folder / "pip.conf"),
             AUTHORITIES: _authorities(),
+        }
+        storage = {"driver": _driver(folder), "graphroot": f"{folder}/storage", "runroot": f"{folder}/run"}
+        lines = (f'{name} = "{value}"\n' for name, value in storage.items())
+        (folder / "storage.conf").write_text(f"[storage]\n{''.join(lines)}", encoding="utf-8")
+        self._unpacked = 0
+
+    def environ(self, mounts: Mapping[str, Path] | None = None) -> dict[str, str]:
+        """Return variables by which every buildah uses this store, with files mounted at absolute paths in builds."""
+        volumes = [f"{file}:{target}:ro" for target, file in {**self._settings, **(mounts or {})}.items()]
+        text = f"[containers]\nvolumes = {json.dumps(volumes)}\n"
+        settings = self.folder / f"containers-{hashlib.sha256(text.encode()).hexdigest()[:8]}.conf"
+        settings.write_text(text, encoding="utf-8")
+        return {
+            "CONTAINERS_CONF": str(settings),
+            "CONTAINERS_STORAGE_CONF": str(self.folder / "storage.conf"),
+            "BUILDAH_ISOLATION": "chroot",
+            "BUILDAH_FORMAT": "docker",
         }
 
     def make_debian(self) -> None:
@@ -131,36 +174,110 @@ class Store:
         apt = f"--aptopt={self._apt}"
         _run(["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", apt, *options, SUITE, str(tar), *_mirror()])
         # How this machine fetches is not to be in the image; what is left out stays so, as in the published one.
-        scratch = _run([*self._buildah, "from", "scratch"]).strip()
-        _run([*self._buildah, "add", "--quiet", scratch, str(tar), "/"])
+        scratch = self._buildah("from", "scratch")
+        self._buildah("add", "--quiet", scratch, str(tar), "/")
         tar.unlink()
-        forget = ("rm", "-f", "/etc/apt/apt.conf.d/99mmdebstrap")
-        _run([*self._buildah, "run", "--isolation=chroot", scratch, *forget])
-        _run([*self._buildah, "commit", "--quiet", "--rm", scratch, DEBIAN])
+        self._buildah("run", scratch, "rm", "-f", "/etc/apt/apt.conf.d/99mmdebstrap")
+        self._buildah("commit", "--quiet", "--rm", scratch, DEBIAN)
 
-    def tool(self, mounts: Mapping[str, Path]) -> Path:
-        """Write a program that builds as `docker build` does, with these files mounted; return it."""
-        volumes = [f"--volume={file}:{target}:ro" for target, file in {**self._settings, **mounts}.items()]
-        program = self.folder / "container-tool"
-        build = shlex.join([*self._buildah, "build", "--isolation=chroot", "--format=docker", *volumes])
-        program.write_text(f'#!/bin/sh\ntest "$1" = build || exit 2\nshift\nexec {build} "$@"\n', encoding="utf-8")
-        program.chmod(0o755)
-        return program
+    def has(self, tag: str) -> bool:
+        """Whether there is such an image."""
+        return bool(self._buildah("images", "--quiet", "--filter", f"reference={tag}"))
 
     def build(self, context: Path, tag: str, *arguments: str, mounts: Mapping[str, Path] | None = None) -> str:
         """Build, with files mounted at absolute paths in the image; return all that was said."""
-        return _run([str(self.tool(mounts or {})), "build", "--tag", tag, *arguments, str(context)])
+        layers = f"--layers={str(self._layers).lower()}"
+        return self._buildah("build", layers, "--tag", tag, *arguments, str(context), mounts=mounts)
+
+    def save(self, tag: str, archive: Path) -> None:
+        """Write the image into a docker archive, all of it in one layer."""
+        container = self._buildah("from", "--pull-never", tag)
+        self._buildah("commit", "--quiet", "--squash", "--rm", container, f"docker-archive:{archive}:{tag}")
+
+    def load(self, archive: Path) -> None:
+        """Read the image of a docker archive, under the name that it has there."""
+        self._buildah("pull", "--quiet", f"docker-archive:{archive}")
 
     def unpack(self, tag: str) -> Image:
-        """Return the image `tag` with its files mounted."""
-        told = json.loads(_run([*self._buildah, "inspect", "--type=image", tag]))
-        container = _run([*self._buildah, "from", "--pull-never", tag]).strip()
-        root = Path(_run([*self._buildah, "mount", container]).strip())
+        """Return the image `tag` with its files unpacked."""
+        told = json.loads(self._buildah("inspect", "--type=image", tag))
+        container = self._buildah("from", "--pull-never", tag)
+        self._unpacked += 1
+        root = self.folder / f"unpacked-{self._unpacked}"
+        _run(["cp", "--archive", self._buildah("mount", container), str(root)])
+        self._buildah("rm", container)
         return Image(root, told["Docker"]["config"], _size(root))
 
     def remove(self) -> None:
         """Take everything away."""
         shutil.rmtree(self.folder)
+
+    def _buildah(self, *arguments: str, mounts: Mapping[str, Path] | None = None) -> str:
+        return _run(["buildah", *arguments], self.environ(mounts)).strip()
+
+
+def base_archive(progress: TextIO) -> Path:
+    """Return a docker archive of BASE, the image that operators are built from; built unless it is in the cache.
+
+    A build starts at the first instruction whose files have changed since the last one.
+    """
+    folder = folders.binaries(os.environ).parent / "images"
+    build = folder / "build"
+    with locks.locked(folder / "lock", lambda: None), tempfile.TemporaryDirectory() as context:
+        # A copy: files that are edited during the build would make an archive of other content than its name says.
+        archive = folder / f"base-{_copy_sources(Path(context))}.tar"
+        if archive.exists():
+            archive.touch()
+            return archive
+        print("Building the image that operators are built from", file=progress)
+        made = build / "made"
+        # Packages grow old, and layers that no build uses any more stay.
+        if made.exists() and (time.time() - made.stat().st_mtime > _WEEK or _size(build / "storage") > _MOST):
+            shutil.rmtree(build)
+        store = Store(build, layers=True)
+        if not store.has(DEBIAN):
+            store.make_debian()
+            made.touch()
+        store.build(Path(context), BASE, "--target=base", f"--build-arg=DEBIAN={DEBIAN}")
+        store.save(BASE, build / "new.tar")
+        (build / "new.tar").replace(archive)
+        for old in sorted(folder.glob("base-*.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            old.unlink()
+    return archive
+
+
+def _copy_sources(into: Path) -> str:
+    """Copy the files of which BASE is built, and return their digest."""
+    digest = hashlib.sha256()
+    for path in _sources():
+        content, mode = path.read_bytes(), path.stat().st_mode & 0o777
+        copy = into / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+        copy.chmod(mode)
+        digest.update(f"{path.relative_to(ROOT)} {mode:o} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _sources() -> list[Path]:
+    """Return the files that the Dockerfile copies until its last stage, and those that say how."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("\nFROM base\n")[0]
+    text = re.sub(r"\$\{\w+\}", "*", text)
+    copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ") and "--from=" not in line]
+    found = {path for names in copied for name in names for path in ROOT.glob(name.rstrip("/"))}
+    inside = {path for each in found if each.is_dir() for path in each.rglob("*")}
+    files = {path for path in found | inside if path.is_file() and "__pycache__" not in path.parts}
+    return sorted(files | {ROOT / "Dockerfile", ROOT / ".dockerignore"})
+
+
+def _driver(folder: Path) -> str:
+    """Return the storage driver that works in this folder; `vfs` always does, and copies all files for each layer."""
+    with tempfile.TemporaryDirectory(dir=folder) as tried:
+        for name in ("lower", "upper", "work", "merged"):
+            Path(tried, name).mkdir()
+        options = f"lowerdir={tried}/lower,upperdir={tried}/upper,workdir={tried}/work"
+        mount = ["unshare", "--mount", "mount", "-t", "overlay", "-o", options, "overlay", f"{tried}/merged"]
+        return "vfs" if subprocess.run(mount, check=False, capture_output=True).returncode else "overlay"
 
 
 def _size(root: Path) -> int:
@@ -173,8 +290,15 @@ def _size(root: Path) -> int:
     return sum(seen.values())
 
 
-def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, check=False, text=True, stdin=subprocess.DEVNULL, capture_output=True)
+def _run(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command,
+        env={**os.environ, **(environ or {})},
+        check=False,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
     assert done.returncode == 0, (
         f"{shlex.join(command)}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     )

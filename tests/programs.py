@@ -1,4 +1,4 @@
-"""Gets the programs that tests need beside the control plane's: `python -m tests.programs`.
+"""Gets the programs that tests need beside the control plane's, and ansible-core's tests: `python -m tests.programs`.
 
 Done before the tests, since a machine that has to build one takes longer than a test may.
 """
@@ -11,14 +11,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
 from runner.config import locks
 from runner.devcluster import folders
-from runner.devcluster.cluster import get_actionlint, get_helm
+from runner.devcluster.cluster import get_actionlint, get_helm, get_programs
+from runner.devcluster.nodes import Nodes, missing
 from runner.errors import ClusterError
-from tests import mariadb
+from tests import debian, mariadb, workloads
+from tests.parity import targets
 
 
 def get_promtool(environ: Mapping[str, str], progress: TextIO) -> Path:
@@ -34,36 +37,10 @@ def get_promtool(environ: Mapping[str, str], progress: TextIO) -> Path:
     with locks.locked(program.with_name("lock"), lambda: None):
         if not program.exists():
             print("Getting promtool out of Debian's package prometheus", file=progress)
-            _unpack("prometheus", "usr/bin/promtool", program)
+            with tempfile.TemporaryDirectory(dir=program.parent, prefix=".new-") as new:
+                debian.unpack(["prometheus"], Path(new))
+                Path(new, "usr/bin/promtool").replace(program)
     return program
-
-
-def _unpack(package: str, member: str, target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as new:
-        own = ("-o", f"Dir::State::lists={new}/lists", "-o", f"Dir::Cache={new}/cache", "-o", "Acquire::Retries=3")
-        for part in ("lists/partial", "cache/archives/partial"):
-            Path(new, part).mkdir(parents=True)
-        reasons = []
-        # A fresh image has no lists of packages: they are fetched then, into a folder of our own.
-        for fetch in (
-            [["apt-get", "download", package]],
-            [["apt-get", *own, *do] for do in (["update"], ["download", package])],
-        ):
-            try:
-                for command in fetch:
-                    _run(command, new)
-                (archive,) = Path(new).glob("*.deb")
-                _run(["dpkg-deb", "-x", str(archive), f"{new}/files"], new)
-            except (OSError, subprocess.CalledProcessError) as error:
-                reasons.append(f"{error}: {getattr(error, 'stderr', '')}".rstrip(": \n"))
-                continue
-            Path(new, "files", member).replace(target)
-            return
-    told = "".join(f"\n  - {reason}" for reason in reasons)
-    raise ClusterError(
-        f"{target.name} is not in PATH, and Debian's package {package} cannot be had:{told}\n"
-        f"Put {target.name} into PATH (https://prometheus.io/download/), or open the network."
-    )
 
 
 def _run(command: list[str], folder: str) -> None:
@@ -94,10 +71,37 @@ def get_image_builders(progress: TextIO) -> None:
         _install(("buildah", "mmdebstrap", "util-linux"), "tests of the image", progress)
 
 
+def get_workloads(progress: TextIO) -> None:
+    """Have the images that pods of tests run, which only root can. Raises ClusterError where they cannot be made."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        workloads.archives(progress)
+
+
 def get_database(progress: TextIO) -> None:
     """Have MariaDB's server and clients. Raises ClusterError where they cannot be had."""
     if not all(map(shutil.which, map(mariadb.find, ("mariadbd", "mariadb-install-db", "mariadb-dump")))):
         _install(("mariadb-server-core", "mariadb-client"), "tests of examples", progress)
+
+
+def get_node(environ: Mapping[str, str], progress: TextIO) -> None:
+    """Have what a real node needs, which only root can run. Raises ClusterError where it cannot be had."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    busybox = Path("/usr/bin/busybox")
+    is_static = busybox.exists() and b"/ld-linux" not in busybox.read_bytes()  # the name of the dynamic linker
+    if missing(environ) or not is_static:
+        packages = ("containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "busybox-static")
+        _install(packages, "tests of a real node", progress)
+    get_programs(environ, progress, Nodes.REAL)
+
+
+def get_targets(progress: TextIO) -> None:
+    """Have the integration targets of the ansible-cores on which CI runs some. Raises ClusterError where it cannot."""
+    for core in ("2.18", version("ansible-core")):
+        try:
+            targets.get(core, progress)
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            raise ClusterError(f"The source distribution of ansible-core {core} cannot be had: {error}") from error
 
 
 def _install(packages: tuple[str, ...], why: str, progress: TextIO) -> None:
@@ -128,5 +132,8 @@ if __name__ == "__main__":
         get_browser(sys.stderr)
         get_image_builders(sys.stderr)
         get_database(sys.stderr)
+        get_node(os.environ, sys.stderr)
+        get_workloads(sys.stderr)
+        get_targets(sys.stderr)
     except ClusterError as error:
         sys.exit(str(error))

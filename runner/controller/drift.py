@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.plan_run import plan_run
+from runner.controller.plan_run import PlanRun, plan_run
 from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
+from runner.engine.job import Outcome
 from runner.events.recorder import EventQueue
 from runner.objects import ObjectKey, ObjectRef
 from runner.ownership import OwnerState
@@ -62,9 +63,12 @@ class DriftChecks:
             return ()
         planned = await plan_run(self.scope.watch, self.runs, self.access, attempt, on_terminating, owner_state)
         plan = planned.plan
-        self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), _result(plan)).inc()
+        result = _result(planned)
+        self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), result).inc()
         logger = log.get(__name__, gvk=str(self.scope.watch.gvk)).bind(**attempt.key._asdict())
-        if plan.state == "failed":
+        if result == "canceled":
+            return ()  # the object changed: its run follows
+        if result == "failed":
             logger.warning("Drift check failed; the next one is after the period", error=plan.message)
             return ()
         if not plan.changes:
@@ -99,7 +103,10 @@ class DriftChecks:
             await self.status.write(attempt.resource, attempt.obj, change, attempt.guard)
 
 
-def _result(plan: ResourcePlan) -> str:
+def _result(planned: PlanRun) -> str:
+    plan = planned.plan
+    if planned.result.outcome is Outcome.CANCELED:
+        return "canceled"
     if plan.state == "failed":
         return "failed"
     if plan.changes:

@@ -209,6 +209,7 @@ class Pruner:
             problems=findings.problems,
             unrecorded=self._problems.get(key, ""),
             counts=counts,
+            deletable=may_delete,
         )
         return Pruned(found, confirm=counts and state.record.is_pending())
 

@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 from runner.config import paths
 from runner.devcluster import named, processes
+from runner.devcluster.cli import add_node_option, chosen_nodes
 from runner.devcluster.cluster import find_kubectl, run_kubectl
 from runner.errors import ConfigError, OperatorError
 
@@ -38,7 +39,7 @@ _GRACE = 60.0
 _DESCRIPTION = """\
 Develop the project in this folder: starts a control plane on this machine (or uses the cluster of $KUBECONFIG),
 installs the project's CRDs, and runs the operator, which reloads edited files. Shows kinds, queues, runs and the last
-error; without a terminal, prints a line per event. Ctrl-C stops everything. No containers are needed.
+error; without a terminal, prints a line per event. Ctrl-C stops everything. Docker is not needed.
 
 Flags after `--` are passed to `ansible-operator run`.
 """
@@ -54,6 +55,7 @@ def add_commands(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--name", default="dev", help="name of the control plane; each name is a separate one [dev]")
+    add_node_option(parser)
     parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
     parser.set_defaults(func=_dev)
 
@@ -83,7 +85,7 @@ def _dev(arguments: argparse.Namespace) -> int:
     stop = _StopSignal()
     before = {each: signal.signal(each, stop.receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with _control_plane(arguments.name) as (way, kubectl, environ):
+        with _control_plane(arguments) as (way, kubectl, environ):
             _install(kubectl, environ)
             stop.interrupts = False
             return _operate(arguments.flags, way, environ, stop.received)
@@ -95,7 +97,7 @@ def _dev(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _control_plane(name: str) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, str]]]:
+def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, str]]]:
     """Yield a cluster: instructions for the user, its kubectl, and the environment that selects it."""
     if given := os.environ.get("KUBECONFIG"):
         if not any(Path(each).exists() for each in given.split(os.pathsep)):
@@ -109,10 +111,10 @@ def _control_plane(name: str) -> Iterator[tuple[tuple[str, ...], str, Mapping[st
         _say(f"Cluster:     KUBECONFIG={given}")
         yield (f"Cluster: KUBECONFIG={given}",), str(kubectl), os.environ
         return
-    with named.foreground(os.environ, name, sys.stderr) as found:
+    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as found:
         if found.facts is None:
             raise OperatorError(
-                f"the control plane {name!r} stopped right after its start; see the logs in {found.layout.logs}"
+                f"the control plane {found.name!r} stopped right after its start; see the logs in {found.layout.logs}"
             )
         _say(f"Kubeconfig:  export KUBECONFIG={found.layout.kubeconfig}")
         _say(f"kubectl:     {found.facts['kubectl']}")

@@ -57,6 +57,12 @@ PROGRAMS = (
 )
 
 
+NODE_PROGRAMS = tuple(
+    Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VARIABLES)
+    for name in ("kubelet", "kube-proxy")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Toolset:
     """Programs that share a folder in the cache."""
@@ -68,6 +74,7 @@ class Toolset:
 
 
 CONTROL_PLANE = Toolset("control plane", f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}", PROGRAMS)
+NODE_KIT = Toolset("real node", f"kubernetes-node-{KUBERNETES}", NODE_PROGRAMS)
 HELM_KIT = Toolset(
     "helm client",
     f"helm-{HELM}",

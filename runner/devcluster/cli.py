@@ -1,4 +1,4 @@
-"""`ansible-operator cluster build | up | down | status | kubeconfig`.
+"""`ansible-operator cluster build | up | load | down | status | kubeconfig`.
 
 Owns arguments and output of these commands; each sets `func`, which takes the arguments and returns the exit code.
 Errors pass through as ClusterError and ConfigError; the caller prints them.
@@ -11,20 +11,35 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.devcluster import named
+from runner.devcluster import containerd, images, named
 from runner.devcluster.cluster import get_programs
+from runner.devcluster.nodes import VARIABLE, Nodes, choose
+from runner.errors import ClusterError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
-Run a real Kubernetes control plane on this machine, without containers: etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler, and kwok, which sets pods to Running and Ready without starting containers. The programs come from
-$KUBEBUILDER_ASSETS, the cache folder, the official releases, or a build with Go, in this order.
+Run a real Kubernetes control plane on this machine, without Docker: etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler, and nodes. The fake node is kwok, which sets pods to Running and Ready without starting containers. The
+real node is a kubelet with containerd, in namespaces of its own; it needs Linux, root and some packages. The programs
+come from $KUBEBUILDER_ASSETS, the cache folder, the official releases, or a build with Go, in this order.
 """
+
+_LOAD = """\
+Load an image into the real node of a control plane, which has no registry. IMAGE is one of these:
+
+  FILE       an archive of `docker save`, `podman save` or `buildah push`, in docker or OCI format
+  DIRECTORY  an OCI layout, or a directory with a Dockerfile; a container tool builds it with the name --tag
+  NAME       an image of a container tool, for example of `make docker-build`
+
+The container tool is Docker if its engine runs, then podman, then buildah.
+"""
+_Raw = argparse.RawDescriptionHelpFormatter
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -33,16 +48,23 @@ def add_commands(subparsers: Subparsers) -> None:
         "cluster",
         help="run a real control plane on this machine, for development and tests",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Raw,
     )
     commands = cluster.add_subparsers(title="commands", required=True, metavar="COMMAND")
     programs = commands.add_parser("build", help="download or build the programs")
+    add_node_option(programs)
     programs.set_defaults(func=_build)
     start = commands.add_parser("up", help="start a control plane that runs until `down`, unless it already runs")
     _name(start)
+    add_node_option(start)
     start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="copy the kubeconfig to FILE")
     start.add_argument("--foreground", action="store_true", help="run in the foreground; Ctrl-C stops it")
     start.set_defaults(func=_up)
+    load = commands.add_parser("load", help="load an image into the real node", description=_LOAD, formatter_class=_Raw)
+    load.add_argument("source", metavar="IMAGE", help="an archive, an OCI layout, a directory, or a name; see above")
+    load.add_argument("--tag", metavar="NAME", help="name of the image in the cluster [its own name]")
+    load.add_argument("--name", help="name of the control plane [that of KUBECONFIG, otherwise default]")
+    load.set_defaults(func=_load)
     stop = commands.add_parser("down", help="stop a control plane and delete its data; its logs are kept")
     _name(stop)
     stop.set_defaults(func=_down)
@@ -60,8 +82,26 @@ def _name(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _build(_arguments: argparse.Namespace) -> int:
-    programs = get_programs(os.environ, sys.stderr)
+def add_node_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--node`."""
+    parser.add_argument(
+        "--node",
+        choices=list(Nodes),
+        metavar="real|fake|both",
+        help=f"nodes: a real one runs pods, a fake one simulates them [${VARIABLE}, or both where a real one can run]",
+    )
+
+
+def chosen_nodes(arguments: argparse.Namespace) -> Nodes:
+    """Return the nodes for `--node`; print the reason if the default is not possible."""
+    nodes, reason = choose(arguments.node, os.environ)
+    if reason:
+        sys.stderr.write(f"Pods are only simulated (--node fake), because a real node cannot run here: {reason}\n")
+    return nodes
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    programs = get_programs(os.environ, sys.stderr, chosen_nodes(arguments))
     _say("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
     return 0
 
@@ -69,7 +109,12 @@ def _build(_arguments: argparse.Namespace) -> int:
 def _up(arguments: argparse.Namespace) -> int:
     if arguments.foreground:
         return _foreground(arguments)
-    found, started = named.up(os.environ, arguments.name, sys.stderr)
+    found, started = named.up(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments))
+    if arguments.node and found.facts and found.facts["nodes"] != arguments.node:
+        raise ClusterError(
+            f"the control plane {found.name!r} already runs with --node {found.facts['nodes']}; stop it first with "
+            f"`ansible-operator cluster down{_option(found.name)}`"
+        )
     _present(found, arguments.kubeconfig, "is ready" if started else "already runs")
     _say(f"Stop:        ansible-operator cluster down{_option(found.name)}")
     return 0
@@ -78,7 +123,7 @@ def _up(arguments: argparse.Namespace) -> int:
 def _foreground(arguments: argparse.Namespace) -> int:
     # Signals are blocked here and received by sigwait below: none is lost in between, and none interrupts the start.
     ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    with named.foreground(os.environ, arguments.name, sys.stderr) as found:
+    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as found:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         try:
             _present(found, arguments.kubeconfig, "is ready")
@@ -97,10 +142,25 @@ def _present(found: named.NamedCluster, copy: Path | None, how: str) -> None:
         named.export(found, copy)
     kubeconfig = copy.absolute() if copy is not None else found.layout.kubeconfig
     _say(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
+    _say(f"Nodes:       {found.facts['nodes']}")
     _say(f"Kubeconfig:  export KUBECONFIG={kubeconfig}")
     _say(f"kubectl:     {found.facts['kubectl']}")
     _say(f"Both:        . {shlex.quote(str(found.layout.env))}")
     _say(f"Logs:        {found.layout.logs}")
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    found = named.look(os.environ, arguments.name) if arguments.name else named.selected(os.environ)
+    if found.facts is None:
+        return _not_running(found)
+    if found.facts["namespaces"] is None:
+        _say(f"The control plane {found.name!r} only simulates pods, which need no images: nothing was loaded")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="ansible-operator-load-") as folder:
+        archive = images.archive(arguments.source, arguments.tag, Path(folder), os.environ, sys.stderr)
+        loaded = containerd.load_archive(archive, found.layout)
+    _say(f"Loaded into the control plane {found.name!r}: {', '.join(loaded)}")
+    return 0
 
 
 def _down(arguments: argparse.Namespace) -> int:
@@ -117,6 +177,7 @@ def _status(_arguments: argparse.Namespace) -> int:
         _say(f"{found.name}: {found.state}")
         if found.facts:
             _say(f"  API server  {found.facts['url']}, since {found.facts['started']}")
+            _say(f"  nodes       {found.facts['nodes']}")
             _say(f"  kubeconfig  {found.facts['kubeconfig']}")
             _say(f"  kubectl     {found.facts['kubectl']}")
         if found.layout.logs.exists():
@@ -127,14 +188,18 @@ def _status(_arguments: argparse.Namespace) -> int:
 def _kubeconfig(arguments: argparse.Namespace) -> int:
     found = named.look(os.environ, arguments.name)
     if found.facts is None:
-        sys.stderr.write(
-            f"The control plane {found.name!r} is {found.state}: "
-            f"start it with `ansible-operator cluster up{_option(found.name)}`\n",
-        )
-        return 1
+        return _not_running(found)
     path = found.layout.kubeconfig
     _say(path.read_text(encoding="utf-8").rstrip("\n") if arguments.content else str(path))
     return 0
+
+
+def _not_running(found: named.NamedCluster) -> int:
+    sys.stderr.write(
+        f"The control plane {found.name!r} is {found.state}: "
+        f"start it with `ansible-operator cluster up{_option(found.name)}`\n",
+    )
+    return 1
 
 
 def _option(name: str) -> str:

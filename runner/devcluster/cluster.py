@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TextIO
 
 from runner.config import atomic_file
-from runner.devcluster import binaries, kubeconfig, kwok
+from runner.devcluster import binaries, containerd, kubeconfig, kwok
 from runner.devcluster.api import Api
 from runner.devcluster.binaries import Toolset
 from runner.devcluster.downloads import Downloads, open_url
 from runner.devcluster.gobuild import GoBuild
-from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
+from runner.devcluster.layout import APISERVER, COMPONENTS, CONTAINERD, NODE_COMPONENTS, Layout
+from runner.devcluster.nodes import Nodes, choose, find
 from runner.devcluster.orders import StartOrder
 from runner.devcluster.progress import Progress
 from runner.errors import ClusterError, OperatorError
@@ -41,6 +42,9 @@ class ClusterControl(Protocol):
 
     def api(self) -> Api:
         """Return a client with the administrator's rights."""
+
+    def layout(self) -> Layout:
+        """Return the paths of the cluster."""
 
     def stop(self) -> None:
         """Stop the cluster. Stopping it twice has no effect."""
@@ -100,8 +104,15 @@ class DevCluster:
             self._speak(namespace, pod, made)
 
     def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
-        """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface."""
+        """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface.
+
+        This has no effect in a cluster with a real node: its network namespace has a separate loopback interface.
+        """
         self._speak(namespace, pod, kwok.pod_port(namespace, pod, port, target))
+
+    def load(self, archive: Path) -> list[str]:
+        """Import a Docker or OCI archive into the real node; return the names of its images."""
+        return containerd.load_archive(archive, self.control.layout())
 
     def _speak(self, namespace: str, pod: str, made: Mapping[str, Any]) -> None:
         plural = kwok.KINDS[made["kind"]]
@@ -121,8 +132,9 @@ class Supervised:
 
     def order(self, do: str, component: str) -> int | None:
         """Send a command and wait until it is executed."""
-        if component not in COMPONENTS:
-            raise ClusterError(f"unknown component {component!r}; the components are {', '.join(COMPONENTS)}")
+        components = (*COMPONENTS, *NODE_COMPONENTS)
+        if component not in components:
+            raise ClusterError(f"unknown component {component!r}; the components are {', '.join(components)}")
         pid: int | None = self.ask({"do": do, "component": component})["pid"]
         return pid
 
@@ -153,6 +165,10 @@ class Supervised:
         """Return a client with the administrator's certificate."""
         return Api.from_run_folder(Path(self.facts["run"]), self.facts["port"])
 
+    def layout(self) -> Layout:
+        """Return the paths of the cluster."""
+        return Layout(Path(self.facts["run"]).parent)
+
     def stop(self) -> None:
         """Close the pipe, which stops the supervisor."""
         with contextlib.suppress(BrokenPipeError):
@@ -180,6 +196,13 @@ class ExternalCluster:
         """Raise ClusterError."""
         raise self._refusal("answer for a pod")
 
+    def layout(self) -> Layout:
+        """Return the paths of a cluster of `cluster up`. Raises ClusterError if the cluster has another origin."""
+        layout = Layout(self.kubeconfig.parent.parent)
+        if not layout.facts.exists():
+            raise self._refusal("load an image")
+        return layout
+
     def stop(self) -> None:
         """Do nothing."""
 
@@ -196,16 +219,21 @@ def start(
     name: str = "dev",
     apiserver_args: Sequence[str] = (),
     logs: Path | None = None,
+    nodes: str = Nodes.FAKE,
     progress: TextIO = sys.stderr,
 ) -> Iterator[DevCluster]:
     """Run a control plane until the context or this process ends.
 
     `apiserver_args` are added to kube-apiserver's flags. `logs` is a folder to which the logs are copied at the end;
-    without it they are deleted. Raises ClusterError if a program is missing or a component does not start.
+    without it they are deleted. `nodes` is `fake`, `real` or `both`, as in `ansible-operator cluster up --node`. Raises
+    ClusterError if a program is missing, this machine cannot run a real node, or a component does not start.
     """
+    chosen, _ = choose(nodes, os.environ)
     folder = Path(tempfile.mkdtemp(prefix=f"ansible-operator-{name}-"))
     try:
-        supervised = launch(folder, name=name, apiserver_args=apiserver_args, keep_logs=False, progress=progress)
+        supervised = launch(
+            folder, name=name, apiserver_args=apiserver_args, keep_logs=False, nodes=chosen, progress=progress
+        )
         try:
             yield running(supervised)
         finally:
@@ -222,10 +250,11 @@ def launch(
     name: str,
     apiserver_args: Sequence[str],
     keep_logs: bool,
+    nodes: Nodes = Nodes.FAKE,
     progress: TextIO,
 ) -> Supervised:
     """Start a supervisor for a folder and wait until its control plane is ready."""
-    programs = get_programs(os.environ, progress)
+    programs = get_programs(os.environ, progress, nodes)
     layout = Layout(folder)
     layout.logs.mkdir(parents=True, exist_ok=True)
     log = layout.log("supervisor").open("a+", encoding="utf-8")
@@ -240,7 +269,8 @@ def launch(
     if process.stdin is None or process.stdout is None:  # pragma: no cover - for the type checker; PIPE was asked for
         raise AssertionError
     supervised = Supervised(process, process.stdin, process.stdout, log)
-    order = StartOrder(name, str(folder), {k: str(v) for k, v in programs.items()}, tuple(apiserver_args), keep_logs)
+    paths = {program: str(path) for program, path in programs.items()}
+    order = StartOrder(name, str(folder), paths, tuple(apiserver_args), keep_logs, nodes)
     try:
         supervised.stdin.write(order.to_json())
         supervised.stdin.flush()
@@ -281,9 +311,13 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
     )
 
 
-def get_programs(environ: Mapping[str, str], progress: TextIO) -> Mapping[str, Path]:
-    """Return the control plane's programs; download or build missing ones."""
-    return _provide(environ, progress, binaries.CONTROL_PLANE)
+def get_programs(environ: Mapping[str, str], progress: TextIO, nodes: Nodes = Nodes.FAKE) -> Mapping[str, Path]:
+    """Return the programs of the control plane and the nodes; download or build missing ones."""
+    found = dict(_provide(environ, progress, binaries.CONTROL_PLANE))
+    if nodes.has_real:
+        found |= _provide(environ, progress, binaries.NODE_KIT)
+        found[CONTAINERD] = Path(find(CONTAINERD, environ) or CONTAINERD)
+    return found
 
 
 def find_kubectl(environ: Mapping[str, str]) -> Path | None:

@@ -1,7 +1,7 @@
 """Command lines of the components. Pure.
 
 All components listen on the loopback interface; etcd on a socket in the cluster's folder, which only its user can
-access.
+access. With a real node they run in the cluster's network namespace, and the API server listens for pods too.
 """
 
 from __future__ import annotations
@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.devcluster import kwok
-from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER
+from runner.devcluster import kwok, node, placement
+from runner.devcluster.layout import (
+    APISERVER,
+    CONTAINERD,
+    CONTROLLERS,
+    DNS,
+    ETCD,
+    KUBELET,
+    KWOK,
+    PROXY,
+    SCHEDULER,
+)
+from runner.devcluster.nodes import Nodes
 from runner.devcluster.ports import LOOPBACK
 
 SERVER_NAMES = (
@@ -21,6 +32,7 @@ SERVER_NAMES = (
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
+    node.ADDRESS,
 )
 # etcd requires `host:port` in a socket's URL and uses both as the file's name
 ETCD_SOCKET = "etcd.sock:0"
@@ -58,14 +70,30 @@ class Ports:
         return f"https://{LOOPBACK}:{self.apiserver}"
 
 
-def arguments(ports: Ports, apiserver_args: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the arguments of each component, which runs in `Layout.run`."""
-    return {
+def arguments(ports: Ports, apiserver_args: Sequence[str], nodes: Nodes = Nodes.FAKE) -> Mapping[str, tuple[str, ...]]:
+    """Return the arguments of each component of the control plane, and of kwok, which run in `Layout.run`."""
+    made = {
         ETCD: _etcd(),
-        APISERVER: (*_apiserver(ports), *apiserver_args),
-        CONTROLLERS: _controllers(),
+        APISERVER: (*_apiserver(ports, nodes), *apiserver_args),
+        CONTROLLERS: _controllers(nodes),
         SCHEDULER: ("--kubeconfig=scheduler.kubeconfig", "--leader-elect=false", "--secure-port=0"),
-        KWOK: _kwok(ports),
+    }
+    return {**made, KWOK: _kwok(ports)} if nodes.has_fake else made
+
+
+def node_arguments(ports: Ports) -> Mapping[str, tuple[str, ...]]:
+    """Return the arguments of the components of a real node, which run in `Layout.run`."""
+    return {
+        CONTAINERD: ("--config=containerd.toml",),
+        KUBELET: (
+            "--config=kubelet.json",
+            "--kubeconfig=kubelet.kubeconfig",
+            f"--hostname-override={node.NODE}",
+            f"--node-ip={node.ADDRESS}",
+            f"--node-labels=type={node.TYPE}",
+        ),
+        PROXY: ("--config=proxy.json",),
+        DNS: (node.ADDRESS, str(ports.apiserver)),
     }
 
 
@@ -84,13 +112,26 @@ def _etcd() -> tuple[str, ...]:
     )
 
 
-def _apiserver(ports: Ports) -> tuple[str, ...]:
+def _apiserver(ports: Ports, nodes: Nodes) -> tuple[str, ...]:
+    if nodes.has_real:
+        reachable: tuple[str, ...] = (
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={node.ADDRESS}",
+            "--authorization-mode=Node,RBAC",
+            *placement.APISERVER_FLAGS,
+        )
+    else:
+        reachable = (
+            f"--bind-address={LOOPBACK}",
+            f"--advertise-address={LOOPBACK}",
+            "--permit-port-sharing",  # with the socket that reserves the port
+            "--endpoint-reconciler-type=none",  # nothing in the cluster could reach a loopback address
+            "--authorization-mode=RBAC",
+        )
     return (
         f"--etcd-servers=unix://{ETCD_SOCKET}",
-        f"--bind-address={LOOPBACK}",
-        f"--advertise-address={LOOPBACK}",
+        *reachable,
         f"--secure-port={ports.apiserver}",
-        "--permit-port-sharing",  # with the socket that reserves the port
         "--tls-cert-file=apiserver.crt",
         "--tls-private-key-file=apiserver.key",
         "--client-ca-file=ca.crt",
@@ -102,14 +143,12 @@ def _apiserver(ports: Ports) -> tuple[str, ...]:
         "--service-account-key-file=sa.pub",
         "--service-account-signing-key-file=sa.key",
         "--service-cluster-ip-range=10.96.0.0/16",
-        "--authorization-mode=RBAC",
         "--allow-privileged=true",
-        "--endpoint-reconciler-type=none",  # nothing in the cluster could reach a loopback address
         "--profiling=false",
     )
 
 
-def _controllers() -> tuple[str, ...]:
+def _controllers(nodes: Nodes) -> tuple[str, ...]:
     return (
         "--kubeconfig=controllers.kubeconfig",
         "--leader-elect=false",
@@ -124,7 +163,7 @@ def _controllers() -> tuple[str, ...]:
         "--kube-api-burst=400",
         # kwok renews the node's status only every 600 to 610 s. If the node became unknown in between, or while a test
         # stops the API server, its pods would become unready, which kwok does not revert.
-        "--node-monitor-grace-period=24h",
+        *(("--node-monitor-grace-period=24h",) if nodes.has_fake else ()),
         "--profiling=false",
     )
 
@@ -133,7 +172,8 @@ def _kwok(ports: Ports) -> tuple[str, ...]:
     return (
         "--kubeconfig=kwok.kubeconfig",
         "--config=kwok.yaml",
-        "--manage-all-nodes=true",
+        "--manage-all-nodes=false",
+        f"--manage-nodes-with-annotation-selector={kwok.ANNOTATION}={kwok.FAKE}",
         f"--enable-crds={','.join(kwok.KINDS)}",
         f"--server-address={LOOPBACK}:{ports.kwok}",
         f"--node-ip={LOOPBACK}",

@@ -58,12 +58,18 @@ def current_server(path: Path) -> str:
         ) from error
 
 
+def cluster_name(path: Path) -> str | None:
+    """Return the name of the cluster in a kubeconfig that `text` created; None for other files."""
+    try:
+        context = str(_read(path)["current-context"])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    return context.removeprefix(CONTEXT_PREFIX) if context.startswith(CONTEXT_PREFIX) else None
+
+
 def is_ours(path: Path) -> bool:
     """Return whether a file is a kubeconfig that `text` created."""
-    try:
-        return str(_read(path)["current-context"]).startswith(CONTEXT_PREFIX)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
-        return False
+    return cluster_name(path) is not None
 
 
 def _read(path: Path) -> Any:

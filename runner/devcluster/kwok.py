@@ -19,7 +19,8 @@ from runner.devcluster.ports import LOOPBACK
 GROUP_VERSION = "kwok.x-k8s.io/v1alpha1"
 KINDS = {"Logs": "logs", "Attach": "attaches", "PortForward": "portforwards"}
 """Kinds of the objects for single pods, with their plurals."""
-NODE = "node-1"
+NODE, TYPE = "node-1", "kwok"
+ANNOTATION, FAKE = "kwok.x-k8s.io/node", "fake"
 NO_LOG = "This pod is simulated. A Logs object with the pod's name sets its log file."
 # Response on every port of every pod. It needs a Content-Length, because kwok closes the connection after the client.
 _NO_TARGET = "This pod is simulated. A PortForward object with its name sets the target of its ports.\n"
@@ -52,8 +53,8 @@ def node() -> Mapping[str, Any]:
         "kind": "Node",
         "metadata": {
             "name": NODE,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "type": "kwok"},
+            "annotations": {ANNOTATION: FAKE},
+            "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "type": TYPE},
         },
     }
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,16 @@ ETCD, APISERVER, CONTROLLERS, SCHEDULER, KWOK = (
     "kwok",
 )
 COMPONENTS = (ETCD, APISERVER, CONTROLLERS, SCHEDULER, KWOK)
+NAMESPACES, RELAY, CONTAINERD, KUBELET, PROXY, DNS = (
+    "namespaces",
+    "relay",
+    "containerd",
+    "kubelet",
+    "kube-proxy",
+    "dns",
+)
+NODE_COMPONENTS = (NAMESPACES, RELAY, CONTAINERD, KUBELET, PROXY, DNS)
+"""Components of a real node, beside `COMPONENTS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,21 @@ class Layout:
     def exported(self) -> Path:
         """Contains the path of the user's copy of the kubeconfig."""
         return self.run / "exported"
+
+    @property
+    def namespaces(self) -> Path:
+        """Exists when the namespaces of a real node are prepared."""
+        return self.run / "namespaces"
+
+    @property
+    def pod_logs(self) -> Path:
+        """Logs of pods on a real node."""
+        return self.logs / "pods"
+
+    @property
+    def cgroup(self) -> str:
+        """Name of the cgroup of pods on a real node."""
+        return f"ansible-operator-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]}"
 
     @property
     def exec_folder(self) -> Path:

@@ -21,6 +21,8 @@ from runner.config.locks import FileLock
 from runner.devcluster import folders, kubeconfig
 from runner.devcluster.cluster import Supervised, launch
 from runner.devcluster.layout import Layout
+from runner.devcluster.nodes import Nodes
+from runner.devcluster.processes import remove_cgroups
 from runner.errors import ClusterError
 
 _STARTS_WITHIN = 150.0
@@ -47,7 +49,25 @@ class NamedCluster:
 
 def look(environ: Mapping[str, str], name: str) -> NamedCluster:
     """Return the state of a cluster."""
-    layout = Layout(folders.cluster(environ, name))
+    return _look(name, Layout(folders.cluster(environ, name)))
+
+
+def selected(environ: Mapping[str, str]) -> NamedCluster:
+    """Return the cluster of the current kubeconfig; `default` if it is not one of this program.
+
+    A cluster that a test started is not in the folder of clusters, but its kubeconfig is in its own folder.
+    """
+    default = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
+    for file in filter(None, (environ.get("KUBECONFIG") or str(default)).split(os.pathsep)):
+        path = Path(file).absolute()
+        name = kubeconfig.cluster_name(path)
+        if name is not None:
+            layout = Layout(path.parent.parent)
+            return _look(name, layout) if path == layout.kubeconfig else look(environ, name)
+    return look(environ, "default")
+
+
+def _look(name: str, layout: Layout) -> NamedCluster:
     supervisor = FileLock(layout.lock).holder()
     facts = None
     if supervisor is not None:
@@ -63,13 +83,13 @@ def every(environ: Mapping[str, str]) -> list[NamedCluster]:
     return [look(environ, name) for name in names]
 
 
-def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[NamedCluster, bool]:
+def up(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) -> tuple[NamedCluster, bool]:
     """Start a cluster that keeps running, unless it runs; return it and whether it was started."""
     found = look(environ, name)
     if found.supervisor is not None:
         return _wait_until_ready(environ, name), False
     try:
-        _launch(found, progress).ask({"do": "detach"})
+        _launch(found, progress, nodes).ask({"do": "detach"})
     except ClusterError:
         if look(environ, name).supervisor is None:
             raise
@@ -78,20 +98,22 @@ def up(environ: Mapping[str, str], name: str, progress: TextIO) -> tuple[NamedCl
 
 
 @contextmanager
-def foreground(environ: Mapping[str, str], name: str, progress: TextIO) -> Iterator[NamedCluster]:
+def foreground(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) -> Iterator[NamedCluster]:
     """Run a named cluster until the context ends. Raises ClusterError if it already runs."""
     found = look(environ, name)
     if found.supervisor is not None:
         raise ClusterError(f"cluster {name!r} already runs; stop it with `ansible-operator cluster down --name {name}`")
-    supervised = _launch(found, progress)
+    supervised = _launch(found, progress, nodes)
     try:
         yield look(environ, name)
     finally:
         supervised.stop()
 
 
-def _launch(found: NamedCluster, progress: TextIO) -> Supervised:
-    return launch(found.layout.folder, name=found.name, apiserver_args=(), keep_logs=True, progress=progress)
+def _launch(found: NamedCluster, progress: TextIO, nodes: Nodes) -> Supervised:
+    return launch(
+        found.layout.folder, name=found.name, apiserver_args=(), keep_logs=True, nodes=nodes, progress=progress
+    )
 
 
 def down(environ: Mapping[str, str], name: str) -> bool:
@@ -108,6 +130,7 @@ def down(environ: Mapping[str, str], name: str) -> bool:
                 )
     if found.layout.run.exists():
         shutil.rmtree(found.layout.run)
+        remove_cgroups(found.layout.cgroup)
     if exported:
         exported.unlink()
     return found.supervisor is not None

@@ -27,6 +27,7 @@ class StartOrder:
     binaries: Mapping[str, str]
     apiserver_args: tuple[str, ...]
     keep_logs: bool
+    nodes: str = "fake"
 
     @classmethod
     def from_json(cls, line: str) -> Self:

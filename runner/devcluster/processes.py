@@ -8,6 +8,7 @@ cluster's files.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,9 +20,17 @@ from typing import IO, Self
 
 _LEASH = Path(__file__).with_name("leash.py")
 # Reads the ids of the process groups, a line for each change. At the end of the pipe it kills them.
+# Then it removes the cgroups of pods, which the kernel permits as soon as their processes have exited, and the files.
 _GUARD = """
 while read -r line; do groups=$line; done
 for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null
+attempts=100
+while [ -n "$CGROUP" ] && [ "$attempts" -gt 0 ]; do
+    find /sys/fs/cgroup/$CGROUP /sys/fs/cgroup/*/$CGROUP -depth -type d -exec rmdir {} + 2>/dev/null
+    [ -n "$(find /sys/fs/cgroup/$CGROUP /sys/fs/cgroup/*/$CGROUP -prune 2>/dev/null)" ] || break
+    attempts=$((attempts - 1))
+    sleep 0.05
+done
 rm -rf -- "$@"
 """
 
@@ -34,6 +43,10 @@ class Component:
     command: tuple[str, ...]
     folder: Path
     log: Path
+    options: tuple[str, ...] = ()
+    """Options of `leash.py`."""
+    path: str = ""
+    """Folders that are appended to PATH."""
     process: subprocess.Popen[bytes] | None = None
     wanted: bool = False
 
@@ -50,11 +63,14 @@ class Component:
     def start(self) -> None:
         """Start the process in a new process group."""
         self.wanted = True
+        environ = environment(os.environ)
+        if self.path:
+            environ["PATH"] = os.pathsep.join(filter(None, (environ.get("PATH"), self.path)))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *self.command],
+                leashed(*self.options, *self.command),
                 cwd=self.folder,
-                env=environment(os.environ),
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -90,11 +106,12 @@ class Guard:
     pipe: IO[bytes]
 
     @classmethod
-    def start(cls, doomed: Sequence[Path]) -> Self:
-        """Start the guard; `doomed` are the files and folders to delete."""
+    def start(cls, doomed: Sequence[Path], cgroup: str = "") -> Self:
+        """Start the guard; `doomed` are the files and folders to delete, `cgroup` the cgroup of pods to remove."""
         process = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "guard", *map(str, doomed)],
             cwd="/",
+            env={**os.environ, "CGROUP": cgroup},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -113,6 +130,28 @@ class Guard:
         """Run the cleanup and wait for it."""
         self.pipe.close()
         self.process.wait()
+
+
+def cgroups(name: str) -> list[Path]:
+    """Return the folders of a cgroup: one in each hierarchy of version 1, or the one of version 2."""
+    root = Path("/sys/fs/cgroup")
+    hierarchies = [each.parent for each in root.glob("*/cgroup.procs")] if (root / "memory").is_dir() else [root]
+    return [hierarchy / name for hierarchy in hierarchies]
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove a cgroup and the ones in it, if a killed supervisor left them; those with processes remain."""
+    for folder in cgroups(name):
+        for below in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                below.rmdir()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def leashed(*command: str) -> list[str]:
+    """Return a command that is killed when this process exits; it may begin with options of `leash.py`."""
+    return [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command]
 
 
 def end(process: subprocess.Popen[str], within: float) -> None:

@@ -18,6 +18,7 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -29,12 +30,28 @@ from typing import Any
 
 from runner import log
 from runner.config import atomic_file, locks
-from runner.devcluster import kubeconfig, kwok, pki, ports, shell
+from runner.devcluster import containerd, kubeconfig, kwok, node, pause, pki, placement, ports, shell, volumes
 from runner.devcluster.api import Api
-from runner.devcluster.components import SERVER_NAMES, Ports, arguments
-from runner.devcluster.layout import APISERVER, CONTROLLERS, ETCD, KWOK, SCHEDULER, Layout
+from runner.devcluster.binaries import this_machine
+from runner.devcluster.components import SERVER_NAMES, Ports, arguments, node_arguments
+from runner.devcluster.layout import (
+    APISERVER,
+    CONTAINERD,
+    CONTROLLERS,
+    DNS,
+    ETCD,
+    KUBELET,
+    KWOK,
+    NAMESPACES,
+    PROXY,
+    RELAY,
+    SCHEDULER,
+    Layout,
+)
+from runner.devcluster.leash import ENTER, JOIN
+from runner.devcluster.nodes import Nodes
 from runner.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
-from runner.devcluster.processes import Component, Guard
+from runner.devcluster.processes import Component, Guard, cgroups, leashed, remove_cgroups
 from runner.errors import ClusterError
 
 _READY_WITHIN = 120.0  # seconds, on a machine with a high load
@@ -42,6 +59,7 @@ _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5
 _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
+_SCRIPTS = Path(__file__).parent
 _PATIENCE = 1.0  # seconds; a process that checks whether a cluster runs briefly holds its lock
 
 _log = log.get(__name__)
@@ -95,6 +113,9 @@ class Supervisor:
         began = time.monotonic()
         chosen = Ports(self.reserved.number, ports.probe())
         write_files(self.layout, self.order.name, chosen.url)
+        if self.nodes.has_real:
+            write_node_files(self.layout)
+            self._create_namespaces(chosen)
         self._compose(chosen)
         self._start(ETCD)
         self._start(APISERVER)
@@ -102,9 +123,11 @@ class Supervisor:
         self._wait_for("the API server to be ready", api.ready)
         self._start(CONTROLLERS)
         self._start(SCHEDULER)
-        self._start_kwok(api, chosen)
-        api.apply(f"/api/v1/nodes/{kwok.NODE}", kwok.node())
-        self._wait_for("a ready node and the default service account", lambda: usable(api))
+        if self.nodes.has_real:
+            self._start_node(api)
+        if self.nodes.has_fake:
+            self._start_kwok(api, chosen)
+        self._wait_for("ready nodes and the default service account", lambda: usable(api, self.nodes))
         kubectl = self.order.binaries["kubectl"]
         facts = {
             "name": self.order.name,
@@ -115,6 +138,8 @@ class Supervisor:
             "logs": str(self.layout.logs),
             "run": str(self.layout.run),
             "kubectl": kubectl,
+            "nodes": self.order.nodes,
+            "namespaces": self.namespaces,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 2),
         }
@@ -136,11 +161,58 @@ class Supervisor:
             component.kill()
         self.reserved.close()
 
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes of the cluster."""
+        return Nodes(self.order.nodes)
+
+    @property
+    def namespaces(self) -> int | None:
+        """The id of the process that holds the namespaces of a real node."""
+        return self.components[NAMESPACES].pid if self.nodes.has_real else None
+
     def _compose(self, chosen: Ports) -> None:
-        for name, flags in arguments(chosen, self.order.apiserver_args).items():
-            if name not in self.components or not self.components[name].alive:
-                command = (self.order.binaries[name], *flags)
-                self.components[name] = Component(name, command, self.layout.run, self.layout.log(name))
+        joins = (f"{JOIN}{self.namespaces}",) if self.nodes.has_real else ()
+        for name, flags in arguments(chosen, self.order.apiserver_args, self.nodes).items():
+            self._add(name, (self.order.binaries[name], *flags), joins)
+
+    def _add(self, name: str, command: tuple[str, ...], options: tuple[str, ...] = (), path: str = "") -> None:
+        if name not in self.components or not self.components[name].alive:
+            log_file = self.layout.log(name)
+            self.components[name] = Component(name, command, self.layout.run, log_file, options, path)
+
+    def _create_namespaces(self, chosen: Ports) -> None:
+        """Create the namespaces, and start in them what the control plane does not need."""
+        folder, ready = str(self.layout.folder), str(self.layout.namespaces)
+        self._add(NAMESPACES, (*_script("namespaces"), folder, ready, node.ADDRESS, *node.binds(self.layout)))
+        self.components[NAMESPACES].path = node.SYSTEM_PATH
+        self._start(NAMESPACES)
+        self._wait_for("the namespaces of the node", self.layout.namespaces.exists)
+        self._add(RELAY, (*_script("relay"), str(chosen.apiserver), str(self.namespaces)))
+        self._start(RELAY)
+        for name, flags in node_arguments(chosen).items():
+            if name == DNS:
+                command: tuple[str, ...] = (sys.executable, "-P", "-m", "runner.devcluster.dns")
+                self._add(name, (*command, *flags), (f"{JOIN}{self.namespaces}",))
+            else:
+                command = (self.order.binaries[name],)
+                self._add(name, (*command, *flags), (f"{ENTER}{self.namespaces}",), node.SYSTEM_PATH)
+        self._start(CONTAINERD)
+
+    def _start_node(self, api: Api) -> None:
+        """Start the components of the real node that need the API server."""
+        for name in (KUBELET, PROXY, DNS):
+            self._start(name)
+        namespaces = self.namespaces
+        if namespaces is None:
+            raise _EndedError(self.components[NAMESPACES])
+        self._wait_for("containerd to respond", partial(containerd.is_ready, namespaces))
+        containerd.import_archive(self.layout.run / "pause.tar", namespaces)
+        containerd.announce(api, namespaces)
+        for path, made in volumes.objects():
+            api.apply(path, made)
+        api.apply(placement.POLICY_PATH, placement.policy(self.nodes))
+        api.apply(placement.BINDING_PATH, placement.binding())
 
     def _start(self, name: str) -> None:
         self.components[name].start()
@@ -155,6 +227,11 @@ class Supervisor:
         for plural in kwok.KINDS.values():
             path = f"/apis/{kwok.GROUP_VERSION}/{plural}"
             self._wait_for(f"the API server to serve {plural}", partial(api.exists, path))
+        api.apply(f"/api/v1/nodes/{kwok.NODE}", kwok.node())
+        if self.nodes.has_real:  # in the cluster's network namespace, only the API server reaches kwok
+            self._start(KWOK)
+            self._wait_for("kwok to listen", partial(listens, self.namespaces, chosen.kwok))
+            return
         for _ in range(_KWOK_TRIES):
             self._start(KWOK)
             kubelet = Api(chosen.kwok, api.tls)
@@ -184,6 +261,8 @@ class Supervisor:
             time.sleep(_POLL)
 
     def _revive(self) -> None:
+        if self.nodes.has_real and not self.components[NAMESPACES].alive:
+            raise ParentGoneError("the process that holds the namespaces of the real node exited")
         for name, component in self.components.items():
             ended = component.wanted and not component.alive
             if ended and self.revivals.setdefault(name, RestartBackoff()).is_due(time.monotonic()):
@@ -195,6 +274,8 @@ class Supervisor:
         if order["do"] == "detach":
             self.owner.detached = True
             return {}
+        if order["component"] not in self.components:
+            return {"error": f"this cluster has no {order['component']}; it has {', '.join(self.components)}"}
         component = self.components[order["component"]]
         try:
             match order["do"]:
@@ -216,17 +297,31 @@ class Supervisor:
         return {"pid": component.pid}
 
 
-def usable(api: Api) -> bool:
-    """Return whether pods can be created in the default namespace and scheduled."""
-    node = api.get(f"/api/v1/nodes/{kwok.NODE}")
-    if node is None or node.get("spec", {}).get("taints"):
-        return False
-    listed = node.get("status", {}).get("conditions", [])
-    conditions = {condition["type"]: condition["status"] for condition in listed}
+def listens(namespaces: int | None, port: int) -> bool:
+    """Return whether a server listens on the loopback interface of a network namespace."""
+    attempt = f"import socket; socket.create_connection(({ports.LOOPBACK!r}, {port}), 5)"
+    command = leashed(f"{JOIN}{namespaces}", sys.executable, "-I", "-S", "-c", attempt)
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def _script(name: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-S", str(_SCRIPTS / f"{name}.py")
+
+
+def usable(api: Api, nodes: Nodes = Nodes.FAKE) -> bool:
+    """Return whether pods can be created in the default namespace and scheduled on all nodes."""
+    names = [*([kwok.NODE] if nodes.has_fake else []), *([node.NODE] if nodes.has_real else [])]
     needed = ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
-    return conditions.get("Ready") == "True" and all(
+    return all(_is_ready(api.get(f"/api/v1/nodes/{name}")) for name in names) and all(
         api.exists(f"/api/v1/namespaces/default/{path}") for path in needed
     )
+
+
+def _is_ready(found: Any) -> bool:
+    if found is None or found.get("spec", {}).get("taints"):
+        return False
+    conditions = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
+    return conditions.get("Ready") == "True"
 
 
 def write_files(layout: Layout, name: str, url: str) -> None:
@@ -236,7 +331,7 @@ def write_files(layout: Layout, name: str, url: str) -> None:
     pairs = {
         "ca": authority.pair,
         "apiserver": authority.issue("kube-apiserver", hosts=SERVER_NAMES),
-        "kubelet": authority.issue("kubelet", hosts=(ports.LOOPBACK, "localhost")),
+        "kubelet": authority.issue("kubelet", hosts=(ports.LOOPBACK, "localhost", node.ADDRESS)),
         "kubelet-client": authority.issue("kube-apiserver-kubelet-client", organization="system:masters"),
         "admin": admin,
     }
@@ -250,6 +345,8 @@ def write_files(layout: Layout, name: str, url: str) -> None:
         "kubeconfig": admin,
         "controllers.kubeconfig": authority.issue("system:kube-controller-manager", organization="system:masters"),
         "scheduler.kubeconfig": authority.issue("system:kube-scheduler"),
+        "kubelet.kubeconfig": authority.issue(f"system:node:{node.NODE}", organization="system:nodes"),
+        "proxy.kubeconfig": authority.issue("system:kube-proxy"),
         "kwok.kubeconfig": authority.issue("kwok", organization="system:masters"),
     }
     for file, pair in clients.items():
@@ -260,11 +357,32 @@ def write_files(layout: Layout, name: str, url: str) -> None:
     atomic_file.write(layout.run / "kwok.yaml", kwok.configuration(layout))
 
 
+def write_node_files(layout: Layout) -> None:
+    """Write the configuration of a real node."""
+    for controller in cgroups(layout.cgroup):
+        controller.mkdir(exist_ok=True)
+    (layout.run / "cni").mkdir()
+    for file, content in {
+        "containerd.toml": node.containerd_configuration(layout),
+        "cni/pods.conflist": json.dumps(node.pod_network()),
+        "kubelet.json": json.dumps(node.kubelet_configuration(layout)),
+        "proxy.json": json.dumps(node.proxy_configuration()),
+    }.items():
+        atomic_file.write(layout.run / file, content)
+    for name in volumes.names():
+        folder = layout.run / "volumes" / name
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)  # as an empty disk: pods of any user write to their volumes
+    pause.write(layout.run / "pause.tar", this_machine().machine)
+
+
 def clear(layout: Layout) -> None:
     """Delete files of an earlier cluster in the folder; the supervisor's log is open and is truncated."""
     if layout.run.exists():  # left by a supervisor and a guard that were both killed
         shutil.rmtree(layout.run)
+        remove_cgroups(layout.cgroup)
     layout.run.mkdir(mode=0o700)
+    shutil.rmtree(layout.pod_logs, ignore_errors=True)
     for log_file in layout.logs.iterdir():
         if log_file != layout.log("supervisor"):
             log_file.unlink()
@@ -285,7 +403,8 @@ def run(order: StartOrder, owner: ParentProcess) -> int:
         answer({"error": f"a cluster already runs or starts in {layout.folder}"})
         return 1
     clear(layout)
-    guard = Guard.start([layout.run] if order.keep_logs else [layout.folder])
+    cgroup = layout.cgroup if Nodes(order.nodes).has_real else ""
+    guard = Guard.start([layout.run] if order.keep_logs else [layout.folder], cgroup)
     supervisor = Supervisor(order, owner, layout, guard)
     try:
         answer(supervisor.start())

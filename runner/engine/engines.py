@@ -83,7 +83,10 @@ class Starters:
 
     async def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
         """Preload modules for warm runs of these contents with this environment."""
-        names = await asyncio.to_thread(lambda: frozenset().union(*map(content.modules, contents)))
+        explicit = environment.get("ANSIBLE_GATHERING") == "explicit"
+        names = await asyncio.to_thread(
+            lambda: frozenset().union(*(content.modules(each, explicit=explicit) for each in contents))
+        )
         self._warm.preload(environment, Load(modules=names))
         await self._warm.warm_up(environment)
 

@@ -35,7 +35,7 @@ LAG_INTERVAL = 0.1
 _COMMIT = Path(runner.__file__).with_name("commit.txt")
 _UNKNOWN = "unknown"
 _PLANS = ("Changes", "NoChanges", "Partial", "PlanFailed", "canceled")
-DRIFT_RESULTS = ("none", "drifted", "partial", "failed")
+DRIFT_RESULTS = ("none", "drifted", "partial", "failed", "canceled")
 """`partial`: no drift, but some tasks were not planned."""
 _RESULTS = ("success", "error", "requeue", "requeue_after")
 

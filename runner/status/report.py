@@ -110,6 +110,8 @@ class PruneReport:
     """Why not all created objects are recorded."""
     counts: bool = False
     """Whether the run was complete, so that the report replaces the last one."""
+    deletable: bool = True
+    """Whether `prune: delete` would delete unused objects. Runs that a user approves delete none."""
 
 
 def run_began(obj: Object) -> StatusReport:
@@ -313,8 +315,8 @@ def prunable(obj: Object, found: PruneReport) -> tuple[Condition, ...]:
     if len(found.problems) > _MOST_NAMED:
         sentences.append(f"Cannot delete {len(found.problems) - _MOST_NAMED} more objects")
     if found.unused:
-        sentences.append(f"{_listed(found.unused)}: no longer used by the runs. Delete them, or set prune: delete in ")
-        sentences[-1] += f"watches.yaml; {KEEP_ADVICE}."
+        advice = "Delete them, or set prune: delete in watches.yaml" if found.deletable else "Delete them"
+        sentences.append(f"{_listed(found.unused)}: no longer used by the runs. {advice}; {KEEP_ADVICE}.")
     if found.deleted:
         sentences.append(f"Deleted: {_listed(found.deleted)}.")
     if found.unrecorded:

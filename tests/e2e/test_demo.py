@@ -7,11 +7,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.images import node_hindrance
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_demo_shows_each_status_and_the_operators_log_and_ends_with_success() -> None:
-    surroundings = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DEMO_KEEP"}}
+@pytest.mark.parametrize(
+    "node",
+    [
+        "fake",
+        pytest.param(
+            "real",
+            marks=[
+                pytest.mark.full,
+                pytest.mark.skipif(bool(why := node_hindrance()), reason=why),
+            ],
+        ),
+    ],
+)
+def test_the_demo_shows_each_status_and_the_operators_log_and_ends_with_success(node: str) -> None:
+    kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DEMO_KEEP"}}
+    surroundings = kept | {"NODE": node}
     done = subprocess.run(
         [sys.executable, "-m", "hack.demo"],
         cwd=ROOT,
@@ -33,3 +51,4 @@ def test_the_demo_shows_each_status_and_the_operators_log_and_ends_with_success(
         "its Deployment are gone",
     ):
         assert part in done.stdout
+    assert ("memcached | STORED VALUE greeting 0 5 hello END" in done.stdout) == (node == "real")

@@ -58,6 +58,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
             [0, 0.4, 1, 1.1, 2, 3, 3, 4, 4, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64, 300, 300],
             marks=pytest.mark.nightly,
         ),
+        pytest.param("devcluster", [20], marks=pytest.mark.nightly),
         pytest.param("plan", [1.3, 3, 5], marks=pytest.mark.nightly),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.nightly),
     ],

@@ -1,9 +1,11 @@
 """Parity on ansible-core's own integration targets: `python -m tests.parity [TARGET …]`, or `make test-parity`.
 
-`CORE` names an ansible-core (`2.18` to `2.21`, or `all`, the default of `make test-parity`). Prints a line for each
-case. The exit code is 1 if results of a case differ. Some cases fail with plain Ansible on a machine without network,
-or without a program: they are printed and counted, and not compared. So that this cannot hide a defect of the suite,
-the exit code is also 1 if all cases run and fewer than `_FEWEST` percent of them are compared.
+`CORE` names an ansible-core (`2.18` to `2.21`, or `all`, the default of `make test-parity`). `WORKERS` (default 2)
+cases run at the same time. With `QUICK=1` a case runs on `warm` only, once. Prints a line for each case.
+
+The exit code is 1 if results of a case differ. Some cases fail with plain Ansible on a machine without network, or
+without a program: they are printed and counted, and not compared. So that this cannot hide a defect of the suite, the
+exit code is also 1 if all cases run and fewer than `_FEWEST` percent of them are compared.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,6 +31,7 @@ from tests.parity.ways import ParityError, PlainFailedError, Ways
 
 _CORES = ("2.18", "2.19", "2.20", "2.21")
 _FEWEST = 70
+_WORKERS = 2
 
 
 def main() -> int:
@@ -46,45 +52,74 @@ def _on(core: str) -> int:
 
 async def _run(core: str, names: set[str]) -> int:
     log.configure(level=logging.WARNING, encoder="console")  # on standard error
-    root, excluded = targets.folder(), targets.Excluded.read()
-    unknown = names - {name for case in targets.cases(root) for name in (case.name, case.target)}
+    targets.get(version("ansible-core"), sys.stderr)
+    root = targets.folder()
+    found = list(targets.cases(root))
+    unknown = names - {name for case in found for name in (case.name, case.target)}
     if unknown:
         print(f"core {core}: no such case or target: {', '.join(sorted(unknown))}", flush=True)
         return 2
-    compared, differ, fail = 0, 0, 0
+    wanted = iter([case for case in found if not names or {case.name, case.target} & names])
     with tempfile.TemporaryDirectory(prefix="ansible-operator-parity-") as folder:
-        work = Path(folder)
-        engine = RunEngine(work / "runs", EngineSettings("warm", frozenset(), 0))
+        engine = RunEngine(Path(folder, "runs"), EngineSettings("warm", frozenset(), 0))
+        run = _Run(core, root, engine, targets.Excluded.read(), explain=bool(names))
         try:
-            for case in targets.cases(root):
-                if names and not {case.name, case.target} & names:
-                    continue
-                reason = excluded.reason(root / case.target, case.name)
-                if reason:
-                    if names:
-                        print(f"core {core}, {case.name}: excluded: {reason}", flush=True)
-                    continue
-                began = time.monotonic()
-                try:
-                    nested = case.target in excluded.starting_ansible
-                    results = await Ways(root, work, engine).compare(case, starts_ansible=nested)
-                except PlainFailedError as error:
-                    fail += 1
-                    print(f"core {core}, {case.name}: not compared, plain Ansible fails: {error}", flush=True)
-                except ParityError as error:
-                    differ += 1
-                    print(f"core {core}, {case.name}: {type(error).__name__}: {error}", flush=True)
-                else:
-                    compared += 1
-                    took = time.monotonic() - began
-                    print(f"core {core}, {case.name}: {results} results are the same ({took:.0f} s)", flush=True)
+            folders = [Path(folder, str(number)) for number in range(int(os.environ.get("WORKERS") or _WORKERS))]
+            for each in folders:
+                each.mkdir()
+            await asyncio.gather(*(run.all_of(wanted, each) for each in folders))
         finally:
             await engine.close(0)
-    print(f"core {core}: {compared} cases are the same, {differ} differ, plain Ansible fails {fail}", flush=True)
-    if not names and 100 * compared < _FEWEST * (compared + differ + fail):
-        print(f"core {core}: fewer than {_FEWEST} % of the cases were compared", flush=True)
+    same, differ, fail = (run.counts[what] for what in ("same", "differ", "fail"))
+    run.tell(
+        f"{same} cases are the same, {differ} differ, plain Ansible fails {fail}, {run.counts['excluded']} are excluded"
+    )
+    if not names and 100 * same < _FEWEST * (same + differ + fail):
+        run.tell(f"fewer than {_FEWEST} % of the cases were compared")
         return 1
     return 1 if differ else 0
+
+
+@dataclass
+class _Run:
+    """One execution of the suite on one core."""
+
+    core: str
+    root: Path
+    engine: RunEngine
+    excluded: targets.Excluded
+    explain: bool
+    """Whether excluded cases are printed."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def tell(self, text: str) -> None:
+        print(f"core {self.core}: {text}", flush=True)
+
+    async def all_of(self, cases: Iterator[targets.TargetCase], work: Path) -> None:
+        """Compare cases that are left, one after the other, in the folder `work`."""
+        for case in cases:
+            reason = self.excluded.reason(self.root / case.target, case.name)
+            if reason:
+                self.counts["excluded"] += 1
+                if self.explain:
+                    self.tell(f"{case.name}: excluded: {reason}")
+                continue
+            outcome, text = await self._compare(case, work)
+            self.counts[outcome] += 1
+            self.tell(f"{case.name}: {text}")
+
+    async def _compare(self, case: targets.TargetCase, work: Path) -> tuple[str, str]:
+        began = time.monotonic()
+        try:
+            nested = case.target in self.excluded.starting_ansible
+            results = await Ways(self.root, work, self.engine, quick=bool(os.environ.get("QUICK"))).compare(
+                case, starts_ansible=nested
+            )
+        except PlainFailedError as error:
+            return "fail", f"not compared, plain Ansible fails: {error}"
+        except ParityError as error:
+            return "differ", f"{type(error).__name__}: {error}"
+        return "same", f"{results} results are the same ({time.monotonic() - began:.0f} s)"
 
 
 if __name__ == "__main__":

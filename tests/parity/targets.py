@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TextIO
 
 import yaml
 
@@ -27,6 +28,7 @@ from runner.config import locks
 from runner.devcluster import folders
 
 HERE = Path(__file__).parent
+_PINNED = "ansible-core=="
 _INVENTORY = re.compile(r"^(\.\./\.\./)?inventory[\w.-]*$")
 
 
@@ -88,23 +90,34 @@ class TargetCase:
 
 
 def folder() -> Path:
-    """Return the folder of the installed version's targets; it is downloaded if it is missing."""
-    core = version("ansible-core")
-    cache = folders.binaries(os.environ).parent / "ansible-core" / core
-    with locks.locked(cache.with_name(f"{core}.lock"), lambda: None):
-        if not cache.exists():
-            _download(core, cache)
-    return cache / "test/integration/targets"
+    """Return the folder of the installed version's targets, which `get` downloads."""
+    return _cache(version("ansible-core")) / "test/integration/targets"
 
 
-def _download(core: str, cache: Path) -> None:
-    pinned = [line for line in (HERE / "sdists.txt").read_text(encoding="utf-8").splitlines() if f"=={core} " in line]
+def get(core: str, progress: TextIO) -> None:
+    """Have the source distribution of an ansible-core, such as `2.18` or `2.18.19`; download it if it is missing."""
+    pinned = [line for line in (HERE / "sdists.txt").read_text(encoding="utf-8").splitlines() if _is_of(core, line)]
     if not pinned:
         raise RuntimeError(f"tests/parity/sdists.txt has no hash of ansible-core {core}: add it")
-    sys.stderr.write(f"parity: downloading the source distribution of ansible-core {core}\n")
+    cache = _cache(pinned[0].split()[0].removeprefix(_PINNED))
+    with locks.locked(cache.with_name(f"{cache.name}.lock"), lambda: None):
+        if not cache.exists():
+            print(f"Downloading the source distribution of ansible-core {cache.name}", file=progress)
+            _download(pinned[0], cache)
+
+
+def _is_of(core: str, line: str) -> bool:
+    return line.startswith((f"{_PINNED}{core} ", f"{_PINNED}{core}."))
+
+
+def _cache(core: str) -> Path:
+    return folders.binaries(os.environ).parent / "ansible-core" / core
+
+
+def _download(pinned: str, cache: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache.parent) as new:
         requirements = Path(new, "requirements.txt")
-        requirements.write_text("\n".join(pinned), encoding="utf-8")
+        requirements.write_text(pinned, encoding="utf-8")
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
         subprocess.run([*pip, "--require-hashes", "--dest", new, "-r", str(requirements)], check=True)
         (archive,) = Path(new).glob("*.tar.gz")

@@ -1,12 +1,13 @@
 """Modules in the tasks of a role or playbook, to preload them before the first run.
 
-This is a cheap guess: it searches for full names of modules in collections. The engine adds the modules that it misses
-after a run has used them.
+This is a cheap guess: it searches for full names of modules in collections, and for plays that gather facts. The engine
+adds the modules that it misses after a run has used them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,19 +15,39 @@ from pathlib import Path
 from runner.watches.watch import Content, Role
 
 _TASK = re.compile(r"^\s*(?:-\s+)?([a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*)\s*:", re.MULTILINE)
+_PLAY = re.compile(r"^\s*-?\s*hosts\s*:", re.MULTILINE)
+_GATHERS_NOT = re.compile(r"^\s*(?:-\s+)?gather_facts\s*:\s*(?:false|no)\b", re.MULTILINE | re.IGNORECASE)
+_GATHERS = re.compile(
+    r"^\s*(?:-\s+)?(?:ansible\.(?:builtin|legacy)\.)?(?:gather_facts|setup)\s*:(?!\s*(?:false|no)\b)",
+    re.MULTILINE | re.IGNORECASE,
+)
 _DEPENDENCY = re.compile(r"^\s*-\s+(?:role:\s*|name:\s*)?[\"']?([\w.-]+)", re.MULTILINE)
 _FOLDERS = ("tasks", "handlers")
 _MOST_FILES = 500
+_FACTS = "ansible.legacy.setup"
+"""The module that gathers facts. Its `module_utils` are as many as those of all other common modules together."""
 
 
-def modules(content: Content) -> frozenset[str]:
-    """Return full names, such as `kubernetes.core.k8s`. Blocking I/O: call it in a thread."""
+def modules(content: Content, *, explicit: bool) -> frozenset[str]:
+    """Return full names, such as `kubernetes.core.k8s`. Blocking I/O: call it in a thread.
+
+    `explicit` is True if plays gather facts only if they contain `gather_facts: true`.
+    """
     found: set[str] = set()
-    for number, path in enumerate(_files(content)):
-        if number >= _MOST_FILES:
-            break
-        found.update(_TASK.findall(_read(path)))
-    return frozenset(found)
+    gathers = not explicit and _gathers_by_default(content)
+    for path in itertools.islice(_files(content), _MOST_FILES):
+        text = _read(path)
+        found.update(_TASK.findall(text))
+        gathers = gathers or bool(_GATHERS.search(text))
+    return frozenset(found | {_FACTS} if gathers else found)
+
+
+def _gathers_by_default(content: Content) -> bool:
+    """Return True if a play does not contain `gather_facts`. The play of a role never does."""
+    if isinstance(content, Role):
+        return True
+    text = _read(content.path)
+    return len(_PLAY.findall(text)) > len(_GATHERS_NOT.findall(text))
 
 
 def _files(content: Content) -> Iterator[Path]:

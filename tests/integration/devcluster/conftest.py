@@ -17,11 +17,16 @@ _DEADLINE = 30.0
 
 @pytest.fixture
 def kubectl(devcluster: DevCluster, namespace: str) -> Kubectl:
-    """Run kubectl in the test's namespace; a failing command raises unless `check=False`."""
+    """Run kubectl in the test's namespace."""
+    return kubectl_of(devcluster, "--namespace", namespace)
+
+
+def kubectl_of(cluster: DevCluster, *options: str) -> Kubectl:
+    """Return what runs a cluster's kubectl; a failing command raises unless `check=False`."""
 
     def run(*arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [devcluster.kubectl, "--kubeconfig", devcluster.kubeconfig, "--namespace", namespace, *arguments],
+            [cluster.kubectl, "--kubeconfig", cluster.kubeconfig, *options, *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,

@@ -142,7 +142,7 @@ def runs(engine: tuple[RunEngine, Path], tmp_path: Path) -> Runs:
     return Runs(*engine, tmp_path / "operator", tmp_path.name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def runs_of() -> Callable[[RunEngine, Path, Path], Runs]:
     """Starts runs with an engine of the test's own."""
 

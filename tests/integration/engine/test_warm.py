@@ -33,12 +33,23 @@ HELLO = "- {name: hello, debug: {msg: hi}}"
 @pytest_asyncio.fixture(loop_scope="session")
 async def warm(runs_of: RunsOf, tmp_path: Path) -> AsyncIterator[Any]:
     """Runs with fork servers of the test's own, of which one is ready."""
-    root = tmp_path / "runner"
-    engine = RunEngine(root, EngineSettings("warm", frozenset(), 0))
-    runs = runs_of(engine, root, tmp_path / "operator")
-    assert (await runs.run(runs.tasks(HELLO))).result.outcome is Outcome.SUCCEEDED
+    async for runs in _ready(runs_of, tmp_path):
+        yield runs
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared(runs_of: RunsOf, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
+    """Runs of tests that end no fork server."""
+    async for runs in _ready(runs_of, tmp_path_factory.mktemp("shared")):
+        yield runs
+
+
+async def _ready(runs_of: RunsOf, folder: Path) -> AsyncIterator[Any]:
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server
+    engine = RunEngine(folder / "runner", EngineSettings("warm", frozenset(), 0))
+    engine.expect([], {})
     await engine.settle()
-    yield runs
+    yield runs_of(engine, folder / "runner", folder / "operator")
     await engine.close(0)
 
 
@@ -153,29 +164,29 @@ async def test_runs_whose_environment_has_empty_variables_are_forked(
         await engine.close(0)
 
 
-async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(warm: Runs) -> None:
-    first = server(warm)
-    playbook = warm.tasks(
+async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(shared: Runs) -> None:
+    first = set(shared.engine.servers)
+    playbook = shared.tasks(
         "- {name: said, debug: {msg: \"{{ '1.2' is version('1.1', '>') }} {{ lookup('sequence', 'end=2') }}\"}}"
     )
 
-    before = await warm.run(playbook)
-    await warm.engine.settle()
-    afterwards = await warm.run(playbook)
+    before = await shared.run(playbook)
+    await shared.engine.settle()
+    afterwards = await shared.run(playbook)
 
-    assert server(warm) != first
-    await until(lambda: not lives(first))
+    assert first
+    await until(lambda: not any(map(lives, first)))
     assert afterwards.said("said") == before.said("said")
 
 
-async def test_a_kubernetes_lookup_that_a_worker_loaded_is_preloaded_for_the_next_run(warm: Runs) -> None:
-    filters = warm.content / "filter_plugins"
+async def test_a_kubernetes_lookup_that_a_worker_loaded_is_preloaded_for_the_next_run(shared: Runs) -> None:
+    filters = shared.content / "filter_plugins"
     filters.mkdir(parents=True)
     (filters / "own.py").write_text(
         "import sys\n\nclass FilterModule:\n    def filters(self):\n"
         "        return {'is_loaded': lambda name: name in sys.modules}\n"
     )
-    playbook = warm.tasks("""
+    playbook = shared.tasks("""
 - name: said
   debug: {msg: "{{ 'ansible_collections.kubernetes.core.plugins.lookup.k8s' | is_loaded }}"}
 - name: looked up
@@ -183,26 +194,28 @@ async def test_a_kubernetes_lookup_that_a_worker_loaded_is_preloaded_for_the_nex
   ignore_errors: true
 """)
 
-    before = await warm.run(playbook)
-    await warm.engine.settle()
-    afterwards = await warm.run(playbook)
+    before = await shared.run(playbook)
+    await shared.engine.settle()
+    afterwards = await shared.run(playbook)
 
     assert str(before.said("said")) == "False"
     assert str(afterwards.said("said")) == "True"
 
 
-async def test_each_environment_has_a_server_of_its_own(warm: Runs) -> None:
-    playbook = warm.tasks(
+async def test_each_environment_has_a_server_of_its_own(shared: Runs) -> None:
+    playbook = shared.tasks(
         "- {name: said, debug: {msg: \"{{ lookup('env', 'OWN') }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
     )
 
+    before = set(shared.engine.servers)
+
     said = [
-        (await warm.run(playbook, environment=environment)).said("said")
+        (await shared.run(playbook, environment=environment)).said("said")
         for environment in ({"OWN": "a"}, {"OWN": "b", "ANSIBLE_FORKS": "3"}, {"OWN": "a"})
     ]
 
     assert said == ["a 5", "b 3", "a 5"]
-    assert len(warm.engine.servers) == 3
+    assert len(set(shared.engine.servers) - before) == 2
 
 
 async def test_a_run_that_uses_too_much_memory_is_ended_with_the_cause(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,13 +11,13 @@ from pathlib import Path
 import ansible_collections
 import pytest
 
+from runner import devcluster as clusters
 from tests import galaxy
-from tests.images import DEBIAN, Image, Store
+from tests.images import BASE, Image, Store, base_archive
 
-ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
-BASE = "localhost/ansible-operator-runner:2.21"
 CRATE = "localhost/crate-operator:v1"
+COLLECTIONS = ("kubernetes.core", "community.mysql", "ansible.mysql")
 GO = "localhost/go-operator:v1"
 
 ROLE = """---
@@ -60,11 +61,17 @@ ENTRYPOINT ["/tini", "--", "/usr/local/bin/ansible-operator", "run", \\
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store = Store(tmp_path_factory.mktemp("images"))
     try:
-        store.make_debian()
-        store.build(ROOT, BASE, "--target=base", f"--build-arg=DEBIAN={DEBIAN}")
+        store.load(base_archive(sys.stderr))
         yield store
     finally:
         store.remove()
+
+
+@pytest.fixture(scope="session")
+def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.DevCluster]:
+    """A cluster whose only node is real."""
+    with clusters.start(name="image", nodes="real", logs=tmp_path_factory.mktemp("node-logs")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -86,13 +93,17 @@ def of_go(store: Store, project: Path, galaxy_config: Path) -> Image:
 
 @pytest.fixture(scope="session")
 def galaxy_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An ansible.cfg that names a Galaxy server on loopback, which has the collection kubernetes.core."""
+    """An ansible.cfg that names a Galaxy server on loopback, which has the collections of the projects here."""
     parts = tmp_path_factory.mktemp("galaxy")
-    installed = next(Path(each, "kubernetes/core") for each in ansible_collections.__path__)
-    with galaxy.serve(galaxy.pack(installed, parts)) as address:
+    with galaxy.serve(*(galaxy.pack(_installed(name), parts) for name in COLLECTIONS)) as address:
         config = parts / "ansible.cfg"
         config.write_text(f"[defaults]\nroles_path = /opt/ansible/roles\n[galaxy]\nserver = {address}\n")
         yield config
+
+
+def _installed(collection: str) -> Path:
+    folders = (Path(each, *collection.split(".")) for each in ansible_collections.__path__)
+    return next(folder for folder in folders if folder.exists())
 
 
 @pytest.fixture(scope="session")
@@ -104,8 +115,8 @@ def project(store: Store, galaxy_config: Path, tmp_path_factory: pytest.TempPath
         subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     (folder / "roles/crate/tasks/main.yml").write_text(ROLE)
     (folder / "Dockerfile.go").write_text(GO_DOCKERFILE)
-    tool = store.tool({"/etc/ansible/ansible.cfg": galaxy_config})
-    make = ["make", "docker-build", f"CONTAINER_TOOL={tool}", f"BASE_IMAGE={BASE}", f"IMG={CRATE}"]
-    made = subprocess.run(make, cwd=folder, check=False, text=True, capture_output=True)
+    environ = {**os.environ, **store.environ({"/etc/ansible/ansible.cfg": galaxy_config})}
+    make = ["make", "docker-build", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}", f"IMG={CRATE}"]
+    made = subprocess.run(make, cwd=folder, env=environ, check=False, text=True, capture_output=True)
     assert made.returncode == 0, made.stdout[-4000:] + made.stderr[-4000:]
     return folder

@@ -6,13 +6,11 @@ import json
 import stat
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.images import DEBIAN, Image, Store, hindrance
+from tests.images import BASE, DEBIAN, ROOT, Image, Store, hindrance
 
-ROOT = Path(__file__).resolve().parents[3]
 MOST = 250 * 1024 * 1024
 """Bytes that the image may have, unpacked."""
 
@@ -23,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(bool(why := hindrance()), reason=why),
 ]
 
-BASE = "localhost/ansible-operator-runner:2.21"
 TRUSTING = "localhost/trusting-operator:v1"
 OLD = "localhost/ansible-operator-runner:2.18"
 
@@ -128,6 +125,7 @@ def test_certificates_in_red_hats_folder_are_trusted_by_a_projects_image(store: 
 
 @pytest.mark.nightly
 def test_a_second_image_carries_ansible_core_2_18(store: Store) -> None:
+    store.make_debian()
     store.build(ROOT, OLD, "--target=base", f"--build-arg=DEBIAN={DEBIAN}", "--build-arg=ANSIBLE_CORE=2.18")
     old = store.unpack(OLD)
     assert "2.18." in old.run("ansible-operator", "version")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
 ROLE = """
+    - debug: msg="{{ lookup('pipe', 'while test -e ' ~ gate ~ '; do touch ' ~ gate ~ '.waits; sleep 0.1; done') }}"
+      when: gate is defined
     - kubernetes.core.k8s:
         template: web.yml
         apply: "{{ server_side | default(false) }}"
@@ -135,7 +137,8 @@ class Bed:
         self.project.role("web", ROLE)
         self.project.write("roles/web/templates/web.yml", MANIFEST)
         # Only a check can see the changes: otherwise they start a run.
-        self.project.watch("web", watchDependentResources=False, drift={"period": "2s", "then": then})
+        drift = {"period": "2s", "then": then}
+        self.project.watch("web", watchDependentResources=False, onChange="cancel", drift=drift)
         self.operator = self.project.start("--engine=warm")
         self.things.create("one", {})
         self.things.await_success("one")
@@ -226,3 +229,18 @@ def test_drift_is_repaired_by_a_run(bed: Bed) -> None:
     assert [run["reason"] for run in bed.operator.runs("one")] == ["created", "drift check"]
     bed.api.call("DELETE", bed.config)
     bed.eventually(lambda: bed.api.call("GET", bed.config), "the ConfigMap to be created again")
+
+
+def test_a_check_that_a_change_cancels_is_no_failure(bed: Bed, tmp_path: Path) -> None:
+    bed.start("report")
+    gate = tmp_path / "gate"
+    bed.things.merge("one", {"spec": {"gate": str(gate)}})
+    bed.things.await_success("one")
+    gate.touch()
+    bed.eventually((tmp_path / "gate.waits").exists, "a check to wait")
+    bed.things.merge("one", {"spec": {"gate": None}})
+    bed.eventually(lambda: bed.checks("canceled") == 1, "the check to be canceled")
+    gate.unlink()
+    bed.await_checks("none")
+    assert bed.checks("failed") == 0
+    assert not bed.operator.lines(msg="Drift check failed; the next one is after the period")

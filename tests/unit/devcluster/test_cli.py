@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
 from runner.config.locks import FileLock
-from runner.devcluster import cli
+from runner.devcluster import cli, containerd, images, kubeconfig, nodes, pki
 from runner.devcluster.binaries import PROGRAMS
+from runner.devcluster.layout import Layout
 from runner.errors import ClusterError, ConfigError
 
 
@@ -90,3 +92,92 @@ def test_build_lists_the_programs_that_are_there(
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     assert _run("build") == 0
     assert f"kube-apiserver: {tmp_path / 'kube-apiserver'}" in capsys.readouterr().out.splitlines()
+
+
+def test_the_reason_for_simulated_pods_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(nodes.VARIABLE, raising=False)
+    monkeypatch.setattr(nodes, "missing", lambda _environ: "it needs root")
+    assert cli.chosen_nodes(argparse.Namespace(node=None)) is nodes.Nodes.FAKE
+    assert "because a real node cannot run here: it needs root\n" in capsys.readouterr().err
+    assert cli.chosen_nodes(argparse.Namespace(node="fake")) is nodes.Nodes.FAKE
+    assert capsys.readouterr().err == ""
+
+
+def test_a_running_cluster_does_not_change_its_nodes(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "missing", lambda _environ: "")
+    lock = FileLock(state / "default" / "lock")
+    assert lock.acquire()
+    (state / "default" / "run").mkdir()
+    (state / "default" / "run" / "cluster.json").write_text('{"nodes": "fake"}')
+    with pytest.raises(ClusterError, match=r"already runs with --node fake.*cluster down`"):
+        _run("up", "--node=real")
+    lock.release()
+
+
+def test_nodes_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _run("up", "--node=virtual")
+    assert "real|fake|both" in capsys.readouterr().err
+
+
+def _run_cluster(folder: Path, **facts: object) -> FileLock:
+    """Make the files of a running cluster whose supervisor is this process."""
+    layout = Layout(folder)
+    layout.run.mkdir(parents=True)
+    layout.facts.write_text(json.dumps({"name": folder.name, "namespaces": None, **facts}))
+    lock = FileLock(layout.lock)
+    assert lock.acquire()
+    return lock
+
+
+def test_loading_an_image_into_a_stopped_cluster_prints_the_command_that_starts_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _run("load", "shop.tar", "--name", "team") == 1
+    assert "ansible-operator cluster up --name team" in capsys.readouterr().err
+
+
+def test_a_cluster_that_simulates_pods_needs_no_images(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = _run_cluster(state / "default")
+    assert _run("load", "shop.tar") == 0
+    assert "only simulates pods" in capsys.readouterr().out
+    lock.release()
+
+
+def test_an_image_is_loaded_into_the_cluster_of_the_kubeconfig(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own kubeconfig, a copy of it, that of a cluster that a test started, and one of another program."""
+    authority = pki.Authority.create("test")
+    text = kubeconfig.text("team", "https://127.0.0.1:1", b"", authority.issue("admin"))
+    elsewhere = tmp_path / "elsewhere"
+    files = [state / "team/run/kubeconfig", tmp_path / "copy", elsewhere / "run/kubeconfig", tmp_path / "foreign"]
+    for file, content in zip(files, (text, text, text, "current-context: kind"), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    locks = []
+    for folder in (state / "team", elsewhere):
+        (folder / "run/kubeconfig").rename(tmp_path / "kept")
+        (folder / "run").rmdir()
+        locks.append(_run_cluster(folder, namespaces=1))
+        (tmp_path / "kept").rename(folder / "run/kubeconfig")
+    loaded: list[Path] = []
+
+    def load(_archive: Path, layout: Layout) -> list[str]:
+        loaded.append(layout.folder)
+        return ["example.com/shop:v1"]
+
+    monkeypatch.setattr(containerd, "load_archive", load)
+    monkeypatch.setattr(images, "archive", lambda *_: tmp_path)
+    for file in files[:3]:
+        monkeypatch.setenv("KUBECONFIG", str(file))
+        assert _run("load", "shop.tar") == 0
+        assert "Loaded into the control plane 'team': example.com/shop:v1" in capsys.readouterr().out
+    assert loaded == [state / "team", state / "team", elsewhere]
+    monkeypatch.setenv("KUBECONFIG", str(files[3]))
+    assert _run("load", "shop.tar") == 1
+    assert "The control plane 'default' is stopped" in capsys.readouterr().err
+    for lock in locks:
+        lock.release()

@@ -12,6 +12,12 @@ from runner.status.report import PRUNABLE, PruneReport
     ("found", "status", "reason", "message"),
     [
         (PruneReport(unused=["ConfigMap ns/a"]), "True", "Unused", "ConfigMap ns/a: no longer used by the runs."),
+        (
+            PruneReport(unused=["a"], deletable=False),
+            "True",
+            "Unused",
+            "a: no longer used by the runs. Delete them; to",
+        ),
         (PruneReport(problems=["ConfigMap ns/a: no"]), "True", "NotDeleted", "Cannot delete ConfigMap ns/a: no"),
         (PruneReport(deleted=["ConfigMap ns/a"]), "False", "Pruned", "Deleted: ConfigMap ns/a."),
         (PruneReport(unrecorded="full"), "Unknown", "NotRecorded", "Further objects cannot be pruned: full"),

@@ -27,7 +27,7 @@ from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.parsed_once import parsed_once
 from runner.engine.warm.modules.payload import Payload
 
-ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "setup", "stat"))
+ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "stat"))
 """Modules that Ansible's own actions run."""
 _USES_TLS = "ansible.module_utils.urls"
 _DEEDS = frozenset(

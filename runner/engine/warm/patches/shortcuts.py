@@ -39,6 +39,8 @@ NAMES = {
 }
 """Each shortcut with its effect."""
 
+_MODULES = {"events": "event_socket", "facts": "fact_cache"}
+"""Modules in this package whose names are not those of the shortcuts."""
 RECORDING = "recording"
 """Name of the hook that records how tasks are executed; it saves no time, so `NAMES` does not have it."""
 LEARNED = "ANSIBLE_OPERATOR_LEARNED"
@@ -89,8 +91,15 @@ def prepare(wanted: Load, interpreter: Interpreter) -> Made:
     return Made(made, compiled, problems)
 
 
+def load(off: frozenset[str]) -> None:
+    """Import the code of all shortcuts but those that are off, so that runs need not."""
+    for name in sorted(_INSTALLERS.keys() - off - {RECORDING}):
+        _patch(name)
+
+
 def _patch(name: str) -> Any:
-    return import_module(f"runner.engine.warm.patches.{name}")
+    """Import the module of a shortcut."""
+    return import_module(f"runner.engine.warm.patches.{_MODULES.get(name, name)}")
 
 
 def _preimport() -> Any:
@@ -160,7 +169,7 @@ def _install_tasks(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as a
 
 def _install_events(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
     if is_on:
-        _patch("event_socket").install(target.event_descriptor)
+        _patch("events").install(target.event_descriptor)
     else:
         os.close(target.event_descriptor)
 
@@ -176,10 +185,10 @@ def _install_templates(target: _Target, is_on: bool) -> Any:  # noqa: FBT001 - a
     return known.noted
 
 
-def _simple(module: str) -> Callable[[_Target, bool], None]:
+def _simple(name: str) -> Callable[[_Target, bool], None]:
     def install_one(_: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
         if is_on:
-            _patch(module).install()
+            _patch(name).install()
 
     return install_one
 
@@ -190,7 +199,7 @@ _INSTALLERS: Mapping[str, Callable[[_Target, bool], Any]] = {
     "commands": _simple("commands"),
     "tasks": _install_tasks,
     "events": _install_events,
-    "facts": _simple("fact_cache"),
+    "facts": _simple("facts"),
     "copies": _simple("copies"),
     "fields": _simple("fields"),
     "listings": _simple("listings"),

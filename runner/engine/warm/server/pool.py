@@ -33,6 +33,8 @@ _MEMORY_NEEDED = 192 << 20
 _RETRY_FIRST, _RETRY_LAST = 1.0, 300.0
 _RENEW_FIRST, _RENEW_LAST = 10.0, 1800.0
 """Minimum seconds before a server is replaced by one that only preloads more."""
+_MANY_RUNS, _FEW_RUNS_DELAY = 5, 20.0
+"""A server with fewer runs stays for more seconds: fewer runs gain less than a new server costs."""
 _ATTEMPTS = 3
 """Servers that an order is sent to before it starts a new interpreter."""
 _LAUNCHES = 2
@@ -135,6 +137,8 @@ class Pool:
                 break
             else:
                 self.started_runs += 1
+                if slot.renewing and server.runs >= _MANY_RUNS and _now() >= slot.renew_at:
+                    slot.renew_now.set()
                 return started
         return await self._cold.start(order, environment)
 
@@ -320,10 +324,7 @@ class Pool:
     async def _renew(self, slot: _Slot) -> None:
         """Replace a server by one that preloads more. The interval between replacements doubles each time."""
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(slot.renew_at - _now()):
-                    await slot.renew_now.wait()
-            slot.renew_now.clear()
+            await self._await_renewal(slot)
             slot.renew_at = _now() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
             slot.renewals += 1
             await self._replace(slot)
@@ -331,6 +332,16 @@ class Pool:
             self._record_failure(slot, str(error))
         finally:
             slot.renewing = None
+            slot.renew_now.clear()  # here: a run that began while the new server loaded may have set it
+
+    async def _await_renewal(self, slot: _Slot) -> None:
+        for delay in (0.0, _FEW_RUNS_DELAY):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(slot.renew_at + delay - _now()):
+                    await slot.renew_now.wait()
+                    return
+            if slot.server and slot.server.runs >= _MANY_RUNS:
+                return
 
     async def _evict(self, slot: _Slot) -> None:
         """End idle servers above the limit, and more than one only while enough memory is free."""

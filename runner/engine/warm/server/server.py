@@ -11,6 +11,7 @@ import contextlib
 import errno
 import gc
 import os
+import select
 import socket
 import sys
 import threading
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from runner.engine.warm.server.self_test import SelfTestResult
 
 
+_RUNS_BEFORE_SHARING = 5
+"""Runs after which the server prepares its memory for forks. That costs as much CPU time as these runs lose without it,
+and many servers are replaced sooner."""
+
+
 def main() -> None:
     """Load Ansible, then serve until the operator has ended."""
     shown = procfs.take_over()
@@ -35,20 +41,21 @@ def main() -> None:
     data, _ = messages.receive(server)
     if not data:
         return
+    gc.disable()  # loading frees almost nothing, and the collector would traverse all of it again and again
     added = {name: value for name, value in os.environ.items() if name not in before}
     umask = os.umask(0o077)  # files of the self-test and of Ansible are private
     try:
         request = messages.unpack_load(data)
         base, result = _load(shown, added, Path(sys.argv[2]), request)
         os.umask(umask)
-        _report_ready(server, request, result)
+        _report_ready(server, result)
     except Exception as error:  # noqa: BLE001 - the operator reports it, also exceptions of Ansible's imports
         _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
     except SystemExit as end:  # Ansible ends so if it cannot work here
         _answer(server, Answer(problem=f"Ansible cannot start: {end}"))
     else:
         with contextlib.suppress(ConnectionResetError):
-            _serve(server, base)
+            _serve(server, base, shares="sharing" not in request.off)
 
 
 def _initial_variables() -> set[str]:
@@ -61,35 +68,39 @@ def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, request: Lo
     from runner.engine.warm.server import model  # noqa: PLC0415 - the environment must be final
 
     loaded = model.load(scratch, request.plugins)
-    from runner.engine.warm.server import playbook, run, self_test  # noqa: PLC0415 - they import Ansible
+    from runner.engine.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
+    from runner.engine.warm.server import playbook, run, self_test  # noqa: PLC0415 - as above
     from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
     made = playbook.prepare(loaded, request, shown)
     refresh = Refresh.of(loaded)
     result = self_test.run(refresh, made, scratch, request.off)
+    shortcuts.load(request.off | result.disabled.keys())
     return run.Base(refresh, made, frozenset(result.disabled), shown, added), result
 
 
-def _report_ready(server: socket.socket, request: Load, result: SelfTestResult) -> None:
-    """Prepare the memory for forks, and report that the server is ready."""
-    from runner.engine.warm.server import fingerprint, sharing  # noqa: PLC0415 - they import Ansible
+def _report_ready(server: socket.socket, result: SelfTestResult) -> None:
+    from runner.engine.warm.server import fingerprint  # noqa: PLC0415 - it imports Ansible
 
     if threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate() if thread is not threading.main_thread())
         raise RuntimeError(f"a preloaded module started threads, which a fork cannot copy: {names}")
     watched = fingerprint.watched()
-    gc.collect()
-    if "sharing" not in request.off:
-        sharing.share_memory()
     gc.freeze()
+    gc.enable()
     _answer(server, Answer(watched=watched, disabled=result.disabled, problems=result.problems))
 
 
-def _serve(server: socket.socket, base: Base) -> None:
+def _serve(server: socket.socket, base: Base, *, shares: bool) -> None:
+    runs = 0
     while True:
+        if shares and runs >= _RUNS_BEFORE_SHARING and not _has_request(server):
+            _share_memory()
+            shares = False
         request, descriptors = messages.receive(server, messages.STREAMS)
         if not request:
             return  # the operator has ended
+        runs += 1
         try:
             answer = Answer(pid=_fork(server, descriptors, base))
         except OSError as error:
@@ -97,6 +108,22 @@ def _serve(server: socket.socket, base: Base) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         _answer(server, answer)
+
+
+def _has_request(server: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(server, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _share_memory() -> None:
+    """Prepare the memory for forks: free what loading left, and make later runs share the rest."""
+    from runner.engine.warm.server import sharing  # noqa: PLC0415 - not at each start
+
+    gc.unfreeze()
+    gc.collect()
+    sharing.share_memory()
+    gc.freeze()
 
 
 def _fork(server: socket.socket, descriptors: list[int], base: Base) -> int:

@@ -1,9 +1,10 @@
 """Runs one project with both engines, one after the other in the same folders, and compares everything they show.
 
-As the folders are the same, no path may differ; what may stands in `differences.py`. The engine under test runs
-twice: what it kept of its first run must not show in its second. `PARITY_ENGINE=exec` compares the cold engine with
-itself, which tests the list; `PARITY_KEEP=FOLDER` keeps what was seen where it differs; `PARITY_SETTLED=1` loads what
-each first run has shown before its second, for every test.
+As the folders are the same, no path may differ; what may stands in `differences.py`. With `settled` the engine under
+test runs twice: what it learned from its first run, and has loaded before the second, must not show. Without that, a
+second run would be a fork of the same server as the first, and repeat it. `PARITY_ENGINE=exec` compares the cold engine
+with itself, which tests the list; `PARITY_KEEP=FOLDER` keeps what was seen where it differs; `PARITY_SETTLED=1` settles
+every test, as `make test-nightly` does.
 """
 
 from __future__ import annotations
@@ -97,13 +98,15 @@ class Parity:
     ) -> Observation:
         """Run with both, compare, and return what the cold run showed. `content` may name a playbook of the project.
 
-        `before` makes each run find the same. With `settled` what the first run has shown is loaded before the second.
+        `before` makes each run find the same. With `settled` the engine under test runs once more, after it has loaded
+        what its first run has shown.
         """
         before()
         cold = await self.observe(content, "exec", **changes)
         assert cold.result.outcome is expected, f"{cold.result}\n{cold.stdout()[-3000:]}"
-        for which in ("first", "second") if self.name != "exec" else ("only",):
-            if which == "second" and (settled or os.environ.get("PARITY_SETTLED")):
+        settled = self.name != "exec" and (settled or bool(os.environ.get("PARITY_SETTLED")))
+        for which in ("first", "second") if settled else ("only",):
+            if which == "second":
                 await self.engine.settle()
             before()
             other = await self.observe(content, self.name, **changes)

@@ -36,7 +36,7 @@ def way(kubeconfig: Path) -> str:
 
 
 async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, way: str, namespace: str) -> None:
-    cold = await parity("cluster.yml", extra_vars={"namespace": namespace}, kubeconfig=way)
+    cold = await parity("cluster.yml", extra_vars={"namespace": namespace}, kubeconfig=way, settled=True)
 
     assert str(cold.task("labelled are")["msg"]) == "['applied', 'one', 'served', 'three', 'two']"
     assert cold.result.requeue_after == 45

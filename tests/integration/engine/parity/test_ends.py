@@ -104,7 +104,7 @@ async def test_a_run_continues_without_its_fork_server_and_the_next_one_gets_ano
 
 
 async def test_runs_at_once_see_nothing_of_each_other(parity: Parity) -> None:
-    await parity.together("together.yml", Outcome.FAILED, 3)
+    await parity.together("together.yml", Outcome.FAILED, 2)
 
 
 async def test_a_supervisor_that_is_killed_ends_the_run(parity: Parity) -> None:

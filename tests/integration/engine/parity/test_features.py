@@ -24,7 +24,7 @@ async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
 
 @pytest.mark.full
 async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
-    cold = await parity("library.yml")
+    cold = await parity("library.yml", settled=True)
 
     assert cold.task("binary module")["text"] == "some words"
     assert cold.task("other interpreter")["params"]["text"] == "other"
@@ -34,7 +34,7 @@ async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
 
 @pytest.mark.nightly
 async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -> None:
-    cold = await parity("modules.yml")
+    cold = await parity("modules.yml", settled=True)
 
     assert cold.task("uri posting")["content"].startswith("POST /post")
     assert cold.task("args")["stdout"] == "args"

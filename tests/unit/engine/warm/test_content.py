@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from runner.engine.warm import content
 from runner.watches.watch import Playbook, Role
 
@@ -20,7 +22,7 @@ def test_modules_are_found_in_tasks_handlers_and_the_roles_that_a_role_depends_o
     write(tmp_path / "roles/base/tasks/main.yml", "- kubernetes.core.k8s_info: {kind: Pod}\n")
     write(tmp_path / "roles/sample/templates/x.yml", "apps.example.com: no task\n")
 
-    assert content.modules(Role("sample", tmp_path / "roles/sample")) == {
+    assert content.modules(Role("sample", tmp_path / "roles/sample"), explicit=True) == {
         "kubernetes.core.k8s",
         "community.general.ini_file",
         "operator_sdk.util.k8s_status",
@@ -33,7 +35,7 @@ def test_modules_of_a_playbook_are_found_in_it_and_in_the_roles_beside_it(tmp_pa
     write(tmp_path / "roles/one/tasks/main.yml", "- kubernetes.core.k8s_scale: {replicas: 3}\n")
     write(tmp_path / "other.yml", "- kubernetes.core.k8s_exec: {}\n")
 
-    assert content.modules(Playbook(playbook)) == {"kubernetes.core.helm", "kubernetes.core.k8s_scale"}
+    assert content.modules(Playbook(playbook), explicit=True) == {"kubernetes.core.helm", "kubernetes.core.k8s_scale"}
 
 
 def test_files_that_cannot_be_read_name_no_modules(tmp_path: Path) -> None:
@@ -41,5 +43,40 @@ def test_files_that_cannot_be_read_name_no_modules(tmp_path: Path) -> None:
     (role / "tasks").mkdir(parents=True)
     (role / "tasks/main.yml").write_bytes(b"\xff\xfe kubernetes.core.k8s:")
 
-    assert content.modules(Role("odd", role)) == frozenset()
-    assert content.modules(Playbook(tmp_path / "gone.yml")) == frozenset()
+    assert content.modules(Role("odd", role), explicit=True) == frozenset()
+    assert content.modules(Playbook(tmp_path / "gone.yml"), explicit=True) == frozenset()
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+@pytest.mark.parametrize(
+    ("text", "gathers"),
+    [
+        ("- hosts: localhost\n  tasks: []\n", {False}),
+        ("- hosts: localhost\n  gather_facts: false\n- hosts: localhost\n", {False}),
+        ("- hosts: localhost\n  gather_facts: no\n", set()),
+        ("- gather_facts: false\n  hosts: localhost\n", set()),
+        ("- hosts: localhost\n  gather_facts: true\n", {False, True}),
+        ("- hosts: localhost\n  gather_facts: false\n  tasks:\n    - setup:\n", {False, True}),
+        ("- hosts: localhost\n  gather_facts: false\n  tasks:\n    - ansible.builtin.setup: {}\n", {False, True}),
+    ],
+)
+def test_the_module_of_facts_is_among_them_if_a_play_gathers_facts(
+    text: str, gathers: set[bool], *, explicit: bool, tmp_path: Path
+) -> None:
+    playbook = write(tmp_path / "site.yml", text)
+
+    found = content.modules(Playbook(playbook), explicit=explicit)
+
+    assert ("ansible.legacy.setup" in found) is (explicit in gathers)
+
+
+def test_the_play_of_a_role_gathers_facts_unless_gathering_is_explicit(tmp_path: Path) -> None:
+    write(tmp_path / "roles/quiet/tasks/main.yml", "- debug:\n")
+    write(tmp_path / "roles/curious/tasks/main.yml", "- name: Gather facts\n  ansible.builtin.setup:\n")
+
+    def gathers(name: str, *, explicit: bool) -> bool:
+        return "ansible.legacy.setup" in content.modules(Role(name, tmp_path / "roles" / name), explicit=explicit)
+
+    assert gathers("quiet", explicit=False)
+    assert not gathers("quiet", explicit=True)
+    assert gathers("curious", explicit=True)

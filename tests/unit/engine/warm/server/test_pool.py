@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runner.engine.starter import ColdStarter, Started
 from runner.engine.warm.messages import Load
 from runner.engine.warm.server.client import ServerDiedError, ServerError
@@ -41,6 +43,7 @@ class Standing:
         return True
 
     async def run(self, *_: object) -> Started:
+        self.runs += 1
         return Started(self.pid, *[None] * 4)  # type: ignore[arg-type]  # as above
 
     @property
@@ -67,13 +70,15 @@ class Launches:
         self.at: list[float] = []
         self.servers: list[Standing] = []
         self.loads: list[Load] = []
+        self.seconds = 0.1
+        """How long a server loads."""
         self.deaths = 0
         """Servers that die while they load."""
 
     async def __call__(self, environment: Mapping[str, str], folder: Path, load: Load) -> Any:
         del environment, folder
         self.at.append(asyncio.get_running_loop().time())
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(self.seconds)
         self.loads.append(load)
         if self.deaths:
             self.deaths -= 1
@@ -191,6 +196,51 @@ def test_modules_and_plugins_learned_from_runs_are_not_a_problem(virtually: Virt
         warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
 
         assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize(("runs", "later", "replaced"), [(5, 0, 10), (4, 0, 30), (4, 1, 20), (0, 5, 20)])
+def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_many_runs(
+    virtually: Virtually, runs: int, later: int, replaced: float
+) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        for _ in range(runs):
+            await warm.start(ORDER, ENVIRONMENT)
+        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+        await asyncio.sleep(20.0)
+        for _ in range(later):
+            await warm.start(ORDER, ENVIRONMENT)
+        await asyncio.sleep(20.0)
+
+        started, renewed = launches.at
+        assert renewed - started == pytest.approx(replaced, abs=0.5)
+        assert launches.servers[0].is_closed
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_once(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        for _ in range(5):
+            await warm.start(ORDER, ENVIRONMENT)
+        launches.seconds = 25.0  # longer than the interval until the next renewal
+        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+        await asyncio.sleep(30.0)
+        await warm.start(ORDER, ENVIRONMENT)
+        await asyncio.sleep(10.0)
+        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.lines"]}\n')
+        await asyncio.sleep(1.0)
+
+        assert len(launches.at) == 2
         await warm.close()
 
     virtually(scenario())

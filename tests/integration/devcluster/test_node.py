@@ -1,0 +1,350 @@
+"""A real node: pods that run, their network, and everything that must be gone when the cluster is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import devcluster
+from runner.devcluster import DevCluster, binaries, containerd, kwok, node, pause
+from runner.devcluster.layout import KUBELET, Layout
+from tests.images import node_hindrance
+from tests.integration.devcluster.conftest import Kubectl, kubectl_of
+
+Eventually = Callable[[Callable[[], bool]], None]
+_IMAGE, _LATEST = "example.com/tools:1", "example.com/tools"
+pytestmark = [
+    pytest.mark.skipif(bool(why := node_hindrance()), reason=why),
+    pytest.mark.xdist_group("real-node"),
+]
+_COMMANDS = ("sh", "cat", "dd", "echo", "env", "head", "httpd", "mkdir", "nslookup", "sleep", "tar", "touch", "wget")
+_SERVE = "mkdir -p /www; echo hello > /www/index.html; echo serving; exec httpd -f -p 8080 -h /www"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image with a static busybox under the names of its commands."""
+    busybox = Path("/usr/bin/busybox").read_bytes()
+    script = '#!/bin/busybox sh\nexec /bin/busybox {} "$@"\n'
+    files = {f"bin/{name}": (script.format(name).encode(), 0o755) for name in _COMMANDS if name != "sh"}
+    files["bin/busybox"] = files["bin/sh"] = (busybox, 0o755)
+    machine = binaries.this_machine().machine
+    made = pause.docker_archive([_IMAGE, f"{_LATEST}:latest"], pause.tar(files), {"Env": ["PATH=/bin"]}, machine)
+    path = tmp_path_factory.mktemp("images") / "tools.tar"
+    path.write_bytes(made)
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[DevCluster]:
+    """A cluster with a real and a fake node."""
+    with devcluster.start(name="both", nodes="both", logs=tmp_path_factory.mktemp("logs")) as cluster:
+        assert sorted(cluster.load(archive)) == [_IMAGE, f"{_LATEST}:latest"]
+        used = _namespaces(cluster.control.layout())
+        yield cluster
+    assert _traces(cluster.control.layout().folder, used) == []
+
+
+@pytest.fixture(scope="module")
+def kubectl(both: DevCluster) -> Kubectl:
+    return kubectl_of(both)
+
+
+def _pod(name: str, script: str = _SERVE, *, image: str = _IMAGE, **spec: object) -> str:
+    """Return a pod as JSON; `container` in `spec` are more fields of its container."""
+    container = {"name": "main", "image": image, "command": ["sh", "-c", script]}
+    more = spec.pop("container", {})
+    assert isinstance(more, dict)
+    full = {"terminationGracePeriodSeconds": 0, "containers": [{**container, **more}], **spec}
+    metadata = {"name": name, "labels": {"app": name}}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": full})
+
+
+@pytest.fixture(scope="module")
+def web(kubectl: Kubectl, both: DevCluster) -> str:
+    """Return the name of a pod that serves a page, behind the Service `site`."""
+    tools = {"name": "tools", "hostPath": {"path": str(both.kubectl.parent)}}
+    mounted = {"volumeMounts": [{"name": "tools", "mountPath": "/tools"}]}
+    kubectl("apply", "-f", "-", stdin=_pod("web", container=mounted, volumes=[tools]))
+    kubectl("expose", "pod", "web", "--name=site", "--port=80", "--target-port=8080")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=50s")
+    return "web"
+
+
+def _where(kubectl: Kubectl, pod: str) -> str:
+    return kubectl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}").stdout
+
+
+def test_a_pod_answers_other_pods_at_its_service(kubectl: Kubectl, web: str, eventually: Eventually) -> None:
+    assert _where(kubectl, web) == node.NODE
+
+    def fetch(name: str) -> str:
+        return kubectl("exec", web, "--", "wget", "-q", "-O-", f"http://{name}/", check=False).stdout
+
+    eventually(lambda: fetch("site") == "hello\n")  # a moment passes until kube-proxy has written its rules
+    assert fetch("site.default.svc.cluster.local") == "hello\n"
+    assert fetch("nothing.default.svc") == ""
+
+
+def test_a_pod_reaches_the_api_server_with_its_service_account(kubectl: Kubectl, web: str) -> None:
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    script = (
+        f"/tools/kubectl --server=https://kubernetes.default.svc --certificate-authority={token}/ca.crt "
+        f"--token=$(cat {token}/token) auth whoami --output=jsonpath={{.status.userInfo.username}}"
+    )
+    assert kubectl("exec", web, "--", "sh", "-c", script).stdout == "system:serviceaccount:default:default"
+    refused = kubectl("exec", web, "--", "/tools/kubectl", "get", "pods", check=False)
+    assert "Forbidden" in refused.stderr
+
+
+def test_names_of_headless_services_are_those_of_their_pods(kubectl: Kubectl, eventually: Eventually) -> None:
+    kubectl("apply", "-f", "-", stdin=_pod("member", hostname="first", subdomain="team"))
+    kubectl("create", "service", "clusterip", "team", "--clusterip=None", "--tcp=8080")
+    kubectl("set", "selector", "service/team", "app=member")
+    kubectl("wait", "pod/member", "--for=condition=Ready", "--timeout=50s")
+    address = kubectl("get", "pod", "member", "--output=jsonpath={.status.podIP}").stdout
+    for name in ("team.default.svc.cluster.local", "first.team.default.svc.cluster.local"):
+        eventually(
+            lambda name=name: (  # type: ignore[misc]
+                address in kubectl("exec", "member", "--", "nslookup", name, check=False).stdout
+            )
+        )
+
+
+def test_logs_of_a_pod_are_those_of_its_container(kubectl: Kubectl, web: str) -> None:
+    assert kubectl("logs", web).stdout == "serving\n"
+
+
+def test_a_command_in_a_pod_gets_input_and_reports_its_exit_code(kubectl: Kubectl, web: str) -> None:
+    assert kubectl("exec", "-i", web, "--", "cat", stdin="line\n").stdout == "line\n"
+    assert kubectl("exec", web, "--", "sh", "-c", "exit 7", check=False).returncode == 7
+
+
+def test_files_are_copied_into_a_pod_and_out_of_it(kubectl: Kubectl, web: str, tmp_path: Path) -> None:
+    (tmp_path / "sent").write_text("content")
+    kubectl("cp", str(tmp_path / "sent"), f"{web}:/copied")
+    kubectl("cp", f"{web}:/copied", str(tmp_path / "received"))
+    assert (tmp_path / "received").read_text() == "content"
+
+
+def test_a_port_of_a_service_is_forwarded_to_this_machine(both: DevCluster, web: str) -> None:
+    assert web
+    command = [str(both.kubectl), f"--kubeconfig={both.kubeconfig}", "port-forward", "service/site", ":80"]
+    with subprocess.Popen([*command, "--address=127.0.0.1"], stdout=subprocess.PIPE, text=True) as forwarding:
+        assert forwarding.stdout is not None
+        match = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
+        assert match
+        with urllib.request.urlopen(f"http://127.0.0.1:{match[1]}/", timeout=10) as answer:
+            assert answer.read() == b"hello\n"
+        forwarding.kill()
+
+
+def test_a_container_can_be_attached_to(kubectl: Kubectl, eventually: Eventually) -> None:
+    script = 'read line; echo "got $line"; sleep 1000'
+    kubectl("apply", "-f", "-", stdin=_pod("listens", script, container={"stdin": True}))
+    kubectl("wait", "pod/listens", "--for=condition=Ready", "--timeout=50s")
+    attached = kubectl("attach", "-i", "listens", stdin="hello\n")
+    assert attached.returncode == 0
+    eventually(lambda: kubectl("logs", "listens").stdout == "got hello\n")
+
+
+def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:
+    limited = {"resources": {"limits": {"memory": "16Mi"}}}
+    script = "x=a; while :; do x=$x$x; done"
+    kubectl("apply", "-f", "-", stdin=_pod("greedy", script, container=limited, restartPolicy="Never"))
+    kubectl("wait", "pod/greedy", "--for=jsonpath={.status.phase}=Failed", "--timeout=50s")
+    path = "{.status.containerStatuses[0].state.terminated['reason','exitCode']}"
+    assert kubectl("get", "pod", "greedy", f"--output=jsonpath={path}").stdout == "OOMKilled 137"
+
+
+def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl, eventually: Eventually) -> None:
+    probe = {"readinessProbe": {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}}
+    kubectl("apply", "-f", "-", stdin=_pod("probed", container=probe))
+    kubectl("expose", "pod", "probed", "--port=80", "--target-port=8080")
+    kubectl("wait", "pod/probed", "--for=jsonpath={.status.phase}=Running", "--timeout=50s")
+
+    def ready() -> str:
+        path = "--output=jsonpath={.items[*].endpoints[*].conditions.ready}"
+        return kubectl("get", "endpointslices", "--selector=kubernetes.io/service-name=probed", path).stdout
+
+    eventually(lambda: ready() == "false")
+    kubectl("exec", "probed", "--", "touch", "/ready")
+    eventually(lambda: ready() == "true")
+
+
+def test_a_restricted_pod_writes_to_a_volume_that_outlives_it(kubectl: Kubectl) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim}
+    kubectl("apply", "-f", "-", stdin=json.dumps(made))
+    restricted = {
+        "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    profile = {"type": "RuntimeDefault"}
+    for name, script in (("writes", "echo kept > /data/file"), ("reads", "cat /data/file")):
+        pod = _pod(
+            name,
+            script,
+            container=restricted,
+            restartPolicy="Never",
+            securityContext={"runAsUser": 1000, "runAsNonRoot": True, "fsGroup": 1000, "seccompProfile": profile},
+            volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        )
+        kubectl("apply", "-f", "-", stdin=pod)
+        kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=50s")
+    assert kubectl("logs", "reads").stdout == "kept\n"
+
+
+def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
+    kubectl("run", "simulated", "--image=nginx")
+    kubectl("wait", "pod/simulated", "--for=condition=Ready", "--timeout=50s")
+    assert _where(kubectl, "simulated") == kwok.NODE
+    assert kubectl("logs", "simulated").stdout == f"{kwok.NO_LOG}\n"
+    assert kubectl("exec", "simulated", "--", "echo", "here").stdout == "here\n"
+
+
+def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl, eventually: Eventually) -> None:
+    kubectl("apply", "-f", "-", stdin=_pod("to-fake", nodeSelector={"type": "kwok"}))
+    kubectl("apply", "-f", "-", stdin=_pod("to-real", image="nginx", nodeSelector={"type": "real"}))
+    kubectl("wait", "pod/to-fake", "--for=condition=Ready", "--timeout=50s")
+    assert _where(kubectl, "to-fake") == kwok.NODE
+    path = "--output=jsonpath={.status.containerStatuses[0].state.waiting.reason}"
+    eventually(lambda: kubectl("get", "pod", "to-real", path).stdout in {"ErrImagePull", "ImagePullBackOff"})
+    assert _where(kubectl, "to-real") == node.NODE
+
+
+def test_a_loaded_image_with_the_tag_latest_is_not_pulled(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=_pod("latest", image=_LATEST, container={"imagePullPolicy": "Always"}))
+    kubectl("wait", "pod/latest", "--for=condition=Ready", "--timeout=50s")
+    assert _where(kubectl, "latest") == node.NODE
+
+
+def test_the_kubelet_can_be_paused_and_restarted(both: DevCluster, kubectl: Kubectl, web: str) -> None:
+    both.control.order("stop", KUBELET)
+    assert both.pid(KUBELET) is None
+    both.control.order("start", KUBELET)
+    assert both.pid(KUBELET) is not None
+    kubectl("wait", f"pod/{web}", "--for=condition=Ready", "--timeout=50s")
+
+
+def test_only_the_port_of_the_api_server_is_open_on_this_machine(both: DevCluster, web: str) -> None:
+    assert web
+    supervisor = int((both.logs.parent / "lock").read_text())
+    port = int(both.url.rpartition(":")[2])
+    assert _listening(_descendants(supervisor)) == {("0100007F", port)}
+
+
+def _descendants(of: int) -> set[int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, before = {of}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {child for child, parent in parents.items() if parent in found}
+    return found
+
+
+def _listening(processes: set[int]) -> set[tuple[str, int]]:
+    """Return addresses and ports in this network namespace on which these processes listen."""
+    sockets = set()
+    for process in processes:
+        for descriptor in Path(f"/proc/{process}/fd").glob("*"):
+            try:
+                sockets.add(str(descriptor.readlink()))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if f"socket:[{rest[5]}]" in sockets and state in {"0A", "07"}:
+                address, port = local.split(":")
+                found.add((address, int(port, 16)))
+    return found
+
+
+def _traces(folder: Path, namespaces: set[str]) -> list[str]:
+    """Return what a cluster has left on this machine."""
+    cgroup = Layout(folder).cgroup
+    found = [str(path) for path in (*Path("/sys/fs/cgroup").glob(cgroup), *Path("/sys/fs/cgroup").glob(f"*/{cgroup}"))]
+    found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            joined = {str((process / "ns" / name).readlink()) for name in ("net", "mnt", "pid")}
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            groups = (process / "cgroup").read_text()
+        except OSError:
+            continue
+        if joined & namespaces or str(folder) in command or cgroup in groups:
+            found.append(f"process {process.name}: {command}")
+    return found
+
+
+def _namespaces(layout: Layout) -> set[str]:
+    folder = Path("/proc", str(json.loads(layout.facts.read_text())["namespaces"]), "ns")
+    return {str((folder / name).readlink()) for name in ("net", "mnt", "pid_for_children")}
+
+
+def _host() -> set[str]:
+    commands = ("ip -brief link", "ip netns", "iptables-save")
+    output = [subprocess.check_output(shlex.split(command), text=True) for command in commands]
+    # Counters and comments with the time change by themselves, and the state of other interfaces may.
+    return {
+        line.split()[0] if index == 0 else line
+        for index, text in enumerate(output)
+        for line in text.splitlines()
+        if not line.startswith(("#", ":"))
+    }
+
+
+def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path, eventually: Eventually) -> None:
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    layout = Layout(tmp_path / "ansible-operator" / "clusters" / "default")
+    before = _host()
+
+    def command(*arguments: str) -> str:
+        program = [sys.executable, "-m", "runner.devcluster", *arguments]
+        return subprocess.run(program, env=environ, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    def start() -> set[str]:
+        assert "is ready" in command("up", "--node=real")
+        kubectl = [json.loads(layout.facts.read_text())["kubectl"], "--kubeconfig", str(layout.kubeconfig)]
+        containerd.load_archive(archive, layout)
+        subprocess.run([*kubectl, "apply", "-f", "-"], input=_pod("web"), text=True, check=True)
+        subprocess.run([*kubectl, "wait", "pod/web", "--for=condition=Ready", "--timeout=50s"], check=True)
+        used = _namespaces(layout)
+        assert any("httpd" in trace for trace in _traces(layout.folder, used))
+        assert _host() == before
+        return used
+
+    used = start()
+    os.kill(int(layout.lock.read_text()), signal.SIGKILL)
+    eventually(lambda: _traces(layout.folder, used) == [])
+    eventually(lambda: not layout.run.exists())
+
+    used = start()
+    supervisor = int(layout.lock.read_text())
+    (guard,) = (
+        each for each in _descendants(supervisor) if "guard" in Path(f"/proc/{each}/cmdline").read_text().split("\0")
+    )
+    for process in (guard, supervisor):  # without the guard, cgroups and files remain until the next command
+        os.kill(process, signal.SIGKILL)
+    eventually(lambda: all(trace.startswith("/sys/fs/cgroup/") for trace in _traces(layout.folder, used)))
+    command("down")
+    assert _traces(layout.folder, used) == []
+    assert not layout.run.exists()
+    assert _host() == before

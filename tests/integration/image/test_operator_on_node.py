@@ -1,0 +1,293 @@
+"""The operator in its image on a real node: its confinement, and what it survives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import devcluster as clusters
+from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.integration.scaffold.conftest import BIN, Sh, shell
+from tests.integration.scaffold.installed import eventually, get
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("image"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+]
+
+NAMESPACE = "nap-operator-system"
+IMAGE = "example.com/nap-operator:v0.0.1"
+DEPLOYMENT = "deployment/nap-operator-controller-manager"
+SELECTOR = "--selector=control-plane=controller-manager"
+METRICS = f"https://nap-operator-controller-manager-metrics-service.{NAMESPACE}.svc:8443/metrics"
+
+ROLE = """---
+- name: Sleep
+  ansible.builtin.command: sleep {{ seconds }}
+  when: seconds is defined
+  changed_when: false
+- name: Allocate memory
+  ansible.builtin.command:
+    # Slowly, so that the operator's limit comes before that of the container.
+    argv: [python3, -c, "import time; [(b'x' * (20 << 20), time.sleep(0.3)) for _ in range({{ mebibytes }} // 20)]"]
+  when: mebibytes is defined
+  changed_when: false
+- name: Record the nap
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        name: "{{ ansible_operator_meta.name }}-nap"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+"""
+
+FASTER: dict[str, Any] = {
+    # The manifest's limit of 500m is for idle operators.
+    "resources": {"limits": {"cpu": "2"}},
+    # As in the manifest, but a test cannot wait for minutes.
+    "livenessProbe": {"periodSeconds": 2, "timeoutSeconds": 1, "terminationGracePeriodSeconds": 2},
+    "readinessProbe": {"initialDelaySeconds": 1, "periodSeconds": 1},
+}
+
+
+class Deployed:
+    """An operator that was deployed as its developer does it."""
+
+    def __init__(self, sh: Sh) -> None:
+        self.sh = sh
+
+    def get(self, *what: str) -> Any:
+        return get(self.sh, *what)
+
+    def pods(self) -> list[Any]:
+        """Return the operator's pods, without those that are being deleted."""
+        found = self.get("pods", f"--namespace={NAMESPACE}", SELECTOR)["items"]
+        return [each for each in found if "deletionTimestamp" not in each["metadata"]]
+
+    def pod(self) -> str:
+        """Return the name of the operator's pod."""
+        (pod,) = self.pods()
+        name: str = pod["metadata"]["name"]
+        return name
+
+    def restarts(self) -> int:
+        (pod,) = self.pods()
+        restarts: int = pod["status"]["containerStatuses"][0]["restartCount"]
+        return restarts
+
+    def execute(self, *command: str, check: bool = True) -> str:
+        return self.sh("kubectl", "exec", self.pod(), f"--namespace={NAMESPACE}", "--", *command, check=check)
+
+    def signal(self, name: str) -> None:
+        """Send a signal to the operator, which is the child of the container's first process."""
+        script = f"kill -{name} $(cat /proc/1/task/1/children)"
+        self.execute("sh", "-c", script)
+
+    def rollout(self) -> None:
+        self.sh("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={NAMESPACE}", "--timeout=120s")
+
+    def container(self) -> Any:
+        """Return the Deployment's container."""
+        deployment = self.get(DEPLOYMENT, f"--namespace={NAMESPACE}")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return container
+
+    def patch_container(self, **fields: Any) -> None:
+        pod = {"containers": [{"name": "manager", **fields}], "nodeSelector": {"type": "real"}}
+        change = json.dumps({"spec": {"template": {"spec": pod}}})
+        self.sh("kubectl", "patch", DEPLOYMENT, f"--namespace={NAMESPACE}", f"--patch={change}")
+
+    def nap(self, name: str, **spec: Any) -> None:
+        document = {
+            "apiVersion": "lab.example.net/v1alpha1",
+            "kind": "Nap",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": spec,
+        }
+        file = Path(self.sh("mktemp").strip())
+        file.write_text(json.dumps(document))
+        self.sh("kubectl", "apply", f"--filename={file}")
+        file.unlink()
+
+    def conditions(self, name: str) -> dict[str, Any]:
+        return {each["type"]: each for each in self.get("nap", name).get("status", {}).get("conditions", [])}
+
+    def succeeds(self, name: str) -> None:
+        told = self.sh("kubectl", "wait", "--for=condition=Successful", f"nap/{name}", "--timeout=120s", check=False)
+        if "condition met" not in told:
+            status = self.sh("kubectl", "get", f"nap/{name}", "--output=yaml")
+            log = self.sh("kubectl", "logs", DEPLOYMENT, f"--namespace={NAMESPACE}", "--tail=60", check=False)
+            pytest.fail(f"{told}\n{status}\n{log}")
+
+    def begins(self, name: str) -> None:
+        eventually(lambda: self.conditions(name).get("Running", {}).get("reason") == "Running", f"the run of {name}")
+
+
+def record_permissions(deployed: Deployed) -> str:
+    """Return the permissions that the operator records while it may do everything."""
+    account = f"--serviceaccount={NAMESPACE}:nap-operator-controller-manager"
+    deployed.sh("kubectl", "create", "clusterrolebinding", "everything", "--clusterrole=cluster-admin", account)
+    arguments = [*deployed.container()["args"], "--record-rbac=/tmp/rights.yaml"]
+    deployed.patch_container(args=arguments)
+    deployed.rollout()
+    deployed.nap("recorded")
+    deployed.succeeds("recorded")
+    deployed.sh("kubectl", "delete", "configmap", "recorded-nap")
+    deployed.sh("kubectl", "wait", "--for=create", "configmap/recorded-nap", "--timeout=60s")
+    deployed.nap("recorded", seconds=0)
+    deployed.succeeds("recorded")
+    deployed.sh("kubectl", "delete", "nap", "recorded")
+    recorded = deployed.execute("cat", "/tmp/rights.yaml")
+    deployed.sh("kubectl", "delete", "clusterrolebinding", "everything")
+    return recorded
+
+
+@pytest.fixture(scope="module")
+def operator(
+    store: Store, galaxy_config: Path, node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployed]:
+    folder = tmp_path_factory.mktemp("project") / "nap-operator"
+    folder.mkdir()
+    for line in ("init --domain example.net", "create api --group lab --kind Nap"):
+        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "roles/nap/tasks/main.yml").write_text(ROLE)
+    sh = shell(folder, node_cluster, store.environ({"/etc/ansible/ansible.cfg": galaxy_config}))
+    make = (f"IMG={IMAGE}", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
+    sh("make", "docker-build", "deploy", *make)
+    deployed = Deployed(sh)
+    (folder / "rights.yaml").write_text(record_permissions(deployed))
+    sh("ansible-operator", "generate", "rbac", "rights.yaml")
+    sh("make", "deploy", *make)
+    deployed.patch_container(**FASTER)
+    deployed.rollout()
+    yield deployed
+    sh("make", "undeploy", "TIMEOUT=120s", f"IMG={IMAGE}")
+
+
+def test_the_container_may_write_to_its_volume_only_and_has_no_privileges(operator: Deployed) -> None:
+    assert operator.execute("id", "-u").strip() == "1001"
+    assert "Read-only file system" in operator.execute("touch", "/opt/ansible/x", check=False)
+    operator.execute("touch", "/tmp/x")
+    assert "CapEff:\t0000000000000000" in operator.execute("cat", "/proc/1/status")
+
+
+def test_the_recorded_permissions_are_sufficient(operator: Deployed) -> None:
+    operator.nap("permitted")
+    operator.succeeds("permitted")
+    operator.nap("permitted", seconds=0)
+    operator.succeeds("permitted")
+    operator.sh("kubectl", "delete", "nap", "permitted", "--timeout=60s")
+    log = operator.sh("kubectl", "logs", DEPLOYMENT, f"--namespace={NAMESPACE}")
+    assert "forbidden" not in log.lower()
+
+
+def test_metrics_are_for_service_accounts_with_the_right(operator: Deployed) -> None:
+    def status(*options: str) -> str:
+        return operator.execute("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", *options, METRICS)
+
+    def of(account: str) -> str:
+        token = operator.sh("kubectl", "create", "token", account).strip()
+        return status("-H", f"Authorization: Bearer {token}")
+
+    operator.sh("kubectl", "create", "serviceaccount", "reader")
+    role = "--clusterrole=nap-operator-metrics-reader"
+    operator.sh("kubectl", "create", "clusterrolebinding", "reads-metrics", role, "--serviceaccount=default:reader")
+    assert (status(), of("default"), of("reader")) == ("401", "403", "200")
+
+
+def test_a_run_that_needs_too_much_memory_fails_alone(operator: Deployed) -> None:
+    before = operator.restarts()
+    operator.nap("greedy", mebibytes=2000)
+    eventually(lambda: operator.conditions("greedy").get("Failure", {}).get("status") == "True", "the failure")
+    message = operator.conditions("greedy")["Failure"]["message"]
+    assert "--run-memory-limit" in message
+    operator.sh("kubectl", "delete", "nap", "greedy")
+    operator.nap("modest")
+    operator.succeeds("modest")
+    assert operator.restarts() == before
+
+
+@pytest.mark.nightly
+def test_a_container_that_is_killed_is_started_again_and_repeats_its_run(operator: Deployed) -> None:
+    before = operator.restarts()
+    operator.nap("interrupted", seconds=5)
+    operator.begins("interrupted")
+    operator.signal("KILL")
+    eventually(lambda: operator.restarts() == before + 1, "another container")
+    operator.succeeds("interrupted")
+
+
+@pytest.mark.nightly
+def test_an_operator_that_does_not_respond_is_restarted(operator: Deployed) -> None:
+    before = operator.restarts()
+    operator.signal("STOP")
+    eventually(lambda: operator.restarts() > before, "its restart")
+    operator.rollout()
+    operator.nap("after-restart")
+    operator.succeeds("after-restart")
+
+
+def test_a_pod_that_is_deleted_finishes_its_runs(operator: Deployed, tmp_path: Path) -> None:
+    operator.nap("long", seconds=8)
+    operator.begins("long")
+    old = operator.pod()
+    log = tmp_path / "log"
+    pod = f"{old} --namespace={NAMESPACE}"
+    operator.sh("sh", "-c", f"kubectl logs --follow {pod} > {log} & kubectl delete pod {pod} --timeout=60s; wait")
+    ended = [line for line in log.read_text().splitlines() if "Run ended" in line]
+    assert [line for line in ended if "long" in line], log.read_text()[-3000:]
+    operator.succeeds("long")
+    operator.rollout()
+
+
+def test_the_standby_continues_when_the_leaders_pod_is_deleted(operator: Deployed) -> None:
+    operator.sh("kubectl", "scale", DEPLOYMENT, f"--namespace={NAMESPACE}", "--replicas=2")
+    operator.rollout()
+
+    def holder() -> str:
+        found = operator.get("lease", "nap-operator", f"--namespace={NAMESPACE}")["spec"].get("holderIdentity") or ""
+        return next((each["metadata"]["name"] for each in operator.pods() if each["metadata"]["name"] in found), "")
+
+    leader = eventually(holder, "a leader")
+    operator.sh("kubectl", "delete", "pod", leader, f"--namespace={NAMESPACE}", "--wait=false")
+    eventually(lambda: holder() not in {"", leader}, "another leader")
+    operator.nap("handed-over")
+    operator.succeeds("handed-over")
+    operator.sh("kubectl", "scale", DEPLOYMENT, f"--namespace={NAMESPACE}", "--replicas=1")
+    eventually(lambda: len(operator.pods()) == 1, "one pod")
+
+
+def test_a_missing_image_leaves_the_old_operator_at_work(operator: Deployed) -> None:
+    def states() -> list[str]:
+        statuses = [status for pod in operator.pods() for status in pod["status"].get("containerStatuses", [])]
+        return [status["state"].get("waiting", {}).get("reason", "") for status in statuses]
+
+    operator.patch_container(image="example.com/missing:1")
+    eventually(lambda: {"ErrImagePull", "ImagePullBackOff"} & set(states()), "the failure of the new pod")
+    operator.nap("meanwhile")
+    operator.succeeds("meanwhile")
+    operator.sh("kubectl", "rollout", "undo", DEPLOYMENT, f"--namespace={NAMESPACE}")
+    operator.rollout()
+
+
+@pytest.mark.nightly
+def test_twenty_runs_at_once_fit_into_the_memory_limit_of_the_manifest(operator: Deployed) -> None:
+    container = operator.container()
+    assert container["resources"]["limits"]["memory"] == "768Mi"
+    operator.patch_container(args=[*container["args"], "--max-concurrent-reconciles=20"])
+    operator.rollout()
+    names = [f"at-once-{number}" for number in range(20)]
+    for name in names:
+        operator.nap(name, seconds=10)
+    eventually(lambda: all("Running" in operator.conditions(name) for name in names), "all runs to begin")
+    for name in names:
+        operator.succeeds(name)
+    assert operator.restarts() == 0

@@ -1,0 +1,213 @@
+"""Configuration of the real node, the choice of nodes, and the policy that places pods."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.devcluster import containerd, kwok, node, nodes, pause, placement
+from runner.devcluster.binaries import NODE_PROGRAMS, this_machine
+from runner.devcluster.components import Ports, arguments, node_arguments
+from runner.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
+from runner.devcluster.nodes import Nodes, choose
+from runner.errors import ClusterError, ConfigError
+
+_PORTS = Ports(apiserver=20001, kwok=20002)
+_LAYOUT = Layout(Path('/clusters/"mine"'))
+
+
+def test_the_programs_of_the_node_have_the_version_of_the_control_plane() -> None:
+    assert [program.name for program in NODE_PROGRAMS] == ["kubelet", "kube-proxy"]
+    assert all(("k8s.io/component-base/version.gitVersion", "v1.35.4") in each.variables for each in NODE_PROGRAMS)
+
+
+def test_containerd_reads_its_configuration() -> None:
+    made = tomllib.loads(node.containerd_configuration(_LAYOUT))
+    cri = made["plugins"]["io.containerd.grpc.v1.cri"]
+    assert cri["sandbox_image"] == pause.IMAGE
+    assert cri["cni"]["conf_dir"] == '/clusters/"mine"/run/cni'
+
+
+def test_images_stay_on_the_node_because_no_registry_has_them() -> None:
+    made = node.kubelet_configuration(_LAYOUT)
+    assert made["imageGCHighThresholdPercent"] == 100
+    assert made["evictionHard"]["imagefs.available"] == "0%"
+
+
+def test_each_cluster_has_a_cgroup() -> None:
+    other = Layout(Path("/clusters/other"))
+    assert re.fullmatch(r"ansible-operator-[0-9a-f]{12}", _LAYOUT.cgroup)
+    assert _LAYOUT.cgroup != other.cgroup
+    assert node.kubelet_configuration(other)["cgroupRoot"] == f"/{other.cgroup}"
+
+
+@pytest.mark.parametrize("chosen", list(Nodes))
+def test_kwok_runs_only_with_a_fake_node(chosen: Nodes) -> None:
+    made = arguments(_PORTS, (), chosen)
+    assert set(made) == set(COMPONENTS) - (set() if chosen.has_fake else {KWOK})
+
+
+def test_pods_reach_the_api_server_of_a_real_node() -> None:
+    flags = arguments(_PORTS, (), Nodes.REAL)[APISERVER]
+    assert f"--advertise-address={node.ADDRESS}" in flags
+    assert "--endpoint-reconciler-type=none" not in flags
+    assert (node.ADDRESS, "20001") in node_arguments(_PORTS).values()
+
+
+def test_a_real_node_without_a_fake_one_becomes_unknown_as_in_a_cluster() -> None:
+    graces = {
+        chosen: [flag for flag in arguments(_PORTS, (), chosen)[CONTROLLERS] if "grace-period" in flag]
+        for chosen in Nodes
+    }
+    assert graces[Nodes.REAL] == []
+    assert graces[Nodes.BOTH] == graces[Nodes.FAKE] != []
+
+
+@pytest.fixture
+def possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "missing", lambda _environ: "")
+
+
+@pytest.fixture
+def impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "missing", lambda _environ: "it needs root")
+
+
+@pytest.mark.usefixtures("possible")
+def test_both_nodes_are_the_default_where_a_real_one_can_run() -> None:
+    assert choose(None, {}) == (Nodes.BOTH, "")
+
+
+@pytest.mark.usefixtures("impossible")
+def test_the_fake_node_is_the_default_elsewhere_with_the_reason() -> None:
+    assert choose(None, {}) == (Nodes.FAKE, "it needs root")
+
+
+@pytest.mark.usefixtures("impossible")
+def test_a_requested_node_that_cannot_run_is_an_error() -> None:
+    with pytest.raises(ClusterError, match=r"it needs root.*--node fake"):
+        choose("both", {})
+    assert choose("fake", {}) == (Nodes.FAKE, "")
+
+
+@pytest.mark.usefixtures("possible")
+def test_the_environment_sets_the_default() -> None:
+    environ = {"DEVCLUSTER_NODE": "real"}
+    assert choose(None, environ) == (Nodes.REAL, "")
+    assert choose("fake", environ) == (Nodes.FAKE, "")
+    with pytest.raises(ConfigError, match="invalid DEVCLUSTER_NODE 'reel'"):
+        choose(None, {"DEVCLUSTER_NODE": "reel"})
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(nodes, "has_memory_cgroup", lambda: True)
+    monkeypatch.setattr(nodes, "refusal", lambda _environ: "")
+    monkeypatch.setattr(nodes, "find", lambda name, _environ: name if name in installed else None)
+    monkeypatch.setattr(os, "access", lambda path, _mode: str(path) == "/sys/fs/cgroup" or Path(path).name in installed)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a real node needs Linux")
+@pytest.mark.skipif(this_machine().machine not in pause.MACHINES, reason="not an architecture of real nodes")
+def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = ("containerd", "ctr", "runc", "iptables", "ip", "ptp", "host-local", "portmap", "loopback")
+    _machine(monkeypatch, everything)
+    assert nodes.missing({}) == ""
+    _machine(monkeypatch, everything[:3])
+    assert nodes.missing({}).endswith("apt-get install containernetworking-plugins iproute2 iptables")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert nodes.missing({}) == "it needs root"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are those of Linux")
+def test_a_machine_that_permits_no_namespaces_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = tmp_path / "namespaces.py"
+    denied.write_text("import sys; sys.exit('unshare: Operation not permitted')")
+    monkeypatch.setattr(nodes, "NAMESPACES", denied)
+    assert nodes.refusal({}) == "unshare: Operation not permitted"
+
+
+@pytest.mark.parametrize(
+    ("name", "spellings"),
+    [
+        ("example.com/web:v1", {"example.com/web:v1"}),
+        ("example.com/web:latest", {"example.com/web:latest", "example.com/web"}),
+        ("docker.io/team/web:v1", {"docker.io/team/web:v1", "team/web:v1"}),
+        (
+            "docker.io/library/web:latest",
+            {
+                "docker.io/library/web:latest",
+                "docker.io/library/web",
+                "library/web:latest",
+                "library/web",
+                "web:latest",
+                "web",
+            },
+        ),
+    ],
+)
+def test_an_image_is_found_however_a_pod_writes_its_name(name: str, spellings: set[str]) -> None:
+    assert set(placement.spell(name)) == spellings
+    assert set(placement.images([name])["data"]["images"].split("\n")) == spellings
+
+
+def test_only_with_both_nodes_the_policy_selects_one() -> None:
+    def mutations(chosen: Nodes) -> str:
+        return json.dumps(placement.policy(chosen)["spec"]["mutations"])
+
+    assert "nodeSelector" in mutations(Nodes.BOTH)
+    assert "nodeSelector" not in mutations(Nodes.REAL)
+    assert all(f"'{name}'" in mutations(Nodes.BOTH) for name in (node.TYPE, kwok.TYPE))
+
+
+def test_a_cluster_without_a_real_node_loads_no_images(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with pytest.raises(ClusterError, match="no cluster runs"):
+        containerd.load_archive(tmp_path / "image.tar", layout)
+    layout.run.mkdir()
+    layout.facts.write_text(json.dumps({"name": "mine", "namespaces": None}))
+    with pytest.raises(ClusterError, match=r"'mine' has no real node.*--node real"):
+        containerd.load_archive(tmp_path / "image.tar", layout)
+
+
+@pytest.fixture
+def pause_files(tmp_path: Path) -> Mapping[str, bytes]:
+    """Return the files of the image of pods' first containers."""
+    pause.write(tmp_path / "pause.tar", next(iter(pause.MACHINES)))
+    with tarfile.open(tmp_path / "pause.tar") as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def test_the_pause_image_is_one_program_in_one_layer(pause_files: Mapping[str, bytes]) -> None:
+    (image,) = json.loads(pause_files["manifest.json"])
+    config: Any = json.loads(pause_files[image["Config"]])
+    assert image["RepoTags"] == [pause.IMAGE]
+    assert config["config"]["Entrypoint"] == ["/pause"]
+    with tarfile.open(fileobj=io.BytesIO(pause_files[image["Layers"][0]])) as layer:
+        assert layer.getnames() == ["pause"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the program is one of Linux")
+@pytest.mark.skipif(this_machine().machine not in pause.MACHINES, reason="the program is of another architecture")
+def test_the_pause_program_waits_until_it_is_killed(pause_files: Mapping[str, bytes], tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(pause_files["layer.tar"])) as layer:
+        layer.extractall(tmp_path, filter="data")
+    with subprocess.Popen([tmp_path / "pause"]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        ignored = re.search(r"^SigIgn:\s+([0-9a-f]+)$", status, re.MULTILINE)
+        assert ignored is not None
+        assert int(ignored[1], 16) & 1 << 16  # SIGCHLD, so that the kernel reaps orphans
+        process.kill()

@@ -1,0 +1,93 @@
+"""The loop of the fork server that forks runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from runner.engine.warm import messages
+from runner.engine.warm.server import server
+
+RUNS = 8
+
+Client = Callable[[socket.socket, threading.Event], None]
+Serve = Callable[..., list[int]]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Serve requests of a client to their end; return after how many runs the memory was prepared for forks.
+
+    With `at_once` the client sends everything before that.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    runs: list[object] = []
+    prepared: list[int] = []
+    is_prepared = threading.Event()
+
+    def fork(*arguments: object) -> int:
+        runs.append(arguments)
+        return os.getpid()
+
+    def prepare() -> None:
+        prepared.append(len(runs))
+        is_prepared.set()
+
+    monkeypatch.setattr(server, "_fork", fork)
+    monkeypatch.setattr(server, "_share_memory", prepare)
+
+    def run(client: Client, *, at_once: bool = False, shares: bool = True) -> list[int]:
+        def act() -> None:
+            client(ours, is_prepared)
+            ours.shutdown(socket.SHUT_WR)
+
+        acting = threading.Thread(target=act)
+        acting.start()
+        if at_once:
+            acting.join()
+        base: Any = None
+        server._serve(theirs, base, shares=shares)
+        acting.join()
+        assert len(runs) == RUNS
+        return prepared
+
+    with ours, theirs:
+        yield run
+
+
+def request(connection: socket.socket) -> None:
+    connection.sendall(messages.RUN)
+    data, _ = messages.receive(connection)
+    assert messages.unpack_answer(data).pid == os.getpid()
+
+
+def one_by_one(connection: socket.socket, is_prepared: threading.Event) -> None:
+    for number in range(1, RUNS + 1):
+        request(connection)
+        if number == server._RUNS_BEFORE_SHARING:
+            assert is_prepared.wait(20)
+
+
+def test_memory_is_prepared_once_after_some_runs(serve: Serve) -> None:
+    assert serve(one_by_one) == [server._RUNS_BEFORE_SHARING]
+
+
+def test_no_request_waits_for_the_preparation_of_memory(serve: Serve) -> None:
+    def together(connection: socket.socket, _: threading.Event) -> None:
+        connection.sendall(messages.RUN * RUNS)
+
+    # The end of the requests waits as well: a server that ends prepares nothing.
+    assert serve(together, at_once=True) == []
+
+
+def test_memory_is_not_prepared_if_that_is_switched_off(serve: Serve) -> None:
+    def requests(connection: socket.socket, _: threading.Event) -> None:
+        for _number in range(RUNS):
+            request(connection)
+
+    assert serve(requests, shares=False) == []
