@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+from runner.devcluster.binaries import NODE_KIT, find, this_machine
 from runner.devcluster.cluster import get_helm, get_programs
 from tests.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
 from tests.terminal import Terminal
@@ -149,7 +150,11 @@ def arriving(folder: Path, wheel: Path) -> Iterator[Newcomer]:
     (tools / "uv").symlink_to(uv)
     (tools / "python3").symlink_to(Path(sys.executable).resolve())
     (tools / "helm").symlink_to(get_helm(os.environ, sys.stderr))
-    programs = get_programs(os.environ, sys.stderr)
+    programs = folder.with_name(f"{folder.name}-programs")
+    programs.mkdir()
+    built = {**get_programs(os.environ, sys.stderr), **find(os.environ, this_machine(), NODE_KIT)}
+    for name, program in built.items():
+        (programs / name).symlink_to(program)
     cache = subprocess.run([uv, "cache", "dir"], check=True, text=True, capture_output=True).stdout.strip()
     environ = {
         **{name: value for name, value in os.environ.items() if name.upper().startswith(_PASSED_ON)},
@@ -157,7 +162,7 @@ def arriving(folder: Path, wheel: Path) -> Iterator[Newcomer]:
         "PATH": f"{tools}:/usr/bin:/bin",
         "LANG": "C.UTF-8",
         # What was fetched and built before is not fetched and built again.
-        "KUBEBUILDER_ASSETS": str(programs["kube-apiserver"].parent),
+        "KUBEBUILDER_ASSETS": str(programs),
         "UV_CACHE_DIR": cache,
         "UV_CONSTRAINT": f"{versions} {locked()}",
         "UV_PYTHON_DOWNLOADS": "never",
