@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,18 +115,24 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
     """Lock the runner folder for this process, and yield its path.
 
     Two operators in one folder would remove each other's runs. If another operator uses the default folder, a free
-    folder beside it is used, which is logged.
+    folder beside it is used, and if another user has created it, one with the own user's id; this is logged.
 
     Raises:
-        ConfigError: another operator uses a folder that is not the default.
+        ConfigError: another operator uses a folder that is not the default, or this user may not use the folder.
     """
     beside = [wanted.with_name(f"{wanted.name}-{number}") for number in range(2, _MOST_FOLDERS + 1)]
+    # As deep as the default, because some roles count the parts of paths.
+    beside.append(wanted.parent.with_name(f"{wanted.parent.name}-{os.geteuid()}") / wanted.name)
+    problem = f"another operator uses {wanted}; give each operator a folder of its own"
     for folder in (wanted, *(beside if wanted == default else ())):
         lock = FileLock(folder / _LOCK)
         try:
             private_folder(folder)
             is_free = lock.acquire()
         except (OSError, EngineError) as error:
+            if isinstance(error, PermissionError) and not os.access(folder, os.W_OK | os.X_OK):
+                problem = f"this user may not use {folder} ({error.strerror}); select another folder"
+                continue
             _log.warning(
                 "Cannot lock the runner folder; no other operator may use it", folder=str(folder), error=str(error)
             )
@@ -134,7 +141,7 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
             continue
         if folder != wanted:
             _log.warning(
-                "Another operator uses the default runner folder; using a folder beside it. Set --runner-dir",
+                "Another operator or user has the default runner folder; using another one. Set --runner-dir",
                 default=str(wanted),
                 folder=str(folder),
             )
@@ -143,4 +150,4 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
         finally:
             lock.release()
         return
-    raise ConfigError(f"--runner-dir: another operator uses {wanted}; give each operator a folder of its own")
+    raise ConfigError(f"--runner-dir: {problem}")

@@ -1,6 +1,6 @@
 """CPUs and memory that this process may use: those of the machine, or the limits of its container.
 
-Reads CPU affinity, proc_meminfo(5), and the limits of cgroup v1 and v2
+Reads CPU affinity, proc_meminfo(5), and the limits and counters of cgroup v1 and v2
 (https://docs.kernel.org/admin-guide/cgroup-v2.html). Never raises: an unreadable limit is ignored.
 `root` is the root of the file system.
 """
@@ -30,6 +30,18 @@ def total_memory(root: Path) -> int:
 def free_memory(root: Path) -> int:
     """Return the number of bytes of that memory that are free."""
     return max(0, min([_meminfo(root, "MemAvailable"), *(limit - used for limit, used in _memory_limits(root))]))
+
+
+def oom_kills(root: Path) -> int:
+    """Return how many processes of this container the kernel has killed because memory ran out."""
+    # The own cgroup first: its parents also count processes of other containers. In a container, it is the mount.
+    first, *others = [*_groups(root, "memory"), (root, True)]
+    for folder, is_v2 in [*others, first]:
+        for line in _read(folder / ("memory.events" if is_v2 else "memory.oom_control")).splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdecimal():
+                return int(count)
+    return 0
 
 
 def _meminfo(root: Path, name: str) -> int:

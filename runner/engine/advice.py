@@ -1,7 +1,10 @@
-"""Advice for failures that ansible-core causes, not the role.
+"""Advice for failures whose cause is neither in their message nor in the role.
 
-Since ansible-core 2.19 a conditional without a boolean result fails. Earlier versions converted it to true or false.
-Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps. Without I/O.
+- Since ansible-core 2.19 a conditional without a boolean result fails. Earlier versions converted it to true or false.
+  Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps.
+- A module that the kernel killed because memory ran out fails with an exit code, or without a result.
+
+Without I/O.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from runner.engine.job import RunResult
+from runner.engine.job import Outcome, RunResult
 
 _BROKEN = re.compile(
     r"Conditional result \S+ was derived from value of type .* Conditionals must have a boolean result\."
@@ -33,6 +36,24 @@ def add(result: RunResult, core: str) -> RunResult:
         return result
     failures = tuple(replace(failure, message=_with_advice(failure.message)) for failure in result.failures)
     return replace(result, failures=failures, message=_with_advice(result.message))
+
+
+def add_kills(result: RunResult, kills: int, memory: int, limit: int) -> RunResult:
+    """Add the cause to each failure of a run during which the kernel killed processes because memory ran out.
+
+    `kills` is the number of processes, `memory` the bytes that the operator may use, `limit` the bytes that a run may.
+    """
+    if not kills or result.outcome not in {Outcome.FAILED, Outcome.DIED}:
+        return result
+    processes = f"{kills} process{'es' if kills > 1 else ''}"
+    option = f"allows {limit >> 20} MiB" if limit else "is 0, so runs are not limited"
+    text = (
+        f"during this run, the kernel killed {processes} of the operator's container because memory ran out: the "
+        f"container may use {memory >> 20} MiB, and --run-memory-limit {option}. Set a lower --run-memory-limit, fewer "
+        f"concurrent runs, or a higher memory limit of the container"
+    )
+    failures = tuple(replace(failure, message=f"{failure.message} ({text})") for failure in result.failures)
+    return replace(result, failures=failures, message=f"{result.message} ({text})" if result.message else "")
 
 
 def _with_advice(message: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.config import shortages
+from runner.config import machine, shortages
 from runner.config.settings import EngineName
 from runner.engine import advice, events, executions, processes, redaction
 from runner.engine import run_dir as inputdir
@@ -31,6 +31,7 @@ from runner.engine.wire import Ending
 from runner.errors import EngineError
 from runner.watches.watch import Content
 
+_ROOT = Path("/")
 _STOP_WITHIN = 10.0
 _LEFTOVER_GRACE = 2.0
 _LEFTOVER_KILL = 10.0
@@ -245,7 +246,7 @@ class RunEngine:
         sink: EventSink,
         stop: _Stop,
     ) -> RunResult:
-        began = time.monotonic()
+        began, kills = time.monotonic(), machine.oom_kills(_ROOT)
         starter = self._starters.of(job.engine)
         try:
             supervision = await Supervision.start(starter, folder, identity, self._memory_limit)
@@ -278,6 +279,8 @@ class RunEngine:
             duration=time.monotonic() - began,
         )
         result = advice.add(events.conclude(progress, end), self._core)
+        if kills := machine.oom_kills(_ROOT) - kills:
+            result = advice.add_kills(result, kills, machine.total_memory(_ROOT), self._memory_limit)
         if not supervision.ending:
             return result
         executed = executions.parse(supervision.ending.executions)

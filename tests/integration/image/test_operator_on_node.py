@@ -39,6 +39,11 @@ ROLE = """---
     argv: [python3, -c, "import time; [(b'x' * (20 << 20), time.sleep(0.3)) for _ in range({{ mebibytes }} // 20)]"]
   when: mebibytes is defined
   changed_when: false
+- name: Allocate memory at once, and ignore requests to end
+  ansible.builtin.command:
+    argv: [python3, -c, "import signal; signal.signal(15, signal.SIG_IGN); b'x' * ({{ burst }} << 20)"]
+  when: burst is defined
+  changed_when: false
 - name: Record the nap
   kubernetes.core.k8s:
     definition:
@@ -212,6 +217,17 @@ def test_a_run_that_needs_too_much_memory_fails_alone(operator: Deployed) -> Non
     operator.sh("kubectl", "delete", "nap", "greedy")
     operator.nap("modest")
     operator.succeeds("modest")
+    assert operator.restarts() == before
+
+
+def test_a_failure_names_the_limit_if_the_kernel_killed_a_process_of_the_run(operator: Deployed) -> None:
+    before = operator.restarts()
+    operator.nap("bursting", burst=2000)
+    eventually(lambda: operator.conditions("bursting").get("Failure", {}).get("status") == "True", "the failure")
+    message = operator.conditions("bursting")["Failure"]["message"]
+    assert "the kernel killed 1 process of the operator's container because memory ran out" in message
+    assert "may use 768 MiB, and --run-memory-limit allows 576 MiB" in message
+    operator.sh("kubectl", "delete", "nap", "bursting")
     assert operator.restarts() == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -106,6 +107,34 @@ def test_a_runner_folder_that_cannot_be_locked_is_used_and_reported(tmp_path: Pa
         assert used == folder
     assert "Cannot lock the runner folder" in logs[0]["event"]
     assert victim.read_text() == "text of another file"
+
+
+@pytest.fixture
+def denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runner folder in a folder of another user, which not even root of this test may use."""
+    folder = tmp_path / "theirs" / "runner"
+    create, access = process.private_folder, os.access
+
+    def refuse(path: Path) -> None:
+        if path.parent == folder.parent:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        create(path)
+
+    monkeypatch.setattr(process, "private_folder", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).parent != folder.parent and access(path, mode))
+    return folder
+
+
+def test_a_default_runner_folder_of_another_user_is_replaced_by_one_of_the_own_user(denied: Path) -> None:
+    with capture_logs() as logs, process.runner_folder(denied, denied) as folder:
+        assert folder == denied.parent.with_name(f"theirs-{os.geteuid()}") / "runner"
+    assert [(line["default"], line["folder"]) for line in logs] == [(str(denied), str(folder))]
+
+
+def test_a_selected_runner_folder_of_another_user_is_an_error(denied: Path, tmp_path: Path) -> None:
+    refused = pytest.raises(ConfigError, match=rf"--runner-dir: this user may not use {denied} \(Permission denied\)")
+    with refused, process.runner_folder(denied, tmp_path / "default"):
+        pass
 
 
 async def test_any_other_error_is_reported_as_asyncio_does(caplog: pytest.LogCaptureFixture) -> None:

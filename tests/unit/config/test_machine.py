@@ -105,3 +105,40 @@ def test_cgroup_v1_limits_memory(tmp_path: Path) -> None:
 
 def test_memory_is_unlimited_if_no_limit_can_be_read(tmp_path: Path) -> None:
     assert machine.total_memory(tmp_path) == machine.free_memory(tmp_path) == sys.maxsize
+
+
+def test_killed_processes_are_those_of_the_own_cgroup(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        **{
+            "proc/self/cgroup": "0::/pods/mine\n",
+            "sys/fs/cgroup/memory.events": "oom_kill 9\n",
+            "sys/fs/cgroup/pods/memory.events": "oom_kill 7\n",
+            "sys/fs/cgroup/pods/mine/memory.events": "low 5\nmax 40\noom 3\noom_kill 2\noom_group_kill 1\n",
+        },
+    )
+    assert machine.oom_kills(tmp_path) == 2
+
+
+def test_in_a_container_the_mount_is_the_own_cgroup(tmp_path: Path) -> None:
+    write(tmp_path, **{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.events": "oom 3\noom_kill 2\n"})
+    assert machine.oom_kills(tmp_path) == 2
+
+
+def test_cgroup_v1_counts_killed_processes_beside_an_unused_v2(tmp_path: Path) -> None:
+    counted = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"
+    write(
+        tmp_path,
+        **{
+            "proc/self/cgroup": "3:cpu:/x\n2:memory:/kubepods/pod1/abc\n0::/\n",
+            "sys/fs/cgroup/memory/memory.oom_control": counted,
+        },
+    )
+    assert machine.oom_kills(tmp_path) == 4
+
+
+@pytest.mark.parametrize("text", ["", "oom_kill_disable 0\n", "oom_kill many\n"])
+def test_without_a_counter_no_process_was_killed(tmp_path: Path, text: str) -> None:
+    assert machine.oom_kills(tmp_path) == 0
+    write(tmp_path, **{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.events": text})
+    assert machine.oom_kills(tmp_path) == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runner.engine import advice
@@ -50,3 +52,34 @@ def test_only_failures_of_conditionals_and_the_message_of_the_run_get_the_advice
 
     assert [advice.ADVICE in failure.message for failure in advised.failures] == [False, True]
     assert advised.message.endswith(f"({advice.ADVICE})")
+
+
+def test_failures_of_a_run_name_the_processes_that_the_kernel_killed_and_the_limits() -> None:
+    advised = advice.add_kills(failed("MODULE FAILURE"), 1, 768 << 20, 576 << 20)
+
+    assert advised.failures[0].message == (
+        "MODULE FAILURE (during this run, the kernel killed 1 process of the operator's container because memory ran "
+        "out: the container may use 768 MiB, and --run-memory-limit allows 576 MiB. Set a lower --run-memory-limit, "
+        "fewer concurrent runs, or a higher memory limit of the container)"
+    )
+    assert advised.message == ""
+
+
+def test_a_run_that_died_names_killed_processes_in_its_message() -> None:
+    died = replace(failed(message="ansible-playbook was killed by SIGKILL"), outcome=Outcome.DIED)
+
+    message = advice.add_kills(died, 2, 768 << 20, 0).message
+
+    assert message.startswith("ansible-playbook was killed by SIGKILL (during this run, the kernel killed 2 processes")
+    assert "--run-memory-limit is 0, so runs are not limited" in message
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.TIMED_OUT, Outcome.CANCELED, Outcome.NOT_STARTED])
+def test_other_outcomes_than_failures_do_not_mention_killed_processes(outcome: Outcome) -> None:
+    result = replace(failed(message="the run was ended"), outcome=outcome)
+
+    assert advice.add_kills(result, 1, 768 << 20, 0) == result
+
+
+def test_without_killed_processes_failures_are_left_as_they_are() -> None:
+    assert advice.add_kills(failed("other"), 0, 768 << 20, 0) == failed("other")
