@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from runner.app import process
 from runner.app.process import LoopErrorHandler
+from runner.engine import run_dir
 from runner.errors import ConfigError
 from tests.shortage import no_descriptor_left
 
@@ -113,7 +114,7 @@ def test_a_runner_folder_that_cannot_be_locked_is_used_and_reported(tmp_path: Pa
 def denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runner folder in a folder of another user, which not even root of this test may use."""
     folder = tmp_path / "theirs" / "runner"
-    create, access = process.private_folder, os.access
+    create, access = run_dir.private_folder, os.access
 
     def refuse(path: Path) -> None:
         if path.parent == folder.parent:
