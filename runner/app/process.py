@@ -115,7 +115,7 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
     """Lock the runner folder for this process, and yield its path.
 
     Two operators in one folder would remove each other's runs. If another operator uses the default folder, a free
-    folder beside it is used, and if another user has created it, one with the own user's id; this is logged.
+    folder beside it is used. If another user has created it, the folder has the own user's id. Both are logged.
 
     Raises:
         ConfigError: another operator uses a folder that is not the default, or this user may not use the folder.

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from runner.devcluster import binaries, node, pause
-from runner.devcluster.processes import leashed
+from runner.devcluster.processes import CGROUPS, leashed, missing_controllers
 from runner.errors import ClusterError, ConfigError
 
 VARIABLE = "DEVCLUSTER_NODE"
@@ -74,8 +74,8 @@ def missing(environ: Mapping[str, str]) -> str:
         return f"it needs one of the architectures {', '.join(sorted(pause.MACHINES))}, not {machine}"
     if os.geteuid() != 0:
         return "it needs root"
-    if not os.access("/sys/fs/cgroup", os.W_OK) or not has_memory_cgroup():
-        return "it needs cgroups with the memory controller, writable in /sys/fs/cgroup"
+    if reason := cgroup_problem():
+        return reason
     packages = {package for name, package in _PACKAGES.items() if find(name, environ) is None}
     if not all(os.access(Path(node.CNI_PROGRAMS, name), os.X_OK) for name in _CNI):
         packages.add("containernetworking-plugins")
@@ -97,12 +97,17 @@ def refusal(environ: Mapping[str, str]) -> str:
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1] if done.returncode else ""
 
 
-def has_memory_cgroup() -> bool:
-    """Return whether the kernel can limit the memory of cgroups here, with version 1 or 2."""
-    if Path("/sys/fs/cgroup/memory/cgroup.procs").exists():
-        return True
-    controllers = Path("/sys/fs/cgroup/cgroup.controllers")
-    return controllers.exists() and "memory" in controllers.read_text(encoding="ascii").split()
+def cgroup_problem(root: Path = CGROUPS) -> str:
+    """Return the reason why pods cannot have cgroups here, with version 1 or 2; empty if they can."""
+    controllers = root / "cgroup.controllers"
+    is_v2 = controllers.exists() and "memory" in controllers.read_text(encoding="ascii").split()
+    if not os.access(root, os.W_OK) or not (is_v2 or (root / "memory/cgroup.procs").exists()):
+        return f"it needs cgroups with the memory controller, writable in {root}"
+    # Only the root cgroup of the machine, which has no type, may have both processes and cgroups with controllers.
+    is_inner = (root / "cgroup.type").exists()
+    if is_v2 and is_inner and missing_controllers(root) and (root / "cgroup.procs").read_text(encoding="ascii"):
+        return f"processes in {root} prevent its cgroups from having controllers: move them into a cgroup below"
+    return ""
 
 
 def find(name: str, environ: Mapping[str, str]) -> str | None:

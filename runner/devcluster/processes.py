@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
+CGROUPS = Path("/sys/fs/cgroup")
+_CONTROLLERS = frozenset({"cpu", "cpuset", "hugetlb", "memory", "pids"})
+"""Controllers that the kubelet uses (pkg/kubelet/cm/cgroup_v2_manager_linux.go)."""
 _LEASH = Path(__file__).with_name("leash.py")
 # Reads the ids of the process groups, a line for each change. At the end of the pipe it kills them.
 # Then it removes the cgroups of pods, which the kernel permits as soon as their processes have exited, and the files.
@@ -132,11 +135,34 @@ class Guard:
         self.process.wait()
 
 
-def cgroups(name: str) -> list[Path]:
+def cgroups(name: str, root: Path = CGROUPS) -> list[Path]:
     """Return the folders of a cgroup: one in each hierarchy of version 1, or the one of version 2."""
-    root = Path("/sys/fs/cgroup")
     hierarchies = [each.parent for each in root.glob("*/cgroup.procs")] if (root / "memory").is_dir() else [root]
     return [hierarchy / name for hierarchy in hierarchies]
+
+
+def create_cgroups(name: str, root: Path = CGROUPS) -> None:
+    """Create a cgroup. With version 2, it gets the controllers without which the kubelet does not accept it.
+
+    Raises:
+        OSError: the kernel does not permit it.
+    """
+    for folder in cgroups(name, root):
+        folder.mkdir(exist_ok=True)
+    if missing := missing_controllers(root):
+        (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in missing), encoding="ascii")
+
+
+def missing_controllers(root: Path = CGROUPS) -> list[str]:
+    """Return the controllers of version 2 that the kubelet requires, and that cgroups in `root` do not have yet."""
+    try:
+        available, enabled = (
+            set((root / f"cgroup.{name}").read_text(encoding="ascii").split())
+            for name in ("controllers", "subtree_control")
+        )
+    except FileNotFoundError:
+        return []  # version 1
+    return sorted(_CONTROLLERS & available - enabled)
 
 
 def remove_cgroups(name: str) -> None:

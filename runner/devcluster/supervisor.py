@@ -51,7 +51,7 @@ from runner.devcluster.layout import (
 from runner.devcluster.leash import ENTER, JOIN
 from runner.devcluster.nodes import Nodes
 from runner.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
-from runner.devcluster.processes import Component, Guard, cgroups, leashed, remove_cgroups
+from runner.devcluster.processes import Component, Guard, create_cgroups, leashed, remove_cgroups
 from runner.errors import ClusterError
 
 _READY_WITHIN = 120.0  # seconds, on a machine with a high load
@@ -358,9 +358,11 @@ def write_files(layout: Layout, name: str, url: str) -> None:
 
 
 def write_node_files(layout: Layout) -> None:
-    """Write the configuration of a real node."""
-    for controller in cgroups(layout.cgroup):
-        controller.mkdir(exist_ok=True)
+    """Create the cgroup of a real node and write its configuration."""
+    try:
+        create_cgroups(layout.cgroup)
+    except OSError as error:
+        raise ClusterError(f"the kernel does not permit a cgroup for pods: {error}") from error
     (layout.run / "cni").mkdir()
     for file, content in {
         "containerd.toml": node.containerd_configuration(layout),

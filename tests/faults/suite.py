@@ -21,8 +21,6 @@ from tests.faults.world import PATIENCE, World, until
 BETWEEN_RESTS = 9
 _IDLE_FOR = 0.7
 """Seconds without a process of a run after which none is about to start."""
-_LONGEST = 1500
-"""Characters of a line of the log in a report."""
 _LEAK_PATIENCE = 45.0
 """Seconds in which what a fault left may go: caches, unused connections, a fork server that is replaced."""
 
@@ -131,18 +129,7 @@ class Suite:
         except AssertionError as error:
             stands = "\n".join([leaks.going_on(world), leaks.where_it_stands(world)])
             raise Broken(f"{error}\n{stands}\nthe end of the operator's log:\n{world.last_words()}") from error
-        lines, log = world.written(), world.logged()
-        found = [
-            *journal.overlaps(lines),
-            *journal.doubled(lines, log),
-            *journal.unfinalized(lines, world.deleted),
-            *(
-                f"an error of ours: {line}"[:_LONGEST]
-                for life in world.lives
-                for line in life.lines()
-                if "exception" in line
-            ),
-        ]
+        found = world.violations()
         if found:
             raise Broken("\n".join(found))
         self.rests += 1

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,8 +40,12 @@ from tests.integration.operator.conftest import (
 T = TypeVar("T")
 
 NAMESPACE = "faults"
+NOTES, HUNGER = "notes", "hunger"
+"""Files in the folder of a world."""
 PATIENCE = 240.0
 """Seconds after which what is waited for is not going to happen."""
+_LONGEST = 1500
+"""Characters of a line of the log in a report."""
 _FINALIZER = f"{GROUP}/faults"
 _MEMORY_LIMIT = "400Mi"
 _RUN_TIMEOUT = "40s"
@@ -142,6 +146,12 @@ def until(condition: Callable[[], T], what: Callable[[], str] | str, patience: f
     return found
 
 
+def log_lines(log: Path) -> list[dict[str, Any]]:
+    """Return the lines of an operator's log."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
+
+
 @dataclass(slots=True)
 class Life:
     """One operator process."""
@@ -155,8 +165,7 @@ class Life:
 
     def lines(self) -> list[dict[str, Any]]:
         """What it logged."""
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        return [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
+        return log_lines(self.log)
 
     def is_ready(self) -> bool:
         """Ask its readiness probe."""
@@ -170,43 +179,147 @@ class Life:
         return answer.status == 200
 
 
-@dataclass(slots=True)
-class World:
-    """All of it. `chance` decides everything that is left to chance."""
+@dataclass(slots=True, kw_only=True)
+class Objects:
+    """The objects that clients create, change and delete, and what runs write down. `chance` decides what they do."""
 
     cluster: DevCluster
     folder: Path
     chance: random.Random
+    api: Api
+    things: Things
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Objects that are wanted, and the size that each is to have."""
+    deleted: set[str] = field(default_factory=set)
+    """Uids of objects that were deleted with their finalizer on them."""
+
+    def logs(self) -> Iterable[Path]:
+        """Return a log file for each life of an operator."""
+        raise NotImplementedError
+
+    @property
+    def notes(self) -> Path:
+        """Where runs write to."""
+        return self.folder / NOTES
+
+    @property
+    def hunger(self) -> Path:
+        """While it is there, runs need more memory than they may use."""
+        return self.folder / HUNGER
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Ask the API server, again while it is away or not itself."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return call()
+            except (AssertionError, urllib3.exceptions.HTTPError, OSError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    def touch(self) -> None:
+        """Create, change or delete an object as a client that is not affected by faults."""
+        name = f"obj-{self.chance.randrange(5)}"
+        lot = self.chance.random()
+        found = self.ask(lambda: self.things.get(name))
+        if found is None:
+            size = self.chance.randrange(1000)
+            made = self.ask(lambda: self.things.get(name) or self.things.create(name, {"size": size}))
+            self.sizes[name] = made["spec"]["size"]
+        elif "deletionTimestamp" in found["metadata"]:
+            return
+        elif lot < 0.15:
+            # Not where it has none yet: what is deleted while a finalizer is put on it may go without, whoever puts it
+            # (https://github.com/kubernetes/kubernetes/issues/77988).
+            if _FINALIZER in found["metadata"].get("finalizers", ()):
+                self.deleted.add(found["metadata"]["uid"])
+            self.sizes.pop(name, None)
+            self.ask(lambda: self.things.delete(name))
+        else:
+            self.sizes[name] = found["spec"]["size"] + 1
+            self.ask(lambda: self.things.merge(name, {"spec": {"size": self.sizes[name]}}))
+
+    def written(self) -> list[Line]:
+        """All that runs wrote so far."""
+        if not self.notes.exists():
+            return []
+        return [Line.parse(text) for text in self.notes.read_text(encoding="utf-8").splitlines()]
+
+    def logged(self) -> dict[str, Logged]:
+        """What the operators logged of their runs."""
+        found: dict[str, Logged] = {}
+        for line in (line for log in self.logs() for line in log_lines(log)):
+            if line["msg"] == "Run started":
+                found[line["job"]] = Logged(line["reason"], "")
+            elif line["msg"] == "Run ended":
+                found[line["job"]] = Logged(line["reason"], line["outcome"])
+        return found
+
+    def problems(self) -> list[str]:
+        """Say what keeps the objects from being as they are wanted; empty when they have converged."""
+        found: list[str] = []
+        generations: dict[str, int] = {}
+        for number in range(5):
+            name = f"obj-{number}"
+            obj = self.ask(lambda name=name: self.things.get(name))  # type: ignore[misc]
+            if name not in self.sizes:
+                found += [f"{name} is still there: {obj['metadata']}"] if obj is not None else []
+                continue
+            if obj is None:
+                found.append(f"{name} is gone")
+                continue
+            generations[obj["metadata"]["uid"]] = obj["metadata"]["generation"]
+            found += self._not_as_wanted(name, obj)
+        return found + journal.lost(self.written(), generations)
+
+    def _not_as_wanted(self, name: str, obj: dict[str, Any]) -> Iterator[str]:
+        size, meta = self.sizes[name], obj["metadata"]
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"
+        effect = self.ask(lambda: self.api.call("GET", path)) or {}
+        if obj["spec"]["size"] != size or effect.get("data", {}).get("size") != str(size):
+            yield f"{name} is to have size {size}; it has {obj['spec']['size']}, its effect is {effect.get('data')}"
+        conditions = {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+        for kind, status in (("Successful", "True"), ("Running", "True"), ("Failure", "False")):
+            entry = conditions.get(kind, {"status": "False"})
+            current = kind == "Failure" or entry.get("observedGeneration") == meta["generation"]
+            if entry["status"] != status or not current:
+                yield f"{name} (generation {meta['generation']}) has {kind}: {entry}"
+
+    def violations(self) -> list[str]:
+        """Return what must not have happened, whatever the faults were."""
+        lines, log = self.written(), self.logged()
+        logged = (line for each in self.logs() for line in log_lines(each))
+        return [
+            *journal.overlaps(lines),
+            *journal.doubled(lines, log),
+            *journal.unfinalized(lines, self.deleted),
+            *(f"an error of ours: {line}"[:_LONGEST] for line in logged if "exception" in line),
+        ]
+
+
+@dataclass(slots=True, kw_only=True)
+class World(Objects):
+    """Objects, and an operator that is a process. `chance` decides everything that is left to chance."""
+
     command: tuple[str, ...]
     """What starts an operator, before `run`."""
     relay: Relay
-    api: Api
-    things: Things
     disk: surroundings.Disk
     clock: surroundings.Clock | None
     token_file: Path
     kubeconfig: Path
     engine: str = "auto"
     lives: list[Life] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
-    """Objects that are wanted, and the size that each is to have."""
-    deleted: set[str] = field(default_factory=set)
-    """Uids of objects that were deleted with their finalizer on them."""
+
+    def logs(self) -> Iterable[Path]:
+        """Return a log file for each life of an operator."""
+        return [life.log for life in self.lives]
 
     @property
     def life(self) -> Life:
         """The operator that is running."""
         return self.lives[-1]
-
-    @property
-    def notes(self) -> Path:
-        """Where runs write to."""
-        return self.folder / "notes"
-
-    @property
-    def hunger(self) -> Path:
-        """While it is there, runs need more memory than they may use."""
-        return self.folder / "hunger"
 
     def start_operator(self) -> None:
         """Start the operator; it need not be ready when this returns."""
@@ -267,90 +380,11 @@ class World:
         """The end of the operator's log."""
         return self.life.log.read_text(encoding="utf-8", errors="replace")[-size:]
 
-    def ask(self, call: Callable[[], T]) -> T:
-        """Ask the API server, again while it is away or not itself."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return call()
-            except (AssertionError, urllib3.exceptions.HTTPError, OSError):
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-
-    def touch(self) -> None:
-        """Create, change or delete an object as a client that is not affected by faults."""
-        name = f"obj-{self.chance.randrange(5)}"
-        lot = self.chance.random()
-        found = self.ask(lambda: self.things.get(name))
-        if found is None:
-            size = self.chance.randrange(1000)
-            made = self.ask(lambda: self.things.get(name) or self.things.create(name, {"size": size}))
-            self.sizes[name] = made["spec"]["size"]
-        elif "deletionTimestamp" in found["metadata"]:
-            return
-        elif lot < 0.15:
-            # Not where it has none yet: what is deleted while a finalizer is put on it may go without, whoever puts it
-            # (https://github.com/kubernetes/kubernetes/issues/77988).
-            if _FINALIZER in found["metadata"].get("finalizers", ()):
-                self.deleted.add(found["metadata"]["uid"])
-            self.sizes.pop(name, None)
-            self.ask(lambda: self.things.delete(name))
-        else:
-            self.sizes[name] = found["spec"]["size"] + 1
-            self.ask(lambda: self.things.merge(name, {"spec": {"size": self.sizes[name]}}))
-
     def renew_token(self) -> str:
         """Get another token for the operator's account; it is not in use yet."""
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
         answer = self.ask(lambda: self.api.call("POST", path, {"spec": {"expirationSeconds": 7200}}))
         return str(answer["status"]["token"])
-
-    def written(self) -> list[Line]:
-        """All that runs wrote so far."""
-        if not self.notes.exists():
-            return []
-        return [Line.parse(text) for text in self.notes.read_text(encoding="utf-8").splitlines()]
-
-    def logged(self) -> dict[str, Logged]:
-        """What the operators logged of their runs."""
-        found: dict[str, Logged] = {}
-        for line in (line for life in self.lives for line in life.lines()):
-            if line["msg"] == "Run started":
-                found[line["job"]] = Logged(line["reason"], "")
-            elif line["msg"] == "Run ended":
-                found[line["job"]] = Logged(line["reason"], line["outcome"])
-        return found
-
-    def problems(self) -> list[str]:
-        """Say what keeps the objects from being as they are wanted; empty when they have converged."""
-        found: list[str] = []
-        generations: dict[str, int] = {}
-        for number in range(5):
-            name = f"obj-{number}"
-            obj = self.ask(lambda name=name: self.things.get(name))  # type: ignore[misc]
-            if name not in self.sizes:
-                found += [f"{name} is still there: {obj['metadata']}"] if obj is not None else []
-                continue
-            if obj is None:
-                found.append(f"{name} is gone")
-                continue
-            generations[obj["metadata"]["uid"]] = obj["metadata"]["generation"]
-            found += self._not_as_wanted(name, obj)
-        return found + journal.lost(self.written(), generations)
-
-    def _not_as_wanted(self, name: str, obj: dict[str, Any]) -> Iterator[str]:
-        size, meta = self.sizes[name], obj["metadata"]
-        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"
-        effect = self.ask(lambda: self.api.call("GET", path)) or {}
-        if obj["spec"]["size"] != size or effect.get("data", {}).get("size") != str(size):
-            yield f"{name} is to have size {size}; it has {obj['spec']['size']}, its effect is {effect.get('data')}"
-        conditions = {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
-        for kind, status in (("Successful", "True"), ("Running", "True"), ("Failure", "False")):
-            entry = conditions.get(kind, {"status": "False"})
-            current = kind == "Failure" or entry.get("observedGeneration") == meta["generation"]
-            if entry["status"] != status or not current:
-                yield f"{name} (generation {meta['generation']}) has {kind}: {entry}"
 
 
 @contextlib.contextmanager
@@ -359,7 +393,7 @@ def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tup
     with contextlib.ExitStack() as stack:
         api = Api(Path(cluster.kubeconfig))
         stack.callback(api.close)
-        _install(api)
+        install(api)
         (folder / "project").mkdir()
         disk = surroundings.disk(folder / "disk")
         stack.callback(disk.remove)
@@ -368,10 +402,10 @@ def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tup
         stack.callback(relay.stop)
         token_file = folder / "token"
         made = World(
-            cluster,
-            folder,
-            chance,
-            command,
+            cluster=cluster,
+            folder=folder,
+            chance=chance,
+            command=command,
             relay=relay,
             api=api,
             things=Things(api, NAMESPACE),
@@ -381,11 +415,12 @@ def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tup
             kubeconfig=_through(url, _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
         )
         stack.callback(made.kill_operators)
-        _write_project(made)
+        write_project(folder, sys.executable)
         yield made
 
 
-def _install(api: Api) -> None:
+def install(api: Api) -> None:
+    """Create the kind and the namespace."""
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{GROUP}"
     api.apply(path, THING_CRD)
     until(lambda: _established(api, path), "the kind to be served")
@@ -402,12 +437,13 @@ def _through(url: str, kubeconfig: Path, token_file: Path) -> Path:
     return kubeconfig
 
 
-def _write_project(made: World) -> None:
-    role = made.folder / "project" / "roles" / "thing"
+def write_project(folder: Path, python: str) -> None:
+    """Write watches and role; `python` is the program that runs execute."""
+    role = folder / "project" / "roles" / "thing"
     (role / "tasks").mkdir(parents=True)
     (role / "library").mkdir()
     (role / "library" / "note.py").write_text(_MODULE, encoding="utf-8")
-    tasks = _TASKS.format(notes=made.notes, python=sys.executable, hunger=made.hunger)
+    tasks = _TASKS.format(notes=folder / NOTES, python=python, hunger=folder / HUNGER)
     (role / "tasks" / "main.yml").write_text("---" + tasks, encoding="utf-8")
     watch = {
         "group": GROUP,
@@ -419,7 +455,7 @@ def _write_project(made: World) -> None:
         "retry": {"delay": "500ms", "maxDelay": "4s"},
         "finalizer": {"name": _FINALIZER, "vars": {"finalizing": True}},
     }
-    (made.folder / "project" / "watches.yaml").write_text(yaml.safe_dump([watch]), encoding="utf-8")
+    (folder / "project" / "watches.yaml").write_text(yaml.safe_dump([watch]), encoding="utf-8")
 
 
 def forget(folder: Path) -> None:

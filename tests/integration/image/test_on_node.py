@@ -24,6 +24,7 @@ pytestmark = [
 
 OPERATOR = "memcached-operator"
 MANAGER = ("deployment/memcached-operator-controller-manager", f"--namespace={OPERATOR}-system")
+NEWER = "example.com/memcached-operator:v0.0.2"
 PUBLISHED = "docker.io/library/memcached:1.6-alpine"
 """The image that the role of Memcached runs by default."""
 MARIADB = "docker.io/library/mariadb:11.4"
@@ -57,14 +58,15 @@ def answer(sh: Sh, command: str) -> str:
     return sh("kubectl", "exec", "client", "--", "sh", "-c", script, check=False)
 
 
-def test_the_sample_is_built_deployed_and_removed_and_its_memcached_answers_at_a_service(sh: Sh) -> None:
+def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_answers_at_a_service(sh: Sh) -> None:
     archives = workloads.archives(sys.stderr, "memcached", "web")
     assert loaded(sh, str(archives["memcached"]), f"--tag={PUBLISHED}") == [PUBLISHED]
     assert loaded(sh, str(archives["web"])) == ["localhost/web:test"]
     sh("kubectl", "run", "client", "--image=localhost/web:test")
 
     # As it is written in a project's README: the image goes from the build to the node without a registry.
-    sh("make", "docker-build", "deploy", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
+    make = ("make", "docker-build", "deploy", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
+    sh(*make)
     sh("kubectl", "rollout", "status", *MANAGER, "--timeout=180s")
     sh("kubectl", "apply", "-f", "config/samples/cache_v1alpha1_memcached.yaml")
     sh("kubectl", "wait", "--for=condition=Successful", "memcached/memcached-sample", "--timeout=180s")
@@ -80,6 +82,16 @@ def test_the_sample_is_built_deployed_and_removed_and_its_memcached_answers_at_a
     (pod,) = get(sh, "pods", f"--namespace={OPERATOR}-system")["items"]
     (status,) = pod["status"]["containerStatuses"]
     assert (status["restartCount"], pod["spec"]["nodeName"]) == (0, "node-real")
+
+    # Another version of the operator, whose role has another default.
+    assert "STAT limit_maxbytes 67108864" in answer(sh, "stats")
+    sh("sed", "--in-place", "s/memory_mib: 64/memory_mib: 48/", "roles/memcached/defaults/main.yml")
+    sh(*make, f"IMG={NEWER}")
+    eventually(lambda: "STAT limit_maxbytes 50331648" in answer(sh, "stats"), "the new limit")
+    images = [
+        each["spec"]["containers"][0]["image"] for each in get(sh, "pods", f"--namespace={OPERATOR}-system")["items"]
+    ]
+    assert NEWER in images
 
     sh("make", "undeploy", "TIMEOUT=120s")
     left = sh("kubectl", "get", "crd,clusterrole,clusterrolebinding,namespace", "--output=name").split()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 import yaml
 
 from runner import devcluster as clusters
+from tests import workloads
+from tests.images import hindrance, node_hindrance
 from tests.integration.scaffold.developer import BIN, ROOT, STEPS, Project, copy_sample, of_a_developer
 
 pytestmark = pytest.mark.timeout(900)  # some dozens of Ansible's starts: with much else to do they take their time
@@ -77,6 +80,53 @@ def generated(tmp_path: Path) -> Iterator[Project]:
 @pytest.mark.nightly  # the guide's test runs the same scenario with a generated role
 @pytest.mark.xdist_group("molecule")
 def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
+    assert sample.molecule("test") == dict.fromkeys(STEPS, True)
+
+
+LOAD = """
+    - name: Load the image of its pods
+      ansible.builtin.command:
+        argv:
+          - ansible-operator
+          - cluster
+          - load
+          - {archive}
+          - --tag=docker.io/library/memcached:1.6-alpine
+          - --name={{{{ cluster_name }}}}
+      changed_when: true
+"""
+SERVED = """
+- name: See that its servers are ready
+  kubernetes.core.k8s_info:
+    api_version: apps/v1
+    kind: Deployment
+    name: memcached-sample-memcached
+    namespace: "{{ test_namespace }}"
+    wait: true
+    wait_sleep: 1
+    wait_condition:
+      type: Available
+      status: "True"
+
+- name: See that all of them are on the real node
+  ansible.builtin.assert:
+    that: pods | map(attribute='spec.nodeName') | unique == ['node-real']
+  vars:
+    pods: >-
+      {{ query('kubernetes.core.k8s', api_version='v1', kind='Pod', namespace=test_namespace,
+      label_selector='app.kubernetes.io/instance=memcached-sample') }}
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.xdist_group("molecule")
+@pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why)
+def test_the_scenario_of_the_sample_passes_with_pods_that_run(sample: Project) -> None:
+    sample.environ["DEVCLUSTER_NODE"] = "real"
+    archive = workloads.archives(sys.stderr, "memcached")["memcached"]
+    for file, text in (("prepare.yml", LOAD.format(archive=archive)), ("tasks/memcached_test.yml", SERVED)):
+        path = sample.folder / "molecule/default" / file
+        path.write_text(path.read_text() + text)
     assert sample.molecule("test") == dict.fromkeys(STEPS, True)
 
 

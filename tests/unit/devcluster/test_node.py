@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from runner.devcluster import containerd, kwok, node, nodes, pause, placement
+from runner.devcluster import containerd, kwok, node, nodes, pause, placement, processes
 from runner.devcluster.binaries import NODE_PROGRAMS, this_machine
 from runner.devcluster.components import Ports, arguments, node_arguments
 from runner.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
@@ -112,10 +112,10 @@ def test_the_environment_sets_the_default() -> None:
 
 def _machine(monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(nodes, "has_memory_cgroup", lambda: True)
+    monkeypatch.setattr(nodes, "cgroup_problem", lambda: "")
     monkeypatch.setattr(nodes, "refusal", lambda _environ: "")
     monkeypatch.setattr(nodes, "find", lambda name, _environ: name if name in installed else None)
-    monkeypatch.setattr(os, "access", lambda path, _mode: str(path) == "/sys/fs/cgroup" or Path(path).name in installed)
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path).name in installed)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a real node needs Linux")
@@ -128,6 +128,43 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypa
     assert nodes.missing({}).endswith("apt-get install containernetworking-plugins iproute2 iptables")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert nodes.missing({}) == "it needs root"
+
+
+def _cgroup(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (root / f"cgroup.{name}").write_text(text)
+    return root
+
+
+def test_cgroups_of_version_2_get_the_controllers_that_the_kubelet_requires(tmp_path: Path) -> None:
+    _cgroup(tmp_path, controllers="cpuset cpu io memory pids\n", subtree_control="cpu memory\n", procs="1\n")
+    assert nodes.cgroup_problem(tmp_path) == ""
+    processes.create_cgroups("pods", tmp_path)
+    assert (tmp_path / "pods").is_dir()
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpuset +pids"
+    _cgroup(tmp_path, subtree_control="cpuset cpu io memory pids\n")
+    processes.create_cgroups("more", tmp_path)
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "cpuset cpu io memory pids\n"
+
+
+def test_a_container_whose_cgroup_has_processes_cannot_have_pods(tmp_path: Path) -> None:
+    _cgroup(tmp_path, controllers="cpu memory\n", subtree_control="\n", procs="1\n", type="domain\n")
+    assert nodes.cgroup_problem(tmp_path).startswith(f"processes in {tmp_path} prevent its cgroups")
+    _cgroup(tmp_path, subtree_control="cpu memory\n")
+    assert nodes.cgroup_problem(tmp_path) == ""
+    _cgroup(tmp_path, subtree_control="\n", procs="")
+    assert nodes.cgroup_problem(tmp_path) == ""
+
+
+def test_cgroups_of_version_1_are_created_in_each_hierarchy(tmp_path: Path) -> None:
+    for name in ("memory", "cpu"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cgroup.procs").touch()
+    assert nodes.cgroup_problem(tmp_path) == ""
+    processes.create_cgroups("pods", tmp_path)
+    assert sorted(path.parent.name for path in tmp_path.glob("*/pods")) == ["cpu", "memory"]
+    (tmp_path / "memory/cgroup.procs").unlink()
+    assert nodes.cgroup_problem(tmp_path).startswith("it needs cgroups with the memory controller")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are those of Linux")

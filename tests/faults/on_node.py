@@ -1,0 +1,333 @@
+"""An operator that is deployed on a real node, and the faults of a node. `suite.py` has an operator that is a process.
+
+The pods mount the world's folder: it has the project, what runs write down, and the log of each container.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.devcluster import DevCluster, node
+from runner.devcluster.layout import KUBELET
+from tests.faults.world import NAMESPACE, Objects, install, until, write_project
+from tests.integration.operator.conftest import ACCOUNT, Api, Project, Things, _account_kubeconfig
+
+OPERATOR = "operator"
+MISSING = "example.com/missing:1"
+_LABELS = {"app": OPERATOR}
+_PATIENCE = 120.0
+_SCRIPT = 'log=$1/log-$POD_NAME-$(date +%s%N); shift; exec ansible-operator run "$@" >>"$log" 2>&1'
+_FLAGS = (
+    f"--namespace={NAMESPACE}",
+    "--log-format=json",
+    "--log-level=debug",
+    "--ansible-log-events=nothing",
+    "--max-concurrent-reconciles=2",
+    "--metrics-bind-address=0",
+    "--health-probe-bind-address=:6789",
+)
+_HOG = ("python3", "-c", "b'x' * (2 << 30)")
+_RESOURCES = {"cpu": "800m", "memory": "768Mi"}
+"""Limits and requests: with other requests, the kubelet leaves hardly any range of scores to choose a victim by."""
+_PRESSURE = {
+    "evictionSoft": {"memory.available": "99%"},
+    "evictionSoftGracePeriod": {"memory.available": "1s"},
+}
+"""No machine has that much available. The threshold is a soft one, because hard ones reduce what pods may request."""
+_CALM = {"evictionPressureTransitionPeriod": "0s"}
+"""The kubelet reports that memory suffices as soon as it does, not after five minutes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployed(Objects):
+    """Objects, and an operator in pods of the real node."""
+
+    image: str
+
+    def logs(self) -> Iterable[Path]:
+        """Return the log of each container, in the order of their starts."""
+        return sorted(self.folder.glob("log-*"), key=lambda log: log.name.rpartition("-")[2])
+
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        """Run kubectl in the operator's namespace."""
+        options = (f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}")
+        done = subprocess.run([self.cluster.kubectl, *options, *arguments], check=False, capture_output=True, text=True)
+        assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def deploy(self, *flags: str, replicas: int = 1) -> None:
+        """Deploy the operator, and wait until it is ready."""
+        deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{OPERATOR}"
+        self.api.apply(deployment, self._deployment([*_FLAGS, *flags], replicas))
+        self.await_ready()
+
+    def await_ready(self) -> None:
+        """Wait until all replicas of the newest version are ready, and no others are left."""
+
+        def is_ready() -> bool:
+            deployment = json.loads(self.kubectl("get", "deployment", OPERATOR, "--output=json"))
+            status, replicas = deployment["status"], deployment["spec"]["replicas"]
+            counts = [status.get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")]
+            current = status.get("observedGeneration") == deployment["metadata"]["generation"]
+            return current and counts == [replicas] * 3 and len(self.pods()) == replicas
+
+        until(is_ready, lambda: f"the operator to be ready:\n{self.state()}", _PATIENCE)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the operator's pods that have not ended."""
+        found = json.loads(self.kubectl("get", "pods", f"--selector=app={OPERATOR}", "--output=json"))["items"]
+        return [pod for pod in found if pod["status"].get("phase") not in {"Failed", "Succeeded"}]
+
+    def names(self) -> list[str]:
+        """Return the names of these pods, without those that are being deleted."""
+        return [pod["metadata"]["name"] for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]]
+
+    def phase(self, pod: str) -> str:
+        """Return the phase of a pod."""
+        return self.kubectl("get", "pod", pod, "--output=jsonpath={.status.phase}")
+
+    def holders(self) -> dict[str, str]:
+        """Return the pod that holds each shard, for shards that a pod of `names` holds."""
+        leases = self.api.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")["items"]
+        holders = {each["metadata"]["name"]: each["spec"].get("holderIdentity") or "" for each in leases}
+        return {
+            lease: pod
+            for lease, holder in holders.items()
+            for pod in self.names()
+            if "-shard-" in lease and holder.startswith(f"{pod}_")
+        }
+
+    @contextmanager
+    def background(self, *arguments: str) -> Iterator[None]:
+        """Run kubectl until the block ends."""
+        command = [str(self.cluster.kubectl), f"--kubeconfig={self.cluster.kubeconfig}", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            try:
+                yield
+            finally:
+                process.terminate()
+
+    def pod(self) -> dict[str, Any]:
+        """Return the operator's only pod."""
+        (pod,) = self.pods()
+        return pod
+
+    def processes(self) -> list[int]:
+        """Return the process ids of the operator's only pod: those of its first process and the operator come first."""
+        marker = f"POD_NAME={self.pod()['metadata']['name']}\0".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if marker in (process / "environ").read_bytes():
+                    found.append(int(process.name))
+        return sorted(found)
+
+    def kill_container(self) -> None:
+        """Kill the first process of the operator's only pod, and so all of its container."""
+        os.kill(self.processes()[0], signal.SIGKILL)
+
+    def ended(self, count: int) -> str:
+        """Wait until the operator's container has ended so many times; return the reason of the last end."""
+
+        def reason() -> str:
+            (status,) = self.pod()["status"].get("containerStatuses") or [{}]
+            last = status.get("lastState", {}).get("terminated", {})
+            return str(last.get("reason", "")) if status.get("restartCount", 0) >= count else ""
+
+        return until(reason, lambda: f"the restart of the container:\n{self.state()}", _PATIENCE)
+
+    def restarts(self) -> int:
+        """Return how many times the operator's container has ended."""
+        (status,) = self.pod()["status"]["containerStatuses"]
+        return int(status["restartCount"])
+
+    def rest(self) -> None:
+        """Wait until all objects are as wanted; AssertionError if not, or if something happened that must not."""
+        self.await_ready()
+        until(lambda: not self.problems(), lambda: "\n".join([*self.problems(), self.state()]), _PATIENCE)
+        found = self.violations()
+        assert not found, "\n".join(found)
+
+    def state(self) -> str:
+        """Return pods, nodes, and the ends of the newest logs."""
+        ends = [f"{log.name}:\n{log.read_text(errors='replace')[-1500:]}" for log in list(self.logs())[-2:]]
+        return "\n".join([self.kubectl("describe", "pods,nodes", check=False), *ends])
+
+    @contextmanager
+    def kubelet(self, **settings: object) -> Iterator[None]:
+        """Run the kubelet with other settings."""
+        path = self.cluster.control.layout().run / "kubelet.json"
+        before = path.read_text(encoding="utf-8")
+        path.write_text(json.dumps({**json.loads(before), **settings}), encoding="utf-8")
+        self._restart_kubelet()
+        try:
+            yield
+        finally:
+            path.write_text(before, encoding="utf-8")
+            self._restart_kubelet()
+
+    def _restart_kubelet(self) -> None:
+        self.cluster.control.order("stop", KUBELET)
+        self.cluster.control.order("start", KUBELET)
+
+    def condition(self, kind: str) -> str:
+        """Return the status of a condition of the node."""
+        path = f'--output=jsonpath={{.status.conditions[?(@.type=="{kind}")].status}}'
+        return self.kubectl("get", "node", node.NODE, path)
+
+    def _deployment(self, flags: list[str], replicas: int) -> Mapping[str, Any]:
+        container = {
+            "name": OPERATOR,
+            "image": self.image,
+            "command": ["/tini", "--", "sh", "-c", _SCRIPT, "sh", str(self.folder)],
+            "args": flags,
+            "workingDir": f"{self.folder}/project",
+            "env": [
+                {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "ANSIBLE_GATHERING", "value": "explicit"},
+            ],
+            "readinessProbe": {"httpGet": {"path": "/readyz", "port": 6789}, "periodSeconds": 1},
+            "resources": {"limits": _RESOURCES, "requests": _RESOURCES},
+            "volumeMounts": [
+                {"name": "world", "mountPath": str(self.folder)},
+                {"name": "tmp", "mountPath": "/tmp"},
+            ],
+        }
+        # The world may be below /tmp: its mount is inside of that volume.
+        volumes = [{"name": "world", "hostPath": {"path": str(self.folder)}}, {"name": "tmp", "emptyDir": {}}]
+        pod = {"serviceAccountName": ACCOUNT, "containers": [container], "volumes": volumes}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": OPERATOR},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": _LABELS},
+                # One operator at a time, because it has no lease.
+                "strategy": {"type": "Recreate"},
+                "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+            },
+        }
+
+
+@contextmanager
+def deployed(cluster: DevCluster, folder: Path, chance: random.Random, image: str) -> Iterator[Deployed]:
+    """Deploy an operator whose objects converge; remove it and them."""
+    with ExitStack() as stack:
+        api = Api(Path(cluster.kubeconfig))
+        stack.callback(api.close)
+        install(api)
+        kubeconfig = _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder)
+        Project(folder, NAMESPACE, kubeconfig, api).allow_leases()
+        write_project(folder, "python3")
+        folder.chmod(0o777)  # the operator has another user
+        things = Things(api, NAMESPACE)
+        made = Deployed(cluster=cluster, folder=folder, chance=chance, api=api, things=things, image=image)
+        made.deploy()
+        for _ in range(5):
+            made.touch()
+        made.rest()
+        yield made
+        made.kubectl("delete", "things", "--all", "--timeout=60s")
+        made.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@contextmanager
+def killed(world: Deployed) -> Iterator[None]:
+    """The container of the operator is killed."""
+    before = world.restarts()
+    world.kill_container()
+    yield
+    world.ended(before + 1)
+
+
+@contextmanager
+def out_of_memory(world: Deployed) -> Iterator[None]:
+    """The operator's memory limit is exceeded, and the kernel kills the operator, not the process that needs memory."""
+    before = world.restarts()
+    Path(f"/proc/{world.processes()[1]}/oom_score_adj").write_text("1000", encoding="ascii")
+    world.kubectl("exec", world.pod()["metadata"]["name"], "--", *_HOG, check=False)
+    yield
+    assert world.ended(before + 1) == "OOMKilled"
+
+
+@contextmanager
+def evicted(world: Deployed) -> Iterator[None]:
+    """The node has too little memory, by the kubelet's own threshold, and evicts the operator's pod."""
+    before = world.pod()["metadata"]["name"]
+    with world.kubelet(**_PRESSURE, **_CALM):
+        until(lambda: world.condition("MemoryPressure") == "True", "the pressure", _PATIENCE)
+        yield
+        # Not the pod's status: its phase is Succeeded, because the operator ends without an error.
+        events = ("get", "events", f"--field-selector=reason=Evicted,involvedObject.name={before}", "--output=name")
+        until(lambda: world.kubectl(*events), lambda: f"the eviction:\n{world.state()}", _PATIENCE)
+    with world.kubelet(**_CALM):
+        until(lambda: world.condition("MemoryPressure") == "False", "the end of the pressure", _PATIENCE)
+
+
+@contextmanager
+def without_kubelet(world: Deployed) -> Iterator[None]:
+    """The kubelet is stopped when the container is killed, so that it is not started again."""
+    before = world.restarts()
+    world.cluster.control.order("stop", KUBELET)
+    world.kill_container()
+    yield
+    world.cluster.control.order("start", KUBELET)
+    world.ended(before + 1)
+
+
+@contextmanager
+def not_ready(world: Deployed) -> Iterator[None]:
+    """The kubelet stands still until the node is NotReady; the operator goes on."""
+    world.cluster.pause(KUBELET)
+    until(lambda: world.condition("Ready") == "Unknown", "the node to be NotReady", _PATIENCE)
+    yield
+    time.sleep(world.chance.uniform(0, 5))  # how long it stands still
+    world.cluster.resume(KUBELET)
+    until(lambda: world.condition("Ready") == "True", "the node to be ready", _PATIENCE)
+
+
+@contextmanager
+def image_missing(world: Deployed) -> Iterator[None]:
+    """The operator is replaced by one whose image is missing."""
+
+    def waiting() -> str:
+        statuses = [each for pod in world.pods() for each in pod["status"].get("containerStatuses", [])]
+        return " ".join(each["state"].get("waiting", {}).get("reason", "") for each in statuses)
+
+    world.kubectl("set", "image", f"deployment/{OPERATOR}", f"{OPERATOR}={MISSING}")
+    until(lambda: waiting() in {"ErrImagePull", "ImagePullBackOff"}, lambda: f"no image:\n{world.state()}", _PATIENCE)
+    yield
+    world.kubectl("set", "image", f"deployment/{OPERATOR}", f"{OPERATOR}={world.image}")
+
+
+FAULTS: Mapping[str, Callable[[Deployed], AbstractContextManager[None]]] = {
+    "container killed": killed,
+    "operator out of memory": out_of_memory,
+    "evicted by memory pressure": evicted,
+    "container killed without kubelet": without_kubelet,
+    "node not ready": not_ready,
+    "image missing": image_missing,
+}
+
+
+def cause(world: Deployed, fault: str) -> None:
+    """Change objects before, during and after a fault; then everything must come to rest."""
+    for _ in range(2):
+        world.touch()
+    time.sleep(world.chance.uniform(0, 0.8))  # the fault comes at any moment of a run
+    with FAULTS[fault](world):
+        for _ in range(3):
+            world.touch()
+    world.touch()
+    world.rest()

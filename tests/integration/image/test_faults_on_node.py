@@ -1,0 +1,79 @@
+"""Faults of a real node: objects converge, no run is lost or repeated, and another replica takes over shards."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from runner import devcluster as clusters
+from runner.devcluster import node
+from tests.faults import journal
+from tests.faults.on_node import FAULTS, Deployed, cause, deployed
+from tests.faults.world import until
+from tests.images import BASE, base_archive, hindrance, node_hindrance
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("image"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+]
+
+_LONG = {"image missing", "node not ready"}
+"""Nightly: `test_operator_on_node.py` also has the first; for the second, the control plane waits 50 seconds."""
+_SHARDS = 4
+
+
+@pytest.fixture(scope="module")
+def world(node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    node_cluster.load(base_archive(sys.stderr))
+    with deployed(node_cluster, tmp_path_factory.mktemp("world"), random.Random(1), BASE) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=[pytest.mark.nightly] if name in _LONG else []) for name in FAULTS]
+)
+def test_after_a_fault_of_the_node_every_object_converges_and_no_run_is_lost_or_repeated(
+    world: Deployed, fault: str
+) -> None:
+    cause(world, fault)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(2400)
+def test_faults_of_the_node_in_any_order(world: Deployed) -> None:
+    for _ in range(4):
+        for fault in world.chance.sample(sorted(FAULTS), len(FAULTS)):
+            cause(world, fault)
+
+
+def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_takes_over_all_shards(world: Deployed) -> None:
+    world.deploy(f"--shards={_SHARDS}", "--leader-election-id=operator", replicas=2)
+    world.kubectl("create", "poddisruptionbudget", "operator", "--selector=app=operator", "--min-available=1")
+
+    def divided() -> bool:
+        holders = world.holders()
+        return len(holders) == _SHARDS and set(holders.values()) == set(world.names())
+
+    until(divided, lambda: f"both to hold shards: {world.holders()}")
+    drain = ("drain", node.NODE, "--pod-selector=app=operator", "--delete-emptydir-data", "--ignore-daemonsets")
+    for _ in range(3):
+        world.touch()
+    with world.background(*drain):
+        until(lambda: len(set(world.holders().values())) == 1 and len(world.holders()) == _SHARDS, "one holder")
+        for _ in range(5):
+            world.touch()
+        until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]))
+        assert world.condition("Ready") == "True"
+        (pending,) = set(world.names()) - set(world.holders().values())
+        assert world.phase(pending) == "Pending"
+    world.kubectl("uncordon", node.NODE)
+    until(divided, lambda: f"both to hold shards again: {world.holders()}")
+    for _ in range(5):
+        world.touch()
+    until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]))
+    assert journal.overlaps(world.written()) == []
