@@ -14,7 +14,7 @@ import yaml
 from runner.errors import ClusterError
 
 if TYPE_CHECKING:  # loading the cryptography behind it would slow every pytest start
-    from runner.devcluster.pki import KeyPair
+    from runner.pki import KeyPair
 
 
 CONTEXT_PREFIX = "ansible-operator-"

@@ -28,9 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import log
+from runner import log, pki
 from runner.config import atomic_file, locks
-from runner.devcluster import containerd, kubeconfig, kwok, node, pause, pki, placement, ports, shell, volumes
+from runner.devcluster import containerd, kubeconfig, kwok, node, pause, placement, ports, shell, volumes
 from runner.devcluster.api import Api
 from runner.devcluster.binaries import this_machine
 from runner.devcluster.components import SERVER_NAMES, Ports, arguments, node_arguments

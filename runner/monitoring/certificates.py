@@ -63,7 +63,7 @@ class Certificates:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded = files.read() if files else _self_signed(socket.gethostname())
         try:
-            _load(self.context, *self._loaded)
+            load(self.context, *self._loaded)
         except (ssl.SSLError, ValueError) as error:
             where = f"{files.certificate} and {files.key}" if files else "self-signed certificate"
             raise ConfigError(f"--metrics-cert-path: {where}: not a PEM certificate with its key: {error}") from error
@@ -75,7 +75,7 @@ class Certificates:
             pair = await asyncio.to_thread(self._changed)
             if pair is not None:
                 # Not in the thread: the event loop accepts connections with this context.
-                _load(self.context, *pair)
+                load(self.context, *pair)
                 self._loaded = pair
                 _log.info("Reloaded the certificate of metrics")
 
@@ -85,15 +85,15 @@ class Certificates:
             found = self._files.read() if self._files else self._loaded
             if found == self._loaded:
                 return None
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *found)
+            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *found)
         except (ConfigError, ssl.SSLError, ValueError) as error:
             _log.debug("Cannot load the certificate of metrics, using the previous one", error=str(error))
             return None
         return found
 
 
-def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair. The ssl module reads files only, so it is in a private temporary file meanwhile."""
+def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a PEM pair. The ssl module reads files only, so it is in a private temporary file meanwhile."""
     handle, name = tempfile.mkstemp()
     try:
         with os.fdopen(handle, "wb") as file:

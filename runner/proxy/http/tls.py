@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,14 +19,15 @@ _RECORD = 16 * 1024
 """Maximum size of a TLS record in bytes (RFC 8446, 5.1)."""
 
 
-class TlsClient(asyncio.Protocol, asyncio.Transport):
+class _Tls(asyncio.Protocol, asyncio.Transport):
     """Protocol of the network transport, and transport of the protocol above."""
 
-    def __init__(self, protocol: asyncio.Protocol, context: ssl.SSLContext, name: str) -> None:
+    def __init__(self, context: ssl.SSLContext, name: str | None, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """`name`: the server's name for a client, None for a server. `protocol` is called after the handshake."""
         asyncio.Transport.__init__(self)
-        self._protocol = protocol
+        self._make_protocol = protocol
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=name is None, server_hostname=name)
         self._below: asyncio.Transport | None = None
         self._is_shaken = False
         self._ended: Exception | None = ConnectionResetError("the peer closed without ending TLS")
@@ -50,11 +52,13 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
 
     def pause_writing(self) -> None:
         """Delegate."""
-        self._protocol.pause_writing()
+        if self._is_shaken:
+            self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         """Delegate."""
-        self._protocol.resume_writing()
+        if self._is_shaken:
+            self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
@@ -132,6 +136,7 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
             self.abort()
             return
         self._flush()
+        self._protocol = self._make_protocol()
         self._is_shaken = True
         self._protocol.connection_made(self)
         if not self.handshake.done():
@@ -166,3 +171,18 @@ class TlsClient(asyncio.Protocol, asyncio.Transport):
     def _fail(self, error: Exception) -> None:
         self._ended = error
         self.abort()
+
+
+class TlsClient(_Tls):
+    """Client's side."""
+
+    def __init__(self, protocol: asyncio.Protocol, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(context, name, lambda: protocol)
+
+
+class TlsServer(_Tls):
+    """Server's side, which lets the client choose the protocol above by ALPN (RFC 7301)."""
+
+    def __init__(self, context: ssl.SSLContext, choose: Callable[[str | None], asyncio.Protocol]) -> None:
+        """`choose` gets the negotiated protocol; None if the client and `context` have none in common."""
+        super().__init__(context, None, lambda: choose(self._tls.selected_alpn_protocol()))

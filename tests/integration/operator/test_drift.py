@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
-from runner.devcluster.pki import Authority
+from runner.pki import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

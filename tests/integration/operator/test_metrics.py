@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.devcluster.pki import Authority
+from runner.pki import Authority
 from tests.promtool import problems_of_metrics
 
 if TYPE_CHECKING:

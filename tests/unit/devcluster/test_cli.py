@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from runner import pki
 from runner.config.locks import FileLock
-from runner.devcluster import cli, containerd, images, kubeconfig, nodes, pki
+from runner.devcluster import cli, containerd, images, kubeconfig, nodes
 from runner.devcluster.binaries import PROGRAMS
 from runner.devcluster.layout import Layout
 from runner.errors import ClusterError, ConfigError

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from runner.devcluster import kubeconfig
-from runner.devcluster.pki import KeyPair
 from runner.errors import ClusterError
+from runner.pki import KeyPair
 
 _TEXT = kubeconfig.text("mine", "https://127.0.0.1:20001", b"authority", KeyPair(b"certificate", b"key"))
 

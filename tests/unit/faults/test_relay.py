@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from runner.devcluster.pki import Authority
+from runner.pki import Authority
 from tests.faults.relay import KillPoint, Relay, Release
 
 THINGS = "/apis/test.example.com/v1/namespaces/ns/things"

@@ -12,13 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner import errors
-from runner.devcluster.pki import Authority
 from runner.kube import causes
 from runner.kube.client import EVERYTHING, Client, ClientLimits, PatchType
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
+from runner.pki import Authority
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import Api, KubeConfigFile

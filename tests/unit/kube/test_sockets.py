@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster.pki import Authority
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
+from runner.pki import Authority
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import KubeConfigFile

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from runner.devcluster.pki import Authority
 from runner.errors import ConfigError
 from runner.monitoring import certificates as serving_certificates
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address, serve
+from runner.pki import Authority
 
 
 def write(folder: Path, name: str) -> CertificateFiles:

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from aiohttp import web
 
-from runner.devcluster.pki import Authority
 from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Credentials, HostEnvironment
+from runner.pki import Authority
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import Api, KubeConfigFile

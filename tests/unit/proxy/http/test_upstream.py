@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 import pytest
 
-from runner.devcluster.pki import Authority
 from runner.errors import ConfigError
+from runner.pki import Authority
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Message, Stage

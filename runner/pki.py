@@ -1,6 +1,7 @@
-"""Keys and certificates of one control plane, which has its own certificate authority.
+"""Certificate authorities, and the certificates and keys that they issue.
 
-Promises: keys are P-256, generated for each cluster, and never leave its folder. Certificates expire after a year.
+Promises: keys are P-256. Clients that check strictly by RFC 5280 accept the certificates. Issued certificates expire
+after a year.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_VALID = dt.timedelta(days=365)
+YEAR = dt.timedelta(days=365)
 _BACKDATED = dt.timedelta(minutes=5)  # clocks of containers that share this machine may lag a little
 
 
@@ -30,24 +31,32 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority, in memory until `pair` is written."""
+    """A certificate authority in memory."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def create(cls, name: str) -> Self:
+    def create(cls, name: str, valid: dt.timedelta = YEAR) -> Self:
         """Create an authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
         certificate = (
-            _builder(subject, subject, key.public_key())
+            _builder(subject, subject, key.public_key(), valid)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(authority=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
         return cls(certificate, key)
+
+    @classmethod
+    def load(cls, pair: KeyPair) -> Self:
+        """Load an authority from its `pair`. Raises ValueError."""
+        key = serialization.load_pem_private_key(pair.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("the key of the authority must be an EC key")  # noqa: TRY004 - the value is wrong
+        return cls(x509.load_pem_x509_certificate(pair.certificate), key)
 
     @property
     def pair(self) -> KeyPair:
@@ -63,7 +72,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = (
-            _builder(_name(name, organization), self.certificate.subject, key.public_key())
+            _builder(_name(name, organization), self.certificate.subject, key.public_key(), YEAR)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -108,7 +117,9 @@ def _name(name: str, organization: str = "") -> x509.Name:
     return x509.Name(parts)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid: dt.timedelta
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -117,7 +128,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + _VALID)
+        .not_valid_after(now + valid)
     )
 
 

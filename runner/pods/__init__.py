@@ -1,0 +1,1 @@
+"""Runs in pods of their own: the agent in the pod, and the connection between it and the operator."""

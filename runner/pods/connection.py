@@ -1,0 +1,242 @@
+"""Operator's side of one connection of an agent: frames, flow control, and the check whether the agent is alive.
+
+Promises: the connection is closed if HELLO does not arrive in time, is too long or invalid, or if the agent is silent.
+After HELLO, each invalid frame is an error of the run (`Receiver.fail`). Memory is limited to one frame and what the
+receiver does not pause. Must not import: the meaning of runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import orjson
+
+from runner import log
+from runner.pods import agent
+from runner.pods.agent import HEADER, Kind
+
+_HELLO_TIMEOUT = 10.0
+_LARGEST = {Kind.DATA: agent.LARGEST, Kind.END: agent.LARGEST_HELLO * 4, Kind.PONG: 0}
+_log = log.get(__name__)
+
+
+class MalformedError(Exception):
+    """The agent sent an invalid frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First frame of an agent; see `agent.Kind.HELLO`."""
+
+    protocol: int
+    run: str
+    token: str
+    agent: str
+    has_order: bool
+    last: int
+    acknowledged: int
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Self:
+        """Parse a payload. Raises MalformedError."""
+        return cls(**parse_object(payload, _HELLO))
+
+
+_HELLO: dict[str, tuple[type, ...]] = {
+    "protocol": (int,),
+    "run": (str,),
+    "token": (str,),
+    "agent": (str,),
+    "has_order": (bool,),
+    "last": (int,),
+    "acknowledged": (int,),
+}
+
+
+def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]]) -> dict[str, Any]:
+    """Return these fields of a JSON object, after a check of their types. Raises MalformedError."""
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        raise MalformedError(f"invalid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise MalformedError("invalid JSON: not an object")
+    for name, types in fields.items():
+        if name not in value or type(value[name]) not in types:  # not isinstance: True is an int
+            raise MalformedError(f"invalid JSON: {name} is missing or has another type")
+    return {name: value[name] for name in fields}
+
+
+class Receiver(Protocol):
+    """Receiver of the frames after HELLO."""
+
+    def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
+        """Process a frame. Raises MalformedError."""
+
+    def fail(self, error: MalformedError) -> None:
+        """The agent sent an invalid frame. The connection is closed afterwards."""
+
+    def resume_texts(self) -> None:
+        """The connection has space for more data again."""
+
+    def lose(self, connection: AgentConnection, *, orderly: bool) -> None:
+        """The connection is closed; `orderly` if the agent closed it and no data was lost."""
+
+
+class AgentConnection(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(
+        self, admit: Callable[[AgentConnection, Hello], Receiver | None], on_invalid: Callable[[], None]
+    ) -> None:
+        """`admit` returns None if it refuses the agent. `on_invalid` is called if the agent sends no valid HELLO."""
+        self._admit = admit
+        self._on_invalid = on_invalid
+        self._receiver: Receiver | None = None
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._is_paused = False
+        self.last_seen = self._loop.time()
+        """Time of the event loop at the last byte. It does not change while reading is paused."""
+
+    @property
+    def is_congested(self) -> bool:
+        """True if the write buffer is full."""
+        return self._drained is not None
+
+    def send(self, kind: Kind, number: int = 0, payload: bytes = b"") -> None:
+        """Send a frame. Call `drain` after large ones."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(agent.encode(kind, number, payload))
+
+    async def drain(self) -> None:
+        """Wait until the write buffer has space, or the connection is lost."""
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    def refuse(self, reason: str, *, final: bool) -> None:
+        """Refuse the agent and close the connection."""
+        self.send(Kind.REFUSED, payload=orjson.dumps({"reason": reason, "final": final}))
+        self._receiver = None
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once. The receiver gets nothing more."""
+        self._receiver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Stop reading."""
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Continue reading."""
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self.last_seen = self._loop.time()
+            self._transport.resume_reading()
+
+    # Callbacks of the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for HELLO."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
+        self._transport = transport
+        self._timer = self._loop.call_later(_HELLO_TIMEOUT, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Process all complete frames."""
+        self.last_seen = self._loop.time()
+        self._buffer += data
+        try:
+            self._parse()
+        except MalformedError as error:
+            _log.debug("Agent sent an invalid frame", error=str(error))
+            receiver = self._receiver
+            self.abort()
+            self._buffer.clear()
+            if receiver is None:
+                self._on_invalid()
+            else:
+                receiver.fail(error)
+
+    def pause_writing(self) -> None:
+        """Pause: the write buffer is full."""
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Resume: the write buffer has space."""
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+        if self._receiver is not None:
+            self._receiver.resume_texts()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        if self._timer is not None:
+            self._timer.cancel()
+        receiver, self._receiver = self._receiver, None
+        self.resume_writing()
+        self._transport = None
+        if receiver is not None:
+            receiver.lose(self, orderly=exc is None)
+
+    # Internal.
+
+    def _parse(self) -> None:
+        at = 0
+        while self._transport is not None and not self._transport.is_closing():
+            if len(self._buffer) - at < HEADER.size:
+                break
+            kind, number, length = HEADER.unpack_from(self._buffer, at)
+            self._check(kind, length)
+            end = at + HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            with memoryview(self._buffer) as view:
+                payload = bytes(view[at + HEADER.size : end])
+            at = end
+            if self._receiver is None:
+                self._greet(payload)
+            else:
+                self._receiver.receive_frame(kind, number, payload)
+        del self._buffer[:at]
+
+    def _check(self, kind: int, length: int) -> None:
+        if self._receiver is None:
+            if kind != Kind.HELLO or length > agent.LARGEST_HELLO:
+                raise MalformedError("the first frame is not HELLO, or is too long")
+            return
+        if kind not in _LARGEST:
+            raise MalformedError(f"a frame of the unknown kind {kind}")
+        if length > _LARGEST[Kind(kind)]:
+            raise MalformedError(f"a frame of the kind {Kind(kind).name} with {length} bytes")
+
+    def _greet(self, payload: bytes) -> None:
+        self._receiver = self._admit(self, Hello.parse(payload))
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._receiver is not None:
+            self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)
+
+    def _ping(self) -> None:
+        """Send PING, or close the connection if the agent does not respond."""
+        if not self._is_paused and self._loop.time() - self.last_seen > agent.SILENCE:
+            _log.debug("Agent does not respond, closing its connection")
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        if not self.is_congested:
+            self.send(Kind.PING)
+        self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)

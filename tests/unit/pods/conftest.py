@@ -1,0 +1,245 @@
+"""A server for agents with an authority of its own, and the agent's connection in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pytest
+
+from runner.pods import agent
+from runner.pods.agent import HEADER, Exit, Kind, Spool, Uplink
+from runner.pods.certificates import issue, make_authority, server_context
+from runner.pods.links import Frame, Link, Links
+
+NAME = "operator.pods.test"
+RUN, TOKEN = "run-1", "token-1"
+ORDER = b'{"kwargs": {}}\n' * 20_000
+"""Several frames."""
+
+
+class Echo(asyncio.Protocol):
+    """What answers API calls: it sends back what it got."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(b"echo:" + data)
+
+
+@dataclass
+class Operator:
+    """A server that can be restarted on its port."""
+
+    folder: Path
+    context: ssl.SSLContext
+    ca: bytes
+    host: str = "127.0.0.1"
+    port: int = 0
+    links: Links = field(default_factory=lambda: Links(Echo))
+
+    async def start(self) -> None:
+        self.links = Links(Echo)
+        self.port = await self.links.start(self.host, self.port, self.context)
+
+    def open(self, applied: int = 0, run: str = RUN, token: str = TOKEN) -> Link:
+        order = self.folder / "order-of-the-operator"
+        order.write_bytes(ORDER)
+        return self.links.open(run, token, order, applied)
+
+    def settings(self, token: str = TOKEN, **files: str) -> Path:
+        """The folder of the Secret that an agent gets."""
+        folder = self.folder / "settings"
+        folder.mkdir(exist_ok=True)
+        contents = {
+            "run": RUN,
+            "token": token,
+            "ca.crt": self.ca.decode(),
+            "server": f"{self.host}:{self.port}",
+            "name": NAME,
+        }
+        for name, text in (contents | files).items():
+            (folder / name).write_text(text)
+        return folder
+
+
+@dataclass
+class Pod:
+    """The agent's connection and spool, without processes."""
+
+    uplink: Uplink
+    spool: Spool
+    order: Path
+    stops: list[None]
+    keeping: asyncio.Task[Exit]
+
+    @property
+    def began(self) -> bool:
+        """Whether it has the order."""
+        return self.uplink._has_order
+
+
+@pytest.fixture(scope="session")
+def authority() -> tuple[bytes, bytes]:
+    return make_authority()
+
+
+@pytest.fixture(autouse=True)
+def _reconnect_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "_FIRST_DELAY", 0.005)
+    monkeypatch.setattr(agent, "_LONGEST_DELAY", 0.05)
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> dict[int, bytes]:
+    """What agents in this process have written, by descriptor."""
+    written: dict[int, bytes] = {1: b"", 2: b""}
+
+    def write(text: bytes, descriptor: int = 1) -> None:
+        written[descriptor] += text
+
+    monkeypatch.setattr(agent, "_write_log", write)
+    return written
+
+
+@pytest.fixture
+async def operator(tmp_path: Path, authority: tuple[bytes, bytes]) -> AsyncIterator[Operator]:
+    made = Operator(tmp_path, server_context(*issue(authority, [NAME])), authority[0])
+    await made.start()
+    yield made
+    await made.links.close()
+
+
+@pytest.fixture
+async def pod(operator: Operator, tmp_path: Path, logged: dict[int, bytes]) -> AsyncIterator[Callable[..., Pod]]:
+    """Start the connection of an agent."""
+    pods: list[Pod] = []
+
+    def start(settings: Path | None = None, output: bytes | None = None) -> Pod:
+        """`output`: what the worker writes as soon as there is an order."""
+        work = tmp_path / f"work-{len(pods)}"
+        work.mkdir()
+        spool = Spool(work / "spool")
+        stops: list[None] = []
+
+        def begin(error: str) -> None:
+            assert not error
+            if output is not None:
+                spool.add(output)
+                spool.end(ending())
+
+        uplink = Uplink(settings or operator.settings(), work / "order", spool, begin, lambda: stops.append(None))
+        pods.append(Pod(uplink, spool, work / "order", stops, asyncio.create_task(uplink.keep())))
+        return pods[-1]
+
+    yield start
+    for each in pods:
+        each.keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await each.keeping
+
+
+class Client:
+    """A client whose every byte is the test's own."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, operator: Operator, protocol: str = agent.ALPN_LINK) -> Client:
+        context = ssl.create_default_context(cadata=operator.ca.decode())
+        if protocol:
+            context.set_alpn_protocols([protocol])
+        return cls(
+            *await asyncio.open_connection(operator.host, operator.port, ssl=context, server_hostname=NAME),
+        )
+
+    def send(self, kind: int, number: int = 0, payload: bytes = b"") -> None:
+        self.writer.write(HEADER.pack(kind, number, len(payload)) + payload)
+
+    def hello(self, **fields: object) -> None:
+        value = {
+            "protocol": 1,
+            "run": RUN,
+            "token": TOKEN,
+            "agent": "a",
+            "has_order": True,
+            "last": 0,
+            "acknowledged": 0,
+        }
+        self.send(Kind.HELLO, 0, orjson.dumps(value | fields))
+
+    async def receive(self) -> tuple[int, int, bytes]:
+        async with asyncio.timeout(20):
+            kind, number, length = HEADER.unpack(await self.reader.readexactly(HEADER.size))
+            return kind, number, await self.reader.readexactly(length)
+
+    async def rest(self) -> bytes:
+        """All bytes until the server closes the connection."""
+        pieces: list[bytes] = []
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            async with asyncio.timeout(20):
+                while piece := await self.reader.read(65536):
+                    pieces.append(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+@pytest.fixture
+async def client(operator: Operator) -> AsyncIterator[Callable[..., object]]:
+    made: list[Client] = []
+
+    async def connect(protocol: str = agent.ALPN_LINK) -> Client:
+        made.append(await Client.connect(operator, protocol))
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.close()
+
+
+async def receive_all(link: Link) -> list[Frame]:
+    """All frames until the last one."""
+    frames: list[Frame] = []
+    async with asyncio.timeout(30):
+        while not frames or not frames[-1].end:
+            frames.append(await link.receive())
+    return frames
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def ending(code: int | None = 0, **fields: object) -> bytes:
+    return orjson.dumps(
+        {"code": code, "error": "", "stderr": "", "oom_kills": 0, "memory_limit": 0} | fields,
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def agent_source(**constants: object) -> str:
+    """The text of the agent with other values of these constants."""
+    source = Path(agent.__file__).read_text()
+    for name, value in constants.items():
+        source, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.MULTILINE)
+        assert count == 1
+    return source

@@ -1,0 +1,382 @@
+"""The agent as a process, with a script in place of ansible-runner; the real one is in the integration tests."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.pods import agent
+from runner.pods.agent import Exit
+from runner.pods.links import Ending, Frame, Link
+from tests.unit.pods.conftest import ORDER, Operator, agent_source, free_port, receive_all, until
+
+VERSION = 'if [ "$1" = --version ]; then echo 2.4.0; exit; fi\n'
+HANG = "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & echo $!; while :; do sleep 0.1; done"
+"""A worker that prints the process ID of a child in another session; neither ends on SIGTERM."""
+
+
+@dataclass
+class Started:
+    """A process of the agent."""
+
+    process: asyncio.subprocess.Process
+    work: Path
+    relay: int
+
+    async def end(self) -> tuple[int, bytes, bytes]:
+        """Wait for the end; return the exit code and what was written to both streams."""
+        async with asyncio.timeout(60):
+            out, err = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, out, err
+
+
+Start = Callable[..., Awaitable[Started]]
+
+
+@pytest.fixture
+async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
+    """Start an agent. `script`: what ansible-runner is; `constants`: values in place of those in the source."""
+    started: list[Started] = []
+
+    async def begin(script: str | None = None, work: Path | None = None, **constants: object) -> Started:
+        programs = tmp_path / "bin"
+        programs.mkdir(exist_ok=True)
+        if script is not None:
+            (programs / "ansible-runner").write_text(f"#!/bin/sh\n{script}\n")
+            (programs / "ansible-runner").chmod(0o755)
+        relay = free_port()
+        file = tmp_path / "agent.py"
+        file.write_text(agent_source(**({"RELAY_PORT": relay, "_DELIVERY": 0.1} | constants)))
+        if work is None:
+            work = tmp_path / f"work-{len(started)}"
+            work.mkdir()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(file),
+            str(operator.settings()),
+            str(work),
+            env={"PATH": f"{programs}:/usr/bin:/bin"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        started.append(Started(process, work, relay))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        with contextlib.suppress(ProcessLookupError):
+            each.process.kill()
+        await each.process.communicate()
+
+
+async def ending_of(link: Link) -> Ending:
+    return Ending.parse((await receive_all(link))[-1].payload)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(
+        VERSION
+        + 'echo "$@"; head -c 5000 /dev/zero | tr "\\0" x >&2; echo last >&2; cat; echo; printf incomplete; exit 3'
+    )
+    frames = await receive_all(link)
+    lines = [frame.payload for frame in frames[:-1]]
+    assert lines[0].decode() == f"worker --private-data-dir {started.work / 'run'}"
+    assert lines[1:] == [*ORDER.splitlines(), b""]
+    assert (started.work / "run").is_dir()
+    ending = Ending.parse(frames[-1].payload)
+    assert (ending.code, ending.error) == (3, "")
+    assert ending.stderr == "x" * (4096 - 5) + "last\n"
+    assert ending.oom_kills == 0
+    link.acknowledge(1, "PLAY [all]\n")
+    assert await link.recorded(20)
+    assert await started.end() == (Exit.RECORDED, b"PLAY [all]\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (None, "cannot start ansible-runner: [Errno 2] No such file or directory: 'ansible-runner'"),
+        ("echo 2.3.6", "ansible-runner is 2.3.6"),
+        ("echo 1.4.0", "ansible-runner is 1.4.0"),
+        ("echo ImportError: six; exit 1", "ansible-runner --version printed 'ImportError: six'"),
+        ("exec sleep 100", "ansible-runner --version did not end within 1 s"),
+    ],
+)
+async def test_an_image_without_a_recent_ansible_runner_is_an_error_with_its_remedy(
+    operator: Operator, start: Start, script: str | None, error: str
+) -> None:
+    link = operator.open()
+    await start(script, _VERSION_TIMEOUT=1)
+    ending = await ending_of(link)
+    assert ending.error == f"{error}; the image needs ansible-runner 2.4 or later"
+    assert ending.code is None
+
+
+@pytest.mark.parametrize("version", ["2.4.0", "2.4.3.dev1", "2.10.0", "3.0.0"])
+async def test_later_versions_are_accepted(operator: Operator, start: Start, version: str) -> None:
+    link = operator.open()
+    await start(VERSION.replace("2.4.0", version))
+    assert (await ending_of(link)).code == 0
+
+
+async def test_a_stopped_run_leaves_no_process(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    await start(VERSION + HANG, _GRACE=0.2)
+    child = int((await link.receive()).payload)
+    assert is_alive(child)
+    link.stop()
+    link.stop()
+    ending = await ending_of(link)
+    assert (ending.code, ending.error) == (-signal.SIGKILL, "")
+    assert not is_alive(child)
+
+
+async def test_a_worker_that_ends_on_request_gets_no_second_signal(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    await start(VERSION + "trap 'echo ended; exit 5' TERM; echo begun; while :; do sleep 0.05; done")
+    await link.receive()
+    link.stop()
+    frames = await receive_all(link)
+    assert frames[0] == Frame(2, b"ended", end=False)
+    assert Ending.parse(frames[1].payload).code == 5
+
+
+async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    link.stop()
+    started = await start(VERSION + "echo begun")
+    frames = await receive_all(link)
+    assert Ending.parse(frames[0].payload).error == "the run was stopped before Ansible started"
+    assert await link.recorded(20)
+    assert (await started.end())[0] == Exit.RECORDED
+
+
+async def test_background_processes_end_with_the_worker(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    await start(VERSION + "setsid sleep 1000 & echo $!", _LEFTOVER_GRACE=5)
+    frames = await receive_all(link)
+    assert not is_alive(int(frames[0].payload))
+    assert Ending.parse(frames[1].payload).code == 0
+
+
+async def test_a_fence_ends_ansible_at_once(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + HANG)
+    child = int((await link.receive()).payload)
+    link.fence()
+    code, _, err = await started.end()
+    assert (code, err) == (Exit.REFUSED, b"ansible-operator: the operator ended this run: the run was ended\n")
+    assert not is_alive(child)
+
+
+async def test_a_deleted_pod_ends_ansible_and_delivers_the_ending(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + HANG, _GRACE=0.2, _DELIVERY=60)
+    await link.receive()
+    started.process.send_signal(signal.SIGTERM)
+    assert (await ending_of(link)).code == -signal.SIGKILL
+    assert await link.recorded(20)
+    assert (await started.end())[0] == Exit.RECORDED
+
+
+async def test_a_deleted_pod_without_operator_ends(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + HANG, _GRACE=0.2)
+    child = int((await link.receive()).payload)
+    await operator.links.close()
+    started.process.send_signal(signal.SIGTERM)
+    code, _, err = await started.end()
+    assert code == Exit.TERMINATED
+    assert b"the connection to the operator" in err or b"cannot connect" in err
+    assert not is_alive(child)
+
+
+async def test_without_operator_for_too_long_ansible_ends(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + HANG, _GRACE=0.2, _PATIENCE=0.5)
+    child = int((await link.receive()).payload)
+    await operator.links.close()
+    assert (await started.end())[0] == Exit.ABANDONED
+    assert not is_alive(child)
+
+
+async def test_ansible_continues_while_the_operator_restarts(operator: Operator, start: Start, tmp_path: Path) -> None:
+    link = operator.open()
+    await start(VERSION + f"echo 1; while [ ! -e {tmp_path}/continue ]; do sleep 0.02; done; echo 2")
+    assert (await link.receive()).payload == b"1"
+    await operator.links.close()
+    (tmp_path / "continue").touch()
+    await operator.start()
+    frames = await receive_all(operator.open())
+    assert [frame.payload for frame in frames[:-1]] == [b"1", b"2"]
+
+
+async def test_ansible_never_starts_twice_in_a_pod(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    first = await start(VERSION + "echo begun; exec sleep 1000")
+    await link.receive()
+    first.process.kill()
+    await first.end()
+    second = await start(work=first.work)
+    code, _, err = await second.end()
+    assert code == Exit.USED
+    assert b"Ansible must not run twice" in err
+
+
+async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    await start(VERSION + "echo short; yes xxxxxxxxx | tr -d '\\n'", LARGEST=1_000_000, _GRACE=0.2)
+    frames = await receive_all(link)
+    assert frames[0].payload == b"short"
+    assert Ending.parse(frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [(512, "cannot store the order of the run"), (400_000, "cannot store the output of ansible-runner")],
+)
+async def test_a_full_disk_ends_the_run_with_an_error(operator: Operator, start: Start, limit: int, error: str) -> None:
+    link = operator.open()
+    limited = f"(2, 4); import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    await start(VERSION + "yes", _GRACE=0.2, _OLDEST_RUNNER=limited)
+    assert (await ending_of(link)).error == f"{error}: [Errno 27] File too large"
+
+
+async def call(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /")
+    async with asyncio.timeout(20):
+        answer = await reader.read(100)
+    writer.close()
+    return answer
+
+
+async def test_api_calls_pass_and_wait_while_the_operator_restarts(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + "echo begun; exec sleep 1000")
+    await link.receive()
+    assert await call(started.relay) == b"echo:GET /"
+    await operator.links.close()
+    waiting = asyncio.create_task(call(started.relay))
+    done, _ = await asyncio.wait({waiting}, timeout=0.3)
+    assert not done
+    await operator.start()
+    operator.open()
+    assert await waiting == b"echo:GET /"
+
+
+async def test_an_api_call_without_operator_is_closed_in_the_end(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + "echo begun; exec sleep 1000", _RELAY_WAIT=0.3)
+    await link.receive()
+    await operator.links.close()
+    assert await call(started.relay) == b""
+    started.process.send_signal(signal.SIGTERM)
+    _, _, err = await started.end()
+    assert b"an API call waited 0.3 s for the operator" in err
+
+
+async def test_api_calls_move_with_the_run_to_another_operator(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + "echo begun; exec sleep 1000")
+    await link.receive()
+    idle, writer = await asyncio.open_connection("127.0.0.1", started.relay)
+    writer.write(b"1")
+    assert await idle.read(100) == b"echo:1"
+    other = Operator(operator.folder, operator.context, operator.ca, host="127.0.0.2", port=operator.port)
+    await other.start()
+    moved = other.open()
+    other.settings()
+    link.close()
+    await until(lambda: moved.is_connected)
+    async with asyncio.timeout(20):
+        assert await idle.read(100) == b""
+    writer.close()
+    assert await call(started.relay) == b"echo:GET /"
+    await other.links.close()
+
+
+async def test_a_port_in_use_is_an_error_of_the_run(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        await start(VERSION + "echo begun", RELAY_PORT=port)
+        ending = await ending_of(link)
+    assert ending.error.startswith(f"cannot listen on 127.0.0.1:{port} in the pod: ")
+
+
+def write_cgroup(folder: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch, own: str) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "self").write_text(own)
+    monkeypatch.setattr(agent, "_CGROUPS", str(folder))
+    monkeypatch.setattr(agent, "_CGROUP_OF_SELF", str(folder / "self"))
+
+
+V1 = "5:cpu,cpuacct:/kubepods/a\n4:memory:/kubepods/a\n1:name=systemd:/\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "own", "expected"),
+    [
+        ({"memory.max": "1048576\n", "memory.events": "oom 4\noom_kill 3\noom_group_kill 1\n"}, "0::/\n", (3, 1048576)),
+        ({"pod/memory.max": "max\n", "pod/memory.events": "low 0\noom_kill 0\n"}, "0::/pod\n", (0, 0)),
+        (
+            {
+                "memory/memory.limit_in_bytes": "2097152\n",
+                "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            },
+            V1,
+            (2, 2097152),
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "1\n",
+                "memory/kubepods/a/memory.limit_in_bytes": "9223372036854771712\n",
+                "memory/kubepods/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n",
+            },
+            V1,
+            (0, 0),
+        ),
+        ({}, "", (0, 0)),
+    ],
+)
+def test_the_memory_limit_and_its_victims_are_those_of_the_container(
+    files: dict[str, str], own: str, expected: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cgroup(tmp_path, files, monkeypatch, own)
+    assert (agent.oom_kills(), agent.memory_limit()) == expected
+
+
+def test_the_agent_has_the_syntax_of_python_3_9_and_imports_only_the_standard_library() -> None:
+    source = agent_source()
+    tree = ast.parse(source, feature_version=(3, 9))
+    imported: set[Any] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module)
+    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
+    assert len(source) < 512 * 1024, "a Secret has at most 1 MiB"
