@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -127,11 +128,13 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
     for folder in (wanted, *(beside if wanted == default else ())):
         lock = FileLock(folder / _LOCK)
         try:
+            if wanted == default:
+                _refuse_private(folder.parent)
             private_folder(folder)
             is_free = lock.acquire()
         except (OSError, EngineError) as error:
-            if isinstance(error, PermissionError) and not os.access(folder, os.W_OK | os.X_OK):
-                problem = f"this user may not use {folder} ({error.strerror}); select another folder"
+            if isinstance(error, PermissionError) and (wanted == default or not os.access(folder, os.W_OK | os.X_OK)):
+                problem = f"this user may not use {folder} ({error}); select another folder"
                 continue
             _log.warning(
                 "Cannot lock the runner folder; no other operator may use it", folder=str(folder), error=str(error)
@@ -151,3 +154,9 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
             lock.release()
         return
     raise ConfigError(f"--runner-dir: {problem}")
+
+
+def _refuse_private(folder: Path) -> None:
+    """Raise PermissionError if only another user may use the folder. Root could, but they would share it unlocked."""
+    if folder.exists() and (status := folder.stat()).st_uid != os.geteuid() and not status.st_mode & 0o077:
+        raise PermissionError(errno.EACCES, "another user has created it", str(folder))

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from runner.app import process
 from runner.app.process import LoopErrorHandler
-from runner.engine import run_dir
+from runner.engine.run_dir import private_folder
 from runner.errors import ConfigError
 from tests.shortage import no_descriptor_left
 
@@ -114,7 +114,7 @@ def test_a_runner_folder_that_cannot_be_locked_is_used_and_reported(tmp_path: Pa
 def denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runner folder in a folder of another user, which not even root of this test may use."""
     folder = tmp_path / "theirs" / "runner"
-    create, access = run_dir.private_folder, os.access
+    create, access = private_folder, os.access
 
     def refuse(path: Path) -> None:
         if path.parent == folder.parent:
@@ -132,8 +132,21 @@ def test_a_default_runner_folder_of_another_user_is_replaced_by_one_of_the_own_u
     assert [(line["default"], line["folder"]) for line in logs] == [(str(denied), str(folder))]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_root_does_not_share_the_default_runner_folder_of_another_user(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs" / "runner"
+    private_folder(theirs)
+    for each in (theirs, theirs.parent):
+        os.chown(each, 1, 1)
+    with process.runner_folder(theirs, theirs) as folder:
+        assert folder == tmp_path / "theirs-0" / "runner"
+    with capture_logs() as logs, process.runner_folder(theirs, tmp_path / "default") as folder:
+        assert folder == theirs
+    assert "Cannot lock the runner folder" in logs[0]["event"]
+
+
 def test_a_selected_runner_folder_of_another_user_is_an_error(denied: Path, tmp_path: Path) -> None:
-    refused = pytest.raises(ConfigError, match=rf"--runner-dir: this user may not use {denied} \(Permission denied\)")
+    refused = pytest.raises(ConfigError, match=rf"--runner-dir: this user may not use {denied} \(.*Permission denied")
     with refused, process.runner_folder(denied, tmp_path / "default"):
         pass
 
