@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.devcluster import ClusterError, DevCluster
+from runner.devcluster.api import Api
 from runner.devcluster.layout import APISERVER
 
 if TYPE_CHECKING:
@@ -30,6 +32,32 @@ def pytest_runtest_call(item: pytest.Function) -> Iterator[None]:
                 cluster.resume(APISERVER)
                 cluster.start_apiserver()
         raise
+
+
+@pytest.fixture
+def namespace(namespace: str, devcluster: DevCluster) -> Iterator[str]:
+    """A new namespace, whose custom resources have no finalizers at the end.
+
+    The operator of the test has ended by then. Without that, the namespace would never go, and the namespace controller
+    would delete what is in it every few seconds until the end of the session. Hundreds would take most of a processor.
+    """
+    yield namespace
+    with contextlib.suppress(ClusterError):  # the cluster that KUBECONFIG names: its administrator decides
+        _remove_finalizers(devcluster.control.api(), namespace)
+
+
+def _remove_finalizers(api: Api, namespace: str) -> None:
+    definitions = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or {"items": []}
+    for spec in (each["spec"] for each in definitions["items"]):
+        served = next((each["name"] for each in spec["versions"] if each["served"]), None)
+        if served is None or spec["scope"] != "Namespaced":
+            continue
+        path = f"/apis/{spec['group']}/{served}/namespaces/{namespace}/{spec['names']['plural']}"
+        for obj in (api.get(path) or {"items": []})["items"]:  # the definition may be gone by now
+            if obj["metadata"].pop("finalizers", None):
+                status, answer = api.call("PUT", f"{path}/{obj['metadata']['name']}", obj)
+                is_gone = status in {http.client.NOT_FOUND, http.client.CONFLICT}  # or changed by an operator
+                assert status == http.client.OK or is_gone, answer
 
 
 @pytest.fixture(scope="session")

@@ -108,6 +108,10 @@ class Api:
         return self.call("PATCH", path + query, body, "application/apply-patch+yaml")
 
 
+def _conditions(obj: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+
+
 class Things:
     """The Things of one namespace."""
 
@@ -138,8 +142,7 @@ class Things:
         self._api.call("DELETE", f"{self.path}/{name}")
 
     def conditions(self, name: str) -> dict[str, dict[str, Any]]:
-        obj = self.get(name) or {}
-        return {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+        return _conditions(self.get(name) or {})
 
     def await_condition(self, name: str, kind: str, status: str = "True", *, current: bool = True) -> dict[str, Any]:
         """Wait for a condition that is about the object's present generation."""
@@ -148,7 +151,7 @@ class Things:
             obj = self.get(name)
             if obj is None:
                 return None
-            found = self.conditions(name).get(kind, {})
+            found = _conditions(obj).get(kind, {})
             is_current = found.get("observedGeneration") == obj["metadata"]["generation"]
             return found if found.get("status") == status and (is_current or not current) else None
 
