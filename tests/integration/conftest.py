@@ -50,7 +50,7 @@ def _remove_finalizers(api: Api, namespace: str) -> None:
     definitions = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or {"items": []}
     for spec in (each["spec"] for each in definitions["items"]):
         served = next((each["name"] for each in spec["versions"] if each["served"]), None)
-        if served is None or spec["scope"] != "Namespaced":
+        if served is None or spec["scope"] != "Namespaced" or spec["group"] == "kwok.x-k8s.io":
             continue
         path = f"/apis/{spec['group']}/{served}/namespaces/{namespace}/{spec['names']['plural']}"
         for obj in (api.get(path) or {"items": []})["items"]:  # the definition may be gone by now

@@ -34,6 +34,8 @@ def test_the_nodes_are_those_of_the_option_or_the_environment(
     (tmp_path / "test_it.py").write_text(_TEST)
     environ = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DEVCLUSTER_NODE"}}
     environ |= {"DEVCLUSTER_NODE": variable} if variable else {}
-    command = [sys.executable, "-m", "pytest", "-s", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
+    environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins take most of the time
+    plugins = ["-p", "runner.devcluster.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-s", "-q", *plugins, *options, str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert f"test with {expected}\n" in done.stdout, done.stdout + done.stderr
