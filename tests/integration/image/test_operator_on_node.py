@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,7 +229,8 @@ def test_a_failure_names_the_limit_if_the_kernel_killed_a_process_of_the_run(ope
     operator.nap("bursting", burst=2000)
     eventually(lambda: operator.conditions("bursting").get("Failure", {}).get("status") == "True", "the failure")
     message = operator.conditions("bursting")["Failure"]["message"]
-    assert "the kernel killed 1 process of the operator's container because memory ran out" in message
+    # Usually one; before its memory is free, the kernel can kill a second one.
+    assert re.search(r"the kernel killed \d+ process(es)? of the operator's container because memory ran out", message)
     assert "may use 768 MiB, and --run-memory-limit allows 576 MiB" in message
     operator.sh("kubectl", "delete", "nap", "bursting")
     assert operator.restarts() == before
