@@ -16,6 +16,7 @@ OperatorError
 ├── KindNotFoundError      the API server does not serve this kind (yet)
 ├── NotKeptError           the requested run is not retained
 ├── EngineError            a run could not be prepared or started
+├── RunDetachedError       a run goes on in its pod, without this operator
 ├── LeaseLostError         another replica may have the object: this one writes nothing more
 └── TerminalError          do not retry until the object changes
 
@@ -100,6 +101,10 @@ class KindNotFoundError(OperatorError):
 
 class EngineError(OperatorError):
     """A run could not be prepared or started."""
+
+
+class RunDetachedError(OperatorError):
+    """A run goes on in its pod; another operator, or this one later, records its outcome."""
 
 
 class NotKeptError(OperatorError):

@@ -40,6 +40,7 @@ _PLAIN = Watch(
     skip_unchanged=False,
     prune=policy.PrunePolicy("off"),
     engine=None,
+    pods=None,
     line=1,
 )
 

@@ -13,7 +13,7 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +57,8 @@ from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
+from runner.pods import setup as pods_setup
+from runner.pods.setup import PodRuns
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
@@ -128,6 +130,8 @@ class _Shared:
     client: Client
     discovery: Discovery
     engine: Engine
+    pods: Engine | None
+    """Engine of the watches whose runs are in pods; None if there are none."""
     access: RunAccess
     observers: WriteObservers
     references: References
@@ -198,17 +202,20 @@ class _Operator:
             self._metrics.add_events(lambda: events.dropped)
             stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
             observers = WriteObservers(dependents, references)
+            proxy, access = await self._open_proxy(stack, client, dependents, observers)
+            pods = await self._open_pods(stack, client, discovery, proxy, engine)
             shared = _Shared(
                 client=client,
                 discovery=discovery,
                 engine=engine,
-                access=await self._open_proxy(stack, client, dependents, observers),
+                pods=pods.engine if pods is not None else None,
+                access=access,
                 observers=observers,
                 references=references,
                 ownership=ownership,
                 recorder=self._recorder(writer, form),
                 dependents=dependents,
-                dispatcher=Dispatcher(ConcurrencyLimit.of(settings.most_runs(watch.gvk for watch in self._watches))),
+                dispatcher=Dispatcher(ConcurrencyLimit.of(self._most_runs())),
                 events=events,
             )
             self._environment |= await self._admin.open_role_metrics(stack)
@@ -221,7 +228,10 @@ class _Operator:
             stack.callback(self._rights.close)
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery)]
             followed.append(self._reloader.follow(self._controllers, engine))
-            await self._work(engine, followed, ownership)
+            if pods is not None:
+                followed.append(pods.pods.follow())
+            engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
+            await self._work(engines, followed, ownership)
         return None if self._signals.stop.is_set() else self._reloader.following
 
     def _noted(self, credentials: auth.Credentials) -> CallObserver:
@@ -248,7 +258,7 @@ class _Operator:
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""
-        watches = [watch for watch in self._watches if engine.is_warm(watch.engine)]
+        watches = [watch for watch in self._watches if watch.pods is None and engine.is_warm(watch.engine)]
         planned = [watch for watch in watches if watch.mode != "apply"]
         applied = [watch for watch in watches if watch.mode != "plan"]
         for some, environment in ((applied, self._environment), (planned, plan_environment(self._environment))):
@@ -278,9 +288,23 @@ class _Operator:
     def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
         self._controllers[gvk].contention.report(key, contention)
 
+    def _most_runs(self) -> int:
+        """Return how many runs there may be at once. Those in pods need no processor of the operator."""
+        of_processes = (watch.gvk for watch in self._watches if watch.pods is None)
+        return self._settings.most_runs(of_processes) + sum(watch.pods.most for watch in self._watches if watch.pods)
+
+    async def _open_pods(
+        self, stack: AsyncExitStack, client: Client, discovery: Discovery, proxy: Proxy, engine: RunEngine
+    ) -> PodRuns | None:
+        if all(watch.pods is None for watch in self._watches):
+            return None
+        return await pods_setup.start(
+            self._settings, client, discovery, proxy.connection, engine.kept, self._metrics, stack
+        )
+
     async def _open_proxy(
         self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: WriteObservers
-    ) -> RunAccess:
+    ) -> tuple[Proxy, RunAccess]:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = ServedResources(client, clock)
@@ -310,7 +334,7 @@ class _Operator:
         def known() -> list[str]:
             return [*client.credentials.secret_values(), *environment]
 
-        return RunAccess(proxy, identities, observers, inject=inject, namespace=namespace, known=known)
+        return proxy, RunAccess(proxy, identities, observers, inject=inject, namespace=namespace, known=known)
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""
@@ -337,7 +361,8 @@ class _Operator:
         scope = WatchScope(watch, informer, shared.ownership, self._metrics)
         scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
         defaults = RunDefaults.of(settings, self._environment, shared.engine.forget)
-        runs = Runs(scope, shared.engine, shared.recorder, shared.events, defaults)
+        engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
+        runs = Runs(scope, engine, shared.recorder, shared.events, defaults)
         health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
         status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)
         services = Services(shared.client, shared.discovery, shared.access, shared.events)
@@ -348,7 +373,7 @@ class _Operator:
         features = Features(self._skipping(watch, shared), self._pruner(scope, shared), drift)
         reconciler = Reconciler(scope, services, runs, status, planning, features)
         contention = ContentionReporter(scope, shared.discovery, status, shared.events)
-        workers = settings.workers_for(watch.gvk)
+        workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
         account, selector = watch.service_account or None, watch.selector or None
         _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
         return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
@@ -375,7 +400,7 @@ class _Operator:
         return ContentDigest(watch, self._search_path, self._settings.ansible_args, environ, Path.cwd())
 
     async def _work(
-        self, engine: Engine, followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership
+        self, engines: Sequence[Engine], followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership
     ) -> None:
         """Run every kind until the stop, then wait for the end of runs."""
         controllers = self._controllers.values()
@@ -403,7 +428,7 @@ class _Operator:
         for task in [*background, stopped, outdated]:
             task.cancel()
         ownership.drain()
-        await self._end_runs(engine)
+        await self._end_runs(engines)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
             _log.warning("Cannot write the last runs' status in time", seconds=_WRITE_GRACE)
@@ -423,12 +448,13 @@ class _Operator:
             renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
 
-    async def _end_runs(self, engine: Engine) -> None:
+    async def _end_runs(self, engines: Sequence[Engine]) -> None:
         """End runs after the grace period, or at a second signal."""
-        closing = asyncio.create_task(engine.close(self._settings.graceful_shutdown_timeout))
+        grace = self._settings.graceful_shutdown_timeout
+        closing: asyncio.Future[Any] = asyncio.gather(*(engine.close(grace) for engine in engines))
         hurried = asyncio.create_task(self._signals.urgent.wait())
         await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
         if not closing.done():
-            await engine.close(0)
+            await asyncio.gather(*(engine.close(0) for engine in engines))
         hurried.cancel()
         await asyncio.gather(closing, hurried, return_exceptions=True)

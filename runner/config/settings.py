@@ -232,6 +232,17 @@ class Settings:
         "is in use",
         "PORT",
     )
+    pods_address: str = option(
+        ENDPOINTS,
+        str,
+        "",
+        "address at which pods of runs reach the operator: the name of a headless Service in the operator's namespace, "
+        "or host:port; required if a watch sets isolation: pod",
+        "ADDRESS",
+    )
+    pods_bind_address: str = option(
+        ENDPOINTS, parse.address, ":8444", "address of the server for pods of runs, if a watch uses them", "ADDRESS"
+    )
     metrics_secure: bool = option(
         ENDPOINTS,
         parse.boolean,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from runner.controller.decisions import RunPlan
+from runner.engine.job import UnrecordedRun
 from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
@@ -53,11 +54,17 @@ class Attempt:
     guard: LeaseGuard
     ident: str
     """Ident of the run."""
+    resumed: UnrecordedRun | None = None
+    """The run to continue; None: begin one."""
 
     @property
     def key(self) -> ObjectKey:
         """Key of the object."""
         return self.request.key
+
+    def resuming(self, run: UnrecordedRun) -> Attempt:
+        """Continue a run that an earlier operator began."""
+        return replace(self, ident=run.ident, resumed=run)
 
     def because(self, detail: str) -> Attempt:
         """Add a detail to the reason of the run."""

@@ -36,6 +36,7 @@ from runner.errors import (
     KindNotFoundError,
     LeaseLostError,
     NotFoundError,
+    RunDetachedError,
     TerminalError,
 )
 from runner.events.recorder import EventRecorder
@@ -127,6 +128,9 @@ class Reconciler:
                     "Lost the lease of the object; canceled the attempt", why=str(error), **request.key._asdict()
                 )
                 return Done(None)
+            except RunDetachedError as error:
+                self._log.info("The run goes on without this operator", why=str(error), **request.key._asdict())
+                return Done(None)
 
     async def sweep(self) -> None:
         """Remove records about objects that no longer exist."""
@@ -155,23 +159,33 @@ class Reconciler:
         if is_paused(attempt.obj):
             return await self._pause(attempt)
         await self._end_contention(attempt)
-        basis = None
         try:
             overrides = self._overrides(attempt)
-            if overrides.mode != "apply":
+            applies = overrides.mode == "apply"
+            attempt = await self._runs.resume(
+                attempt, applies=applies and attempt.request.reason is not RunReason.DRIFT
+            )
+            if not applies:
                 return await self._plan(attempt, overrides)
-            if self._skipping is not None:
-                skipping = await self._skipping.decide(attempt)
-                if skipping.skip and not (self._pruner and await self._pruner.is_pending(attempt)):
-                    return self._skip(attempt, overrides, skipping.due)
-                attempt, basis = attempt.because(skipping.why) if skipping.why else attempt, skipping.basis
-            state = await self._owners.before_run(attempt)
-            if state is not OwnerState.EXISTS:
-                return self._ignore(attempt, state)
-            checks = attempt.request.reason is RunReason.DRIFT
-            return await (self._check_drift if checks else self._run)(attempt, overrides, basis)
+            if attempt.resumed is not None:
+                return await self._run(attempt, overrides, None)
+            return await self._begin(attempt, overrides)
         except TerminalError as error:
             return await self._refuse(attempt, str(error))
+
+    async def _begin(self, attempt: Attempt, overrides: AnnotationOverrides) -> Result:
+        """Run the object, or check it for drift, unless nothing changed or it was deleted."""
+        basis = None
+        if self._skipping is not None:
+            skipping = await self._skipping.decide(attempt)
+            if skipping.skip and not (self._pruner and await self._pruner.is_pending(attempt)):
+                return self._skip(attempt, overrides, skipping.due)
+            attempt, basis = attempt.because(skipping.why) if skipping.why else attempt, skipping.basis
+        state = await self._owners.before_run(attempt)
+        if state is not OwnerState.EXISTS:
+            return self._ignore(attempt, state)
+        checks = attempt.request.reason is RunReason.DRIFT
+        return await (self._check_drift if checks else self._run)(attempt, overrides, basis)
 
     async def _check_drift(self, attempt: Attempt, overrides: AnnotationOverrides, basis: RunInputs | None) -> Result:
         """Check the object for drift, and run it if the watch repairs drift."""
@@ -206,6 +220,7 @@ class Reconciler:
         if self._pruner is not None:
             pruned = await self._pruner.end(attempt, objects, run, may_delete=approved is None)
         if approved is not None and approved.plan.refused:
+            await self._runs.recorded(job)
             return await self._planning.refused(attempt, approved, self._status)
         terms = self._terms(attempt, overrides, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(run, terms, failed_runs=attempt.request.failed_runs)
@@ -219,6 +234,7 @@ class Reconciler:
         drift = report.drift_ended(attempt.obj) if run.outcome is Outcome.SUCCEEDED else StatusReport(())
         beside = StatusReport((*conditions, *planned, *drift.conditions), plan=plan, drift=drift.drift)
         await self._report(attempt, job, run, decision, grant.stats.forbidden(), beside)
+        await self._runs.recorded(job)
         attempt.guard.check()
         if self._skipping is not None and basis is not None and grant.read_set is not None:
             await self._skipping.record(self._latest(attempt), basis, grant.read_set, run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from runner.controller.attempt import Attempt
@@ -43,6 +43,7 @@ class Grant:
     """Access and secrets of one run."""
 
     kubeconfig: str
+    token: str = field(repr=False)
     stats: RunStats
     """Calls of the run so far."""
     secrets: RunSecrets
@@ -198,12 +199,12 @@ class RunAccess:
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)
-        token = self._identities.issue(run)
+        token = self._identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
         run.secrets.know([token, *self._known()])
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         self._observers.began(owner)
         try:
-            yield Grant(self._proxy.kubeconfig_for(token), run.stats, run.secrets, run.read_set)
+            yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets, run.read_set)
         finally:
             self._identities.revoke(token)
             undisturbed = self._observers.ended(owner)

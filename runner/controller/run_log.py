@@ -156,6 +156,7 @@ class LoggedRun:
             cache_hits=api.hits,
             cache_misses=api.misses,
             tasks=result.executions.totals or None,
+            **({"pod": result.pod} if result.pod else {}),
             error=self._error(result, api),
         )
 

@@ -19,9 +19,9 @@ from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
 from runner.engine import artifacts, params, retention
 from runner.engine.coverage import CoverageRecorder
-from runner.engine.job import Engine, Event, EventSink, Job, RunResult, canceled
+from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.events.recorder import EventQueue
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.plan import tasks
 from runner.plan.results import ResourcePlan
 from runner.plan.tasks import UnplannedTasks
@@ -35,6 +35,8 @@ _MOST_NAMED = 100
 _LONGEST_NAME = 100
 _T = TypeVar("_T")
 _CHECK = "--check --diff"
+_PLAN = "plan"
+"""Purpose of plan runs."""
 _PLANS = ".plans"
 """Folder of plan runs, apart from the kept folders of runs."""
 
@@ -140,9 +142,24 @@ class JobFactory:
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
             environment=defaults.environment,
             kubeconfig=grant.kubeconfig,
+            pod=self._pod(attempt, grant),
             secrets=grant.secrets,
             engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
+        )
+
+    def _pod(self, attempt: Attempt, grant: Grant) -> PodRun | None:
+        policy = self._watch.pods
+        if policy is None:
+            return None
+        return PodRun(
+            ident=attempt.ident,
+            owner=ObjectRef.of(self._watch.gvk, attempt.obj),
+            generation=_generation(attempt.obj),
+            purpose=_purpose(attempt),
+            policy=policy,
+            token=grant.token,
+            resumed=attempt.resumed.name if attempt.resumed is not None else "",
         )
 
     async def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
@@ -184,7 +201,7 @@ class _Running:
     def cancel(self, why: str) -> None:
         if not self.canceled_because:
             self.canceled_because = why
-            self.task.cancel()
+            self.task.cancel(SUPERSEDED)
 
 
 class Runs:
@@ -209,6 +226,20 @@ class Runs:
     def overrides(self, obj: Object) -> AnnotationOverrides:
         """Read the annotations of an object; see `JobFactory.overrides`."""
         return self._jobs.overrides(obj)
+
+    async def resume(self, attempt: Attempt, *, applies: bool) -> Attempt:
+        """Return the attempt, which continues the object's run that an earlier operator began, if there is one.
+
+        `applies`: the attempt runs the role; otherwise it plans, and such a run is ended.
+        """
+        purpose = _purpose(attempt) if applies else _PLAN
+        ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
+        found = await self._engine.resume(ref, _generation(attempt.obj), purpose)
+        return attempt.resuming(found) if found is not None else attempt
+
+    async def recorded(self, job: Job) -> None:
+        """End what remains of a run after its outcome is in the status."""
+        await self._engine.recorded(job)
 
     async def job(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
         """Build the job of an attempt; see `JobFactory.make`."""
@@ -248,8 +279,11 @@ class Runs:
             environment=plan_environment(job.environment),
             max_artifacts=artifacts.KEEP_NONE,
             verbosity=max(job.verbosity, tasks.VERBOSITY),
+            pod=replace(job.pod, purpose=_PLAN) if job.pod is not None else None,
         )
-        return await self._execute(job, attempt, grant, unplanned.event), unplanned
+        result = await self._execute(job, attempt, grant, unplanned.event)
+        await self._engine.recorded(job)
+        return result, unplanned
 
     def planned(self, plan: ResourcePlan) -> None:
         """Record a plan that succeeded for the status page."""
@@ -329,6 +363,15 @@ class Runs:
 
 def _or(value: _T | None, default: _T) -> _T:
     return default if value is None else value
+
+
+def _purpose(attempt: Attempt) -> str:
+    return "finalize" if attempt.plan.finalizing else "apply"
+
+
+def _generation(obj: Object) -> int:
+    found = metadata(obj).get("generation")
+    return found if isinstance(found, int) else 0
 
 
 def _cause(request: ReconcileRequest) -> dict[str, object]:

@@ -52,6 +52,20 @@ def add_kills(result: RunResult, kills: int, memory: int, limit: int) -> RunResu
         f"container may use {memory >> 20} MiB, and --run-memory-limit {option}. Set a lower --run-memory-limit, fewer "
         f"concurrent runs, or a higher memory limit of the container"
     )
+    return _with_text(result, text)
+
+
+def add_kills_in_pod(result: RunResult, kills: int, limit: int) -> RunResult:
+    """Add the cause to each failure of a run in a pod. `limit`: bytes that its container may use; 0: no limit."""
+    if not kills or result.outcome not in {Outcome.FAILED, Outcome.DIED}:
+        return result
+    processes = f"{kills} process{'es' if kills > 1 else ''}"
+    where = f"its container reached its memory limit ({limit >> 20} MiB)" if limit else "its node had no memory left"
+    text = f"during this run, the kernel killed {processes} because {where}; raise podTemplate.resources.limits.memory"
+    return _with_text(result, text)
+
+
+def _with_text(result: RunResult, text: str) -> RunResult:
     failures = tuple(replace(failure, message=f"{failure.message} ({text})") for failure in result.failures)
     return replace(result, failures=failures, message=f"{result.message} ({text})" if result.message else "")
 

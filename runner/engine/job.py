@@ -5,6 +5,7 @@ An engine promises:
 - Events reach the sink in order.
 - `run` returns after every process of the run has ended.
 - A run that dies, times out or cannot start returns a RunResult with that outcome and does not raise.
+- A run outlives its operator only in a pod. `resume` and `recorded` bracket such runs.
 - Events, result and files contain none of the job's secrets.
 """
 
@@ -19,13 +20,44 @@ from typing import Any, Protocol, TypeAlias
 from runner.config.settings import EngineName
 from runner.engine.executions import Executions
 from runner.engine.run_secrets import RunSecrets
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Content
 
 Event: TypeAlias = dict[str, Any]
 """An event of ansible-runner: `event`, `counter`, `stdout`, `event_data`, ..."""
 
 EventSink: TypeAlias = Callable[[Event], None]
+
+
+SUPERSEDED = "superseded"
+"""Message of a cancellation that ends the run. A run in a pod outlives others: another operator continues it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRun:
+    """What a run in a pod of its own needs beside the job."""
+
+    ident: str
+    owner: ObjectRef
+    """The custom resource, with its UID."""
+    generation: int
+    purpose: str
+    """`apply`, `finalize` or `plan`."""
+    policy: PodPolicy
+    token: str = field(repr=False)
+    """Token of the run, for the proxy and for the agent."""
+    resumed: str = ""
+    """Name of the run to continue; empty: begin one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnrecordedRun:
+    """A run whose outcome no operator has recorded yet."""
+
+    name: str
+    ident: str
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +91,8 @@ class Job:
     """None is the operator's engine."""
     raised: bool = False
     """Whether a user raised the verbosity, so that the log contains all output of tasks."""
+    pod: PodRun | None = None
+    """None: the run is a process of the operator."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
 
@@ -110,6 +144,8 @@ class RunResult:
     duration: float
     executions: Executions = field(default_factory=Executions)
     """How the run's tasks were executed; empty for a run that was not forked."""
+    pod: str = ""
+    """`namespace/name` of the run's pod, with ` on ` and its node if that is known; empty for a process."""
     unfinished: bool = False
     """Whether the role requested another run because the object is not in its desired state yet."""
 
@@ -131,6 +167,17 @@ class Engine(Protocol):
 
     async def run(self, job: Job, sink: EventSink) -> RunResult:
         """Run a job to its end. If the awaiting task is canceled, every process of the run ends first."""
+        ...
+
+    async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> UnrecordedRun | None:
+        """Return the run of an object that is to be continued; None if there is none.
+
+        `purpose` is that of a `PodRun`. Other runs of the object that an earlier operator began are ended.
+        """
+        ...
+
+    async def recorded(self, job: Job) -> None:
+        """End what remains of a run after its outcome is recorded. Calling it twice does no harm."""
         ...
 
     async def forget(self, run_dir: Path) -> None:

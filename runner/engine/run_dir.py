@@ -274,7 +274,7 @@ def _write_project(job: Job, *, explicit: bool) -> Path:
     if isinstance(job.content, Playbook):
         return job.content.path
     project = job.run_dir / "project"
-    name = _collection_role(job.content)
+    name = collection_role(job.content)
     if name is None:
         # Roles beside it are found as with `--roles-path`, but roles_path of an ansible.cfg stays in force.
         (project / "roles").symlink_to(job.content.path.parent, target_is_directory=True)
@@ -284,7 +284,7 @@ def _write_project(job: Job, *, explicit: bool) -> Path:
     return project / "main.yml"
 
 
-def _collection_role(role: Role) -> str | None:
+def collection_role(role: Role) -> str | None:
     """Return `namespace.collection.role` for a role of a collection."""
     match role.path.parts:
         case (*_, "ansible_collections", namespace, collection, "roles", name):

@@ -29,6 +29,7 @@ from runner.engine.supervision import Supervision, bury, signal_name
 from runner.engine.warm.server import scratch
 from runner.engine.wire import Ending
 from runner.errors import EngineError
+from runner.objects import ObjectRef
 from runner.watches.watch import Content
 
 _ROOT = Path("/")
@@ -66,7 +67,8 @@ class RunEngine:
         self._starters = Starters(root, settings, self._bury)
         self._memory_limit = settings.memory_limit
         self._core = version("ansible-core")
-        self._kept = KeptRuns(root, settings.disk_limit)
+        self.kept = KeptRuns(root, settings.disk_limit)
+        """The run folders."""
         self._log = log.get(__name__)
         self._executions = ExecutionLog()
         self._runs: set[_Run] = set()
@@ -139,7 +141,7 @@ class RunEngine:
         others = [*self._expecting, *([self._burying] if self._burying else [])]
         for task in others:
             task.cancel()
-        self._kept.close()
+        self.kept.close()
         await asyncio.gather(*others, return_exceptions=True)
         await self._starters.close()
 
@@ -185,13 +187,19 @@ class RunEngine:
 
     async def _survey(self) -> None:
         try:
-            await asyncio.to_thread(self._kept.survey)
+            await asyncio.to_thread(self.kept.survey)
         except OSError as error:
             self._log.warning("Cannot measure all run folders of earlier runs", error=str(error))
 
+    async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> None:
+        """Return None: no process outlives its operator."""
+
+    async def recorded(self, job: Job) -> None:
+        """Do nothing: when a run has ended, nothing of it remains."""
+
     async def forget(self, run_dir: Path) -> None:
         """Remove the run folder of a deleted object."""
-        await shortages.outlast(self._kept.remove, run_dir)
+        await shortages.outlast(self.kept.remove, run_dir)
 
     def clear_out(self, bases: Iterable[Path]) -> None:
         """Remove the run folders below `bases` that no run uses, in the background."""
@@ -200,7 +208,7 @@ class RunEngine:
 
     async def _clear_out(self, base: Path) -> None:
         try:
-            removed = await asyncio.to_thread(lambda: self._kept.clear_out(base, inputdir.in_use(base)))
+            removed = await asyncio.to_thread(lambda: self.kept.clear_out(base, inputdir.in_use(base)))
         except OSError as error:
             self._log.warning("Cannot remove the run folders of a kind", folder=str(base), error=str(error))
         else:
@@ -222,7 +230,7 @@ class RunEngine:
             await self._clear(folder, job)
 
     def _prepare(self, job: Job, identity: str) -> inputdir.RunFolder:
-        self._kept.begin(job.run_dir)
+        self.kept.begin(job.run_dir)
         return inputdir.prepare(job, identity, os.environ)
 
     async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
@@ -234,7 +242,7 @@ class RunEngine:
 
     async def _leave(self, job: Job) -> None:
         try:
-            await asyncio.to_thread(self._kept.end, job.run_dir, job.max_artifacts)
+            await asyncio.to_thread(self.kept.end, job.run_dir, job.max_artifacts)
         except OSError as error:
             self._log.warning("Cannot reduce the run folders to the disk limit", job=job.ident, error=str(error))
 

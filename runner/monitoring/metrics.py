@@ -234,6 +234,37 @@ class Metrics:
         )
         gauge.set_function(lambda: float(problem() is not None))
 
+    def add_pod_starts(self) -> Callable[[float], None]:
+        """Add the time that pods of runs need to start; return what observes it, in seconds."""
+        return self._histogram(
+            "ansible_operator_pod_start_seconds", "Time from the creation of a run's Job to its first output", []
+        ).observe
+
+    def add_pods(
+        self,
+        phases: Callable[[], Mapping[str, int]],
+        agents: Callable[[], Mapping[str, int]],
+        runs: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Add the pods of runs by phase, the counts of their agents by event, and the number of runs in pods."""
+        self._on_scrape(
+            lambda: [
+                _gauges("ansible_operator_pods", "Pods of runs", ["phase"], (((k,), n) for k, n in phases().items())),
+                _counters(
+                    "ansible_operator_pod_agents",
+                    "Frames of agents, their connections after the first, and refused connections",
+                    ["event"],
+                    (((event,), count) for event, count in agents().items()),
+                ),
+                _counters(
+                    "ansible_operator_pod_runs",
+                    "Runs in pods that this operator began, and those of an earlier operator that it resumed",
+                    ["start"],
+                    (((start,), count) for start, count in runs().items()),
+                ),
+            ]
+        )
+
     def add_events(self, dropped: Callable[[], Mapping[str, int]]) -> None:
         """Add the number of dropped Events by reason."""
         self._on_scrape(

@@ -145,9 +145,9 @@ class Identities:
     def __init__(self) -> None:
         self._sessions: dict[bytes, Session] = {}
 
-    def issue(self, run: RunIdentity) -> str:
-        """Create the token of a run."""
-        token = secrets.token_urlsafe(32)
+    def issue(self, run: RunIdentity, token: str = "") -> str:
+        """Create the token of a run, or accept the one that an earlier operator created for it."""
+        token = token or secrets.token_urlsafe(32)
         self._sessions[_digest(token)] = Session(run)
         return token
 

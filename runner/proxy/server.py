@@ -66,7 +66,7 @@ class Proxy:
         """Listen on `port`, or on a free one if it is 0; return it. Raises ConfigError if the address is in use."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connected, host, port, backlog=512)
+            self._server = await loop.create_server(self.connection, host, port, backlog=512)
         except OSError as error:
             raise ConfigError(
                 f"--proxy-port: cannot listen on {host}:{port}: {error.strerror or error}; "
@@ -91,7 +91,8 @@ class Proxy:
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._upstream.close()
 
-    def _connected(self) -> ClientConnection:
+    def connection(self) -> ClientConnection:
+        """Return the protocol of a new client's connection."""
         client = _Client(self._way)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client

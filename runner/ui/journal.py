@@ -69,6 +69,8 @@ class RunRecord:
     calls: ApiCallStats | None = None
     ways: Mapping[str, int] = field(default_factory=dict)
     """How many tasks were executed in which way."""
+    pod: str = ""
+    """As in `RunResult`."""
 
     @property
     def weight(self) -> int:
@@ -240,6 +242,7 @@ class RunRecorder:
         run.task, run.place = (masked(first.task), first.path) if first else ("", "")
         run.calls = ApiCallStats(api.calls, api.seconds, api.hits, api.misses)
         run.ways = result.executions.totals
+        run.pod = result.pod
         whole = result.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
         run.timeline.end(self.journal.now(), result.failures, whole=whole)
         self.journal.count(run, result.outcome)

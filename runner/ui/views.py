@@ -312,6 +312,7 @@ class Views:
             "call_seconds": calls.seconds if calls is not None else None,
             "cache_hits": calls.hits if calls is not None else None,
             "ways": dict(run.ways),
+            "pod": run.pod,
         }
 
 

@@ -19,7 +19,8 @@ from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
-from runner.watches import label_selectors, policy_fields, reference_fields, selector_fields
+from runner.watches import label_selectors, pod_fields, policy_fields, reference_fields, selector_fields
+from runner.watches.pod_fields import PodPolicy
 from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
@@ -114,6 +115,8 @@ class Watch:
     """What happens to objects that runs created and no longer use."""
     engine: EngineName | None
     """None: the flag's value."""
+    pods: PodPolicy | None
+    """Pods of the runs; None: runs are processes of the operator."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
 
@@ -218,6 +221,7 @@ _WATCH_FIELDS = (
     "skipUnchanged",
     "prune",
     "engine",
+    *pod_fields.FIELDS,
     "finalizer",
 )
 _FINALIZER_FIELDS = ("name", "role", "playbook", "vars", "limit")
@@ -304,6 +308,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         skip_unchanged=fields.boolean("skipUnchanged", default=False),
         prune=_prune(fields, gvk),
         engine=_engine(fields),
+        pods=pod_fields.read(fields),
         line=line,
     )
     # After all fields, so that their errors are reported too.

@@ -20,7 +20,7 @@ from typing import Any
 from runner.devcluster import DevCluster, node
 from runner.devcluster.layout import KUBELET
 from tests.faults.world import NAMESPACE, Objects, install, until, write_project
-from tests.integration.operator.conftest import ACCOUNT, Api, Project, Things, _account_kubeconfig
+from tests.integration.operator.conftest import ACCOUNT, Api, Project, Things, account_kubeconfig
 
 OPERATOR = "operator"
 MISSING = "example.com/missing:1"
@@ -227,7 +227,7 @@ def deployed(cluster: DevCluster, folder: Path, chance: random.Random, image: st
         api = Api(Path(cluster.kubeconfig))
         stack.callback(api.close)
         install(api)
-        kubeconfig = _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder)
+        kubeconfig = account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder)
         Project(folder, NAMESPACE, kubeconfig, api).allow_leases()
         write_project(folder, "python3")
         folder.chmod(0o777)  # the operator has another user

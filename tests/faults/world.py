@@ -33,8 +33,8 @@ from tests.integration.operator.conftest import (
     THING_CRD,
     Api,
     Things,
-    _account_kubeconfig,
     _established,
+    account_kubeconfig,
 )
 
 T = TypeVar("T")
@@ -412,7 +412,7 @@ def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tup
             disk=disk,
             clock=surroundings.clock(folder),
             token_file=token_file,
-            kubeconfig=_through(url, _account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
+            kubeconfig=_through(url, account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
         )
         stack.callback(made.kill_operators)
         write_project(folder, sys.executable)

@@ -385,6 +385,7 @@ function drawRun(data) {
       ["Failed task", data.task ? [data.task, " ", el("span", { class: "place" }, data.place)] : ""],
       ["Message", brief(data.message)],
       ["Trigger", trigger(data.reason, data.details)],
+      ["Pod", data.pod],
       ["Queue time", data.reason ? span(data.waited) : ""],
       ["Started", ago(data.began)],
       ["Duration", data.ended ? span(end - data.began) : [span(end - data.began), " so far"].join("")],

@@ -362,7 +362,7 @@ def things(api: Api, namespace: str) -> Things:
 
 @pytest.fixture
 def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Project]:
-    kubeconfig = _account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, tmp_path)
+    kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, tmp_path)
     project = Project(tmp_path / "project", namespace, kubeconfig, api)
     project.folder.mkdir()
     yield project
@@ -373,7 +373,7 @@ def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) ->
     assert defects == [], defects
 
 
-def _account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:
+def account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:
     """A service account that may do what config/rbac grants, with Things beside Memcacheds."""
     base = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     api.call("POST", base, {"metadata": {"name": ACCOUNT}})

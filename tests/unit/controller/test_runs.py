@@ -107,7 +107,7 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
         LeaseGuard(lambda: True),
         "ident",
     )
-    grant = Grant("", RunStats(), RunSecrets(), None)
+    grant = Grant("", "", RunStats(), RunSecrets(), None)
     factory = JobFactory(its_watch, defaults, ForgetRegistry())
     return asyncio.run(factory.make(attempt, factory.overrides(obj), grant))
 

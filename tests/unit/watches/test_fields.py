@@ -59,6 +59,7 @@ class TestDefaults:
             skip_unchanged=False,
             prune=PrunePolicy("off"),
             engine=None,
+            pods=None,
             line=1,
         )
 
@@ -164,6 +165,7 @@ class TestDefaults:
                 skip_unchanged=True,
                 prune=PrunePolicy("delete", frozenset({"Secret"})),
                 engine="exec",
+                pods=None,
                 line=3,
             ),
         )

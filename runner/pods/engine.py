@@ -1,0 +1,475 @@
+"""Engine that runs each job in a pod of its own.
+
+Order of a run: write the order, create the Secret that records the run, create the Job, receive the agent's lines, and
+conclude. `recorded` ends the run after its outcome is in the status: only then the agent and the Secret go away. Until
+then, a restarted operator, or the next holder of the shard, finds the Secret and continues the run.
+
+Promises, beside those of `job.Engine`:
+
+- An object has at most one run. Its name is that of the Secret, which the API server creates once.
+- Each line of the agent is applied once for each run folder, and each run has one outcome.
+- A run whose pod is lost is canceled, not failed; its token ends with the attempt, so that it writes nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from runner import log
+from runner.config import duration as durations
+from runner.engine import advice, artifacts, events, redaction
+from runner.engine.job import (
+    SUPERSEDED,
+    Event,
+    EventSink,
+    Job,
+    Outcome,
+    PodRun,
+    RunResult,
+    UnrecordedRun,
+    canceled,
+)
+from runner.engine.retention import KeptRuns
+from runner.errors import ApiError, ApiUnavailableError, ConflictError, EngineError, NotFoundError, RunDetachedError
+from runner.kube.client import Client
+from runner.objects import Object, ObjectRef, metadata
+from runner.pods import jobs, payload, states
+from runner.pods.connection import MalformedError
+from runner.pods.jobs import Address, Recorded
+from runner.pods.links import Ending, Link, Links
+from runner.pods.spool import Artifacts, Line, Spool
+from runner.pods.states import Fault, Obstacle, Patience, PodState
+from runner.pods.stream import MalformedLineError, WorkerOutput
+from runner.pods.watching import PodWatch
+
+_LOOK = 1.0
+"""Seconds between two looks at the pod of a run."""
+_STOP_WITHIN = 20.0
+"""Seconds in which an agent ends its run when it is told to."""
+_RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
+_log = log.get(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run in progress."""
+
+    job: Job
+    name: str
+    namespace: str
+    spool: Spool
+    link: Link
+    stop: asyncio.Future[Outcome]
+    output: WorkerOutput = field(default_factory=WorkerOutput)
+    progress: events.Progress = field(default_factory=events.Progress)
+    ending: Ending | None = None
+    """The agent's report of its end."""
+    state: PodState | None = None
+    """The last known state of its pod."""
+    begun: float = field(default_factory=time.monotonic)
+    pending: deque[int] = field(default_factory=deque)
+    """Numbers of the lines whose events are being masked."""
+
+
+class PodEngine:
+    """Engine of the watches whose runs are in pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        links: Links,
+        pods: PodWatch,
+        address: Address,
+        namespace: str,
+        kept: KeptRuns,
+        started: Callable[[float], None],
+    ) -> None:
+        """`namespace` is that of Jobs for cluster-scoped resources.
+
+        `started` receives the seconds from the creation of a run's objects to its first line.
+        """
+        self._client = client
+        self._links = links
+        self._pods = pods
+        self._address = address
+        self._namespace = namespace
+        self._kept = kept
+        self._started = started
+        self._patience = Patience()
+        self._unsettled: dict[str, _Run] = {}
+        """Runs by ident, until their outcome is recorded."""
+        self._tasks: set[asyncio.Task[RunResult]] = set()
+        self._closed = False
+        self.begun_runs = 0
+        """Number of runs that this operator began."""
+        self.resumed_runs = 0
+        """Number of runs that an earlier operator began."""
+
+    # Before a run.
+
+    async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> UnrecordedRun | None:
+        """Return the run of the object that an earlier operator began; None if there is none to continue.
+
+        Runs of another generation or purpose are ended: their tokens are unknown, so they write nothing more.
+        """
+        namespace = owner.key.namespace or self._namespace
+        found = await self._recorded(namespace, owner.uid)
+        going_on = next((each for each in found if _continues(each, generation, purpose)), None)
+        for other in found:
+            if other is not going_on:
+                _log.info("Ending a run that an earlier operator began", run=other.name, **owner.key._asdict())
+                await self._remove(other.name, other.namespace)
+        return UnrecordedRun(going_on.name, going_on.record.ident, going_on.token) if going_on is not None else None
+
+    async def _recorded(self, namespace: str, uid: str) -> list[Recorded]:
+        """Return the runs of an object whose outcome is not recorded, newest first."""
+        path, params = f"/api/v1/namespaces/{namespace}/secrets", {"labelSelector": f"{jobs.RUN_OF}={uid}"}
+        answer = await self._client.request("GET", path, params=params)
+        found = [jobs.recorded(each, _token(each)) for each in answer.get("items") or []]
+        return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
+
+    # A run.
+
+    async def run(self, job: Job, sink: EventSink) -> RunResult:
+        """Run a job to its end.
+
+        If the awaiting task is canceled with `SUPERSEDED`, the run ends first. If it is canceled otherwise, the run
+        continues, and the next operator finds it.
+
+        Raises:
+            RunDetachedError: the operator stops; the run continues in its pod.
+            ConflictError: another operator has begun a run of the object.
+        """
+        if self._closed or job.pod is None:
+            raise RunDetachedError("the operator is shutting down; the run was not started")
+        task = asyncio.create_task(self._whole(job, job.pod, sink))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise RunDetachedError("the operator is shutting down; the run continues in its pod") from error
+            run = self._unsettled.get(job.ident)
+            if SUPERSEDED in error.args and run is not None:
+                _ask(run, Outcome.CANCELED)
+                await asyncio.wait({task})
+                await self.recorded(job)
+            else:
+                task.cancel()
+                await asyncio.wait({task})
+                self._let_go(job)
+            raise
+
+    async def recorded(self, job: Job) -> None:
+        """End what remains of a run whose outcome is recorded. Calling it twice does no harm."""
+        run = self._unsettled.pop(job.ident, None)
+        if run is None:
+            return
+        if run.ending is not None:
+            confirmed = await run.link.recorded(_STOP_WITHIN)
+            if not confirmed:
+                _log.info("The agent of a run has not confirmed that its outcome is recorded", run=run.name)
+            await self._forget(run.name, run.namespace)
+        else:
+            run.link.fence()
+            await self._remove(run.name, run.namespace)
+        run.link.close()
+        await asyncio.to_thread(run.spool.remove)
+
+    async def forget(self, run_dir: Path) -> None:
+        """Remove the run folder of a deleted object."""
+        await asyncio.to_thread(self._kept.remove, run_dir)
+
+    async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
+        """Leave the runs in their pods to the next operator. No run starts afterwards."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _let_go(self, job: Job) -> None:
+        run = self._unsettled.pop(job.ident, None)
+        if run is not None:
+            run.link.close()
+
+    async def _whole(self, job: Job, pod: PodRun, sink: EventSink) -> RunResult:
+        began = time.monotonic()
+        await asyncio.to_thread(self._kept.begin, job.run_dir)
+        try:
+            try:
+                run = await self._begin(job, pod)
+            except EngineError as error:
+                return _not_started(str(error), time.monotonic() - began)
+            result = await self._follow(run, sink, began)
+            masked = await redaction.result(result, job.secrets)
+            return replace(masked, pod=self._place(run))
+        finally:
+            await asyncio.to_thread(self._leave, job)
+
+    def _place(self, run: _Run) -> str:
+        state = self._pods.state(run.name) or run.state
+        if state is None:
+            return ""
+        return f"{run.namespace}/{state.name}" + (f" on {state.node}" if state.node else "")
+
+    def _leave(self, job: Job) -> None:
+        folder = job.run_dir / "artifacts"
+        if folder.is_dir():
+            artifacts.rotate(folder, job.max_artifacts)
+        self._kept.end(job.run_dir, job.max_artifacts)
+
+    async def _begin(self, job: Job, pod: PodRun) -> _Run:
+        """Create the objects of a run as far as they are missing, and accept its agent."""
+        namespace = pod.owner.key.namespace or self._namespace
+        spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
+        order = job.run_dir / f".order-{job.ident}"
+        await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
+        name = pod.resumed or await self._record(pod, namespace)
+        loop = asyncio.get_running_loop()
+        known = await asyncio.to_thread(lambda: list(spool.lines()))
+        applied = known[-1].number if known else 0
+        link = self._links.open(name, pod.token, order, applied)
+        run = _Run(job, name, namespace, spool, link, loop.create_future())
+        former = self._unsettled.get(job.ident)
+        if former is not None:  # its outcome could not be recorded
+            former.link.close()
+        self._unsettled[job.ident] = run
+        if pod.resumed:
+            self.resumed_runs += 1
+            job.secrets.exhaust(_RESUMED)
+            _log.info("Continuing a run that an earlier operator began", run=name, lines=applied, job=job.ident)
+        else:
+            self.begun_runs += 1
+        for line in known:
+            _apply_known(run, line)
+        await self._create_job(run, pod)
+        return run
+
+    async def _record(self, pod: PodRun, namespace: str) -> str:
+        """Create the Secret of a new run; return the run's name."""
+        path, params = (
+            f"/apis/batch/v1/namespaces/{namespace}/jobs",
+            {"labelSelector": f"{jobs.RUN_OF}={pod.owner.uid}"},
+        )
+        try:
+            answer = await self._client.request("GET", path, params=params)
+            names = [str(metadata(each).get("name", "")) for each in answer.get("items") or []]
+            name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
+            body = jobs.secret(pod, name, namespace, self._address)
+            await self._client.request("POST", f"/api/v1/namespaces/{namespace}/secrets", body=body)
+        except (ConflictError, ApiUnavailableError):
+            raise
+        except ApiError as error:
+            raise EngineError(f"the pod of the run cannot be prepared in namespace {namespace}: {error}") from error
+        return name
+
+    async def _create_job(self, run: _Run, pod: PodRun) -> None:
+        body = jobs.job(pod, run.name, run.namespace, run.job.deadline)
+        try:
+            await self._client.request("POST", f"/apis/batch/v1/namespaces/{run.namespace}/jobs", body=body)
+        except ConflictError:
+            return  # the run goes on
+        except ApiUnavailableError:
+            self._let_go(run.job)
+            raise
+        except ApiError as error:
+            await self.recorded(run.job)
+            raise EngineError(f"the Job of the run cannot be created: {error}") from error
+
+    async def _follow(self, run: _Run, sink: EventSink, began: float) -> RunResult:
+        """Receive the run's lines until it ends, its pod fails, or it is to stop."""
+        loop = asyncio.get_running_loop()
+        deadline = run.job.deadline
+        timer = loop.call_later(deadline, _ask, run, Outcome.TIMED_OUT) if deadline is not None else None
+        reading = asyncio.create_task(self._read(run, sink))
+        looking = asyncio.create_task(self._watch(run))
+        ending: set[asyncio.Future[Any]] = {reading, looking, run.stop}
+        fault: Fault | None = None
+        try:
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+            if run.stop.done() and not reading.done():
+                run.link.stop()
+                await asyncio.wait({reading}, timeout=_STOP_WITHIN if run.link.is_connected else 0)
+            if looking.done() and not reading.done():
+                fault = looking.result()
+        finally:
+            if timer:
+                timer.cancel()
+            for task in (reading, looking):
+                task.cancel()
+            await asyncio.gather(reading, looking, return_exceptions=True)
+        if reading.done() and not reading.cancelled() and (error := reading.exception()) is not None:
+            fault = _unreadable(error)
+        return await self._conclude(run, fault, time.monotonic() - began)
+
+    async def _conclude(self, run: _Run, fault: Fault | None, seconds: float) -> RunResult:
+        state = self._pods.state(run.name)
+        ending = run.ending
+        if ending is None:
+            run.link.fence()
+        lost = fault.lost if fault else ""
+        if ending is not None and run.output.code is None and state is not None and not run.stop.done():
+            lost = state.lost  # the agent was told to end by Kubernetes
+        if lost:
+            run.ending = None
+            return canceled(f"The pod of the run was lost: {lost}. The run is repeated.", seconds)
+        stopped = run.stop.result() if run.stop.done() else None
+        if stopped is Outcome.TIMED_OUT and state is not None and state.waits and not run.progress.events:
+            stopped, fault = (
+                None,
+                Fault(
+                    f"the pod of the run did not start within {durations.format(run.job.deadline or 0)}: {state.waits}"
+                ),
+            )
+        end = events.End(
+            stopped=stopped,
+            deadline=run.job.deadline,
+            code=run.output.code,
+            signal="",
+            fault=fault.text if fault else _fault(run),
+            duration=seconds,
+        )
+        result = events.conclude(run.progress, end)
+        if ending is not None:
+            result = advice.add_kills_in_pod(result, ending.oom_kills, ending.memory_limit)
+        status = run.output.status or "error"
+        await asyncio.to_thread(Artifacts(run.job.run_dir, run.job.ident).end, status, run.output.code)
+        return result
+
+    async def _read(self, run: _Run, sink: EventSink) -> None:
+        if run.ending is not None:
+            return
+        kept = await asyncio.to_thread(Artifacts, run.job.run_dir, run.job.ident)
+        async for event in redaction.events(self._lines(run), run.job.secrets):
+            run.progress = events.fold(run.progress, event)
+            await asyncio.to_thread(kept.add, event)
+            sink(event)
+            text = str(event.get("stdout") or "")
+            run.link.acknowledge(run.pending.popleft(), f"{text}\n" if text else "")
+
+    async def _lines(self, run: _Run) -> AsyncIterator[Event]:
+        while True:
+            frame = await run.link.receive()
+            line = Line(frame.number, frame.payload, frame.end)
+            await asyncio.to_thread(run.spool.add, line)
+            if frame.number == 1:
+                self._started(time.monotonic() - run.begun)
+            if frame.end:
+                run.ending = Ending.parse(frame.payload)
+                return
+            event = run.output.line(frame.payload)
+            if event is None:
+                run.link.acknowledge(frame.number, "")
+            else:
+                run.pending.append(frame.number)
+                yield event
+
+    async def _watch(self, run: _Run) -> Fault:
+        """Wait until it is certain that the run cannot continue; return the reason."""
+        clock = asyncio.get_running_loop().time
+        since, seen, known = clock(), "", bool(run.job.pod and run.job.pod.resumed)
+        while True:
+            await asyncio.sleep(_LOOK)
+            if not self._pods.is_synced:
+                continue
+            state = self._pods.state(run.name)
+            known, run.state = known or state is not None, state or run.state
+            found = _obstacle(state, run.link, self._patience, known=known)
+            if found is None or found.name != seen:
+                since, seen = clock(), found.name if found is not None else ""
+            if found is not None and clock() - since >= found.patience:
+                return found.fault
+
+    # After a run.
+
+    async def _remove(self, name: str, namespace: str) -> None:
+        """Delete a run's Job with its pod, and its Secret."""
+        await self._delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
+        await self._forget(name, namespace)
+
+    async def _forget(self, name: str, namespace: str) -> None:
+        await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+
+    async def _delete(self, path: str) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        try:
+            await self._client.request("DELETE", path, body=options)
+        except NotFoundError:
+            return
+
+
+def _obstacle(state: PodState | None, link: Link, wait: Patience, *, known: bool) -> Obstacle | None:
+    """Return the reason why a run makes no progress; None if it does."""
+    if state is None or state.node_is_needed or state.ended:
+        return states.obstacle_of_pod(state, wait, known=known)
+    if link.is_connected:
+        return None
+    if state.lost:
+        return Obstacle("lost", wait.lost, Fault(lost=state.lost))
+    return states.obstacle_of_agent(state, wait, was_connected=bool(link.connects))
+
+
+def _unreadable(error: BaseException) -> Fault:
+    """Return the fault for an error of reading a run's lines; raise other errors."""
+    if isinstance(error, (MalformedError, MalformedLineError)):
+        return Fault(f"the agent in the pod of the run sent invalid data ({error})")
+    if isinstance(error, OSError):
+        return Fault(f"the files of the run cannot be read or written ({error})")
+    raise error
+
+
+def _ask(run: _Run, reason: Outcome) -> None:
+    """Ask for the end of a run; the first reason counts."""
+    if not run.stop.done():
+        run.stop.set_result(reason)
+
+
+def _continues(found: Recorded, generation: int, purpose: str) -> bool:
+    record = found.record
+    return record.purpose == purpose and record.generation == generation and purpose != "plan"
+
+
+def _token(obj: Object) -> str:
+    try:
+        return base64.b64decode((obj.get("data") or {}).get("token", ""), validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def _apply_known(run: _Run, line: Line) -> None:
+    """Apply a line that an earlier operator has applied: it is in the log already."""
+    if line.is_last:
+        run.ending = Ending.parse(line.content)
+        return
+    event = run.output.line(line.content)
+    if event is not None:
+        run.progress = events.fold(run.progress, event)
+
+
+def _fault(run: _Run) -> str:
+    """Return the error of the agent or of ansible-runner in a run without a result, as the end of a sentence."""
+    if run.output.code is not None:
+        return ""
+    ending = run.ending
+    if ending is None:
+        return "the run ended without a result"
+    if ending.error:
+        return ending.error
+    if run.output.explanation:
+        return f"ansible-runner failed ({run.output.explanation})"
+    last = ending.stderr.strip()[-500:]
+    return f"ansible-runner ended with exit code {ending.code}" + (f" ({last})" if last else "")
+
+
+def _not_started(message: str, seconds: float) -> RunResult:
+    return RunResult(Outcome.NOT_STARTED, None, (), message, None, seconds)

@@ -1,0 +1,194 @@
+"""Objects of a run in a pod: the Job, and the Secret with the agent and its settings. Pure.
+
+The Secret is also the record of the run: it exists from before the Job until the run's outcome is recorded. Its name
+is that of the run, so that two operators cannot create two. Both are owned by the custom resource.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.engine.job import PodRun
+from runner.objects import Object, annotations_of, created_at, metadata
+from runner.pods import agent
+from runner.watches.pod_fields import PodPolicy
+
+RUN_OF = "ansible.sdk.operatorframework.io/run-of"
+"""Label of a run's Secret, Job and pod: UID of the custom resource."""
+RUN = "ansible.sdk.operatorframework.io/run"
+"""Label of a run's Job and pod: name of the run."""
+CONTAINER = "ansible"
+"""Name of the container that runs Ansible."""
+SETTINGS, WORK = "/operator/agent", "/operator/work"
+"""Folders in the pod: the agent with its settings, and its files."""
+PRIVATE_DATA = f"{WORK}/run"
+"""ansible-runner's private data directory in the pod."""
+_RECORD = "ansible.sdk.operatorframework.io/run-record"
+"""Annotation of the Secret: a `Record` as JSON."""
+_KEPT = 600
+"""Seconds for which an ended Job and its pod's log remain."""
+_SLACK = 120.0
+"""Seconds that Kubernetes grants a run beyond its timeout: the operator ends it first, and says why."""
+_LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "run"}
+_CONFINED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Data with which the next operator continues a run."""
+
+    ident: str
+    generation: int
+    purpose: str
+    """`apply`, `finalize` or `plan`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run that a Secret records."""
+
+    name: str
+    namespace: str
+    number: int
+    record: Record
+    token: str = field(repr=False)
+    created: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Address of the operator for agents, with the authority of its certificate."""
+
+    server: str
+    """`host:port`; the host may have several addresses."""
+    name: str
+    """Name in the certificate."""
+    authority: str
+    """Certificate of the authority, PEM."""
+
+
+def run_name(uid: str, number: int) -> str:
+    """Return the name of a run: of its Secret, Job and pod."""
+    return f"run-{uid}-{number}"
+
+
+def run_number(name: str) -> int:
+    """Return the number in the name of a run; 0 if it is not such a name."""
+    number = name.rpartition("-")[2]
+    return int(number) if name.startswith("run-") and number.isdecimal() else 0
+
+
+def next_number(names: Iterable[str]) -> int:
+    """Return the number after those of existing runs."""
+    return max(map(run_number, names), default=0) + 1
+
+
+def secret(run: PodRun, name: str, namespace: str, address: Address) -> Object:
+    """Return the Secret of a run."""
+    record = Record(run.ident, run.generation, run.purpose)
+    meta = _metadata(run, name, namespace)
+    meta["annotations"] = {_RECORD: json.dumps(asdict(record))}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": meta,
+        "type": "Opaque",
+        "stringData": {
+            "agent.py": Path(agent.__file__).read_text(encoding="utf-8"),
+            "run": name,
+            "token": run.token,
+            "ca.crt": address.authority,
+            "server": address.server,
+            "name": address.name,
+        },
+    }
+
+
+def recorded(obj: Object, token: str) -> Recorded | None:
+    """Return the run that a Secret records; None if another client made it."""
+    meta = metadata(obj)
+    try:
+        found = json.loads(annotations_of(obj)[_RECORD])
+        record = Record(str(found["ident"]), int(found["generation"]), str(found["purpose"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    name = str(meta["name"])
+    return Recorded(name, str(meta["namespace"]), run_number(name), record, token, created_at(obj))
+
+
+def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Object:
+    """Return the Job of a run. `deadline` is the run's timeout in seconds."""
+    policy = run.policy
+    labels = {**_LABELS, RUN_OF: run.owner.uid, RUN: name}
+    spec: dict[str, Any] = {
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": _KEPT,
+        "template": {
+            "metadata": {"labels": labels, "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER}},
+            "spec": _pod(policy, name),
+        },
+    }
+    if deadline is not None:
+        spec["activeDeadlineSeconds"] = int(deadline + _SLACK)
+    meta = _metadata(run, name, namespace)
+    meta["labels"] = labels
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
+    given = {field: _plain(value) for field, value in policy.pod.items()}
+    container = {field: _plain(value) for field, value in policy.container.items()}
+    mounts = container.pop("volumeMounts", [])
+    return {
+        **given,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": "serviceAccountName" in given,
+        "enableServiceLinks": False,
+        "volumes": [
+            {"name": "agent", "secret": {"secretName": name}},
+            {"name": "work", "emptyDir": {}},
+            *given.get("volumes", []),
+        ],
+        "containers": [
+            {
+                "securityContext": _CONFINED,
+                **container,
+                "name": CONTAINER,
+                "command": ["python3", f"{SETTINGS}/agent.py", SETTINGS, WORK],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": [
+                    {"name": "agent", "mountPath": SETTINGS, "readOnly": True},
+                    {"name": "work", "mountPath": WORK},
+                    *mounts,
+                ],
+            }
+        ],
+    }
+
+
+def _metadata(run: PodRun, name: str, namespace: str) -> dict[str, Any]:
+    owner = run.owner
+    reference = {
+        "apiVersion": owner.gvk.api_version,
+        "kind": owner.gvk.kind,
+        "name": owner.key.name,
+        "uid": owner.uid,
+    }
+    labels = {**_LABELS, RUN_OF: owner.uid}
+    return {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [reference]}
+
+
+def _plain(value: Any) -> Any:
+    """Return a read-only value of a watch as the client sends it."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,142 @@
+"""Order of a run in a pod: the stream of `ansible-runner transmit`, with the private data directory in it.
+
+It contains roles or playbooks with the files beside them, extra vars, and the kubeconfig for the agent's port. The
+operator's own callback and collection are beside them. Other collections are those of the image. Only settings of
+Ansible and `RELATED_IMAGE_*` of the operator's environment are passed on, without paths in the operator's pod. Blocking
+I/O: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_runner.streaming import Transmitter
+
+import runner
+from runner.config.paths import ansible_configs
+from runner.engine import extravars
+from runner.engine.job import Job
+from runner.engine.run_dir import MAX_VERBOSITY, collection_role
+from runner.errors import EngineError
+from runner.pods.agent import RELAY_PORT
+from runner.pods.jobs import PRIVATE_DATA
+from runner.proxy.handlers.authenticate import kubeconfig
+from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, SKIPPED
+from runner.watches.watch import Playbook
+
+_OWN = "operator"
+"""Folder in `project/` with the operator's own plugins."""
+_TEMPORARY = str(Path(PRIVATE_DATA, "tmp"))
+_PACKAGE = Path(runner.__file__).parent
+_IGNORED = shutil.ignore_patterns(*SKIPPED, "*.pyc")
+_OF_THIS_POD = ("_PATH", "_DIR", "_FILE", "_PLUGINS", "_TEMP", "_TMP", "_CONFIG", "_INVENTORY", "_KEY")
+"""Ends of variables with paths in the operator's pod."""
+_NOT_PASSED = ("ANSIBLE_OPERATOR_", "ANSIBLE_RUNNER_")
+
+
+def write(job: Job, token: str, target: Path, environ: Mapping[str, str], cwd: Path) -> None:
+    """Write the order of a job to a file. `environ` is the operator's environment.
+
+    Raises:
+        EngineError: the order cannot be written.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".order-") as folder:
+            kwargs = _make(job, token, Path(folder), environ, cwd)
+            with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+                Transmitter(_output=stream, private_data_dir=folder, **kwargs).run()
+    except (OSError, shutil.Error) as error:
+        raise EngineError(f"the files of the run cannot be collected: {error}") from error
+
+
+def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+    """Make the private data directory; return the arguments of ansible-runner."""
+    for name in ("env", "inventory", "project", "tmp"):
+        (folder / name).mkdir()
+    project = folder / "project"
+    environment = _environment(job, environ)
+    playbook = _content(job, project, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
+    if environ.get("ANSIBLE_CONFIG"):
+        shutil.copyfile(ansible_configs(environ, cwd)[0], project / "ansible.cfg")
+    own = project / _OWN
+    shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_IGNORED)
+    shutil.copytree(_PACKAGE / "engine/callbacks", own / "callbacks", ignore=_IGNORED)
+    env = folder / "env"
+    _write(env / "envvars", json.dumps(environment))
+    _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", token))
+    _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
+    _write(env / "settings", json.dumps({"pexpect_timeout": 1}))
+    temporary = shlex.quote(f"ansible_remote_tmp={_TEMPORARY}")
+    interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
+    _write(folder / "inventory/hosts", f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    arguments: dict[str, Any] = {
+        "ident": job.ident,
+        "playbook": playbook,
+        "verbosity": max(0, min(job.verbosity, MAX_VERBOSITY)),
+    }
+    if job.ansible_args:
+        arguments["cmdline"] = job.ansible_args
+    return arguments
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+
+
+def _environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
+    passed = {name: value for name, value in environ.items() if _is_passed(name)}
+    own = f"{PRIVATE_DATA}/project/{_OWN}"
+    config = f"{PRIVATE_DATA}/env/kubeconfig"
+    given = {name: value for name, value in job.environment.items() if _is_passed(name)}
+    return {
+        **passed,
+        **given,
+        "KUBECONFIG": config,
+        "K8S_AUTH_KUBECONFIG": config,
+        "ANSIBLE_LOCAL_TEMP": _TEMPORARY,
+        "PYTHONPATH": f"{own}/collections",
+        "ANSIBLE_CALLBACK_PLUGINS": f"{own}/callbacks",
+        "MAX_EVENT_RES": environ.get("MAX_EVENT_RES", str(16 << 20)),
+        "ANSIBLE_NOCOLOR": "1",
+    }
+
+
+def _is_passed(name: str) -> bool:
+    if not name.startswith(("ANSIBLE_", "RELATED_IMAGE_")) or name.startswith(_NOT_PASSED):
+        return False
+    return not name.endswith(_OF_THIS_POD)
+
+
+def _content(job: Job, project: Path, *, explicit: bool) -> str:
+    """Copy the role or playbook; return the name of the playbook to run."""
+    if isinstance(job.content, Playbook):
+        return _playbook(job.content.path, project)
+    name = collection_role(job.content)
+    if name is None:
+        shutil.copytree(job.content.path.parent, project / "roles", ignore=_IGNORED)
+        name = job.content.path.name
+    play = {"hosts": "localhost", "gather_facts": not explicit, "roles": [{"role": name}]}
+    _write(project / "main.yml", json.dumps([play]))
+    return "main.yml"
+
+
+def _playbook(path: Path, project: Path) -> str:
+    """Copy a playbook, the files beside it, and the project's roles; return its name."""
+    for each in path.parent.iterdir():
+        if each.is_file():
+            shutil.copy2(each, project / each.name)
+    for name in BESIDE_A_PLAYBOOK:
+        if (path.parent / name).is_dir():
+            shutil.copytree(path.parent / name, project / name, ignore=_IGNORED)
+    roles = path.parent.parent / "roles"
+    if not (project / "roles").exists() and roles.is_dir():
+        shutil.copytree(roles, project / "roles", ignore=_IGNORED)
+    return path.name

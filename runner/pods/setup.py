@@ -1,0 +1,168 @@
+"""Start of what runs in pods need: the certificate authority, the server for agents, and the watch of pods.
+
+All replicas share one authority, so that an agent trusts the operator that continues its run. It is in a Secret of the
+operator's namespace, or, outside a cluster, in a file of the runner folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner import log
+from runner.config import atomic_file
+from runner.config.settings import Settings
+from runner.engine.retention import KeptRuns
+from runner.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
+from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.kube.discovery import Discovery
+from runner.monitoring.metrics import Metrics
+from runner.pods import certificates
+from runner.pods.engine import PodEngine
+from runner.pods.jobs import Address
+from runner.pods.links import Links
+from runner.pods.watching import PodWatch
+
+_NAME = "ansible-operator-pods"
+"""Name in the server's certificate: agents reach it at various addresses."""
+_FILES = ("ca.crt", "ca.key")
+_DEFAULT_ID = "ansible-operator"
+_ANYWHERE = "0.0.0.0"  # noqa: S104 - pods connect from other nodes
+_PORT = 8444
+"""Port of the Service for pods."""
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRuns:
+    """Parts of an operator whose watches use pods."""
+
+    engine: PodEngine
+    pods: PodWatch
+
+
+async def start(
+    settings: Settings,
+    client: Client,
+    discovery: Discovery,
+    http: Callable[[], asyncio.Protocol],
+    kept: KeptRuns,
+    metrics: Metrics,
+    stack: AsyncExitStack,
+) -> PodRuns:
+    """Start the server for agents. `http` makes the protocol of the proxy's connections.
+
+    Raises:
+        ConfigError: a setting is missing, or the certificate authority cannot be stored.
+    """
+    namespace = auth.pod_namespace(auth.HostEnvironment.of_process()) or settings.leader_election_namespace
+    server = _server(settings.pods_address, namespace)
+    name = f"{settings.leader_election_id or _DEFAULT_ID}-pods-ca"
+    store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
+    authority = await store.load_or_create()
+    certificate, key = certificates.issue(authority, [_NAME])
+    links = Links(http)
+    host, _, port = settings.pods_bind_address.rpartition(":")
+    try:
+        bound = await links.start(
+            host.strip("[]") or _ANYWHERE, int(port), certificates.server_context(certificate, key)
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"--pods-bind-address: cannot listen on {settings.pods_bind_address}: {error.strerror or error}"
+        ) from error
+    stack.push_async_callback(links.close)
+    _log.info("Serving pods of runs", port=bound, address=server)
+    watched = tuple(dict.fromkeys((*settings.namespaces, *([namespace] if settings.namespaces and namespace else []))))
+    pods = PodWatch(client, discovery, watched)
+    address = Address(server, _NAME, authority[0].decode())
+    engine = PodEngine(client, links, pods, address, namespace, kept, metrics.add_pod_starts())
+    metrics.add_pods(
+        pods.phases,
+        lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
+        lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
+    )
+    return PodRuns(engine, pods)
+
+
+def _server(address: str, namespace: str) -> str:
+    if not address:
+        raise ConfigError(
+            "--pods-address is required because a watch sets isolation: pod: set the name of the Service for pods "
+            "(`ansible-operator generate pods` writes it), or host:port"
+        )
+    if ":" in address:
+        return address
+    if not namespace:
+        raise ConfigError(f"--pods-address: {address!r} names a Service, which needs an operator in a cluster")
+    return f"{address}.{namespace}.svc:{_PORT}"
+
+
+class _FileStore:
+    """Files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def load_or_create(self) -> tuple[bytes, bytes]:
+        """Return the certificate and the key."""
+        return await asyncio.to_thread(self._load)
+
+    def _load(self) -> tuple[bytes, bytes]:
+        certificate, key = (self._folder / name for name in _FILES)
+        if not (certificate.exists() and key.exists()):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path, content in zip((certificate, key), certificates.make_authority(), strict=True):
+                atomic_file.write(path, content)
+        return certificate.read_bytes(), key.read_bytes()
+
+
+class _SecretStore:
+    """A Secret in the operator's namespace."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self._folder = f"/api/v1/namespaces/{namespace}/secrets"
+        self._name = name
+
+    async def load_or_create(self) -> tuple[bytes, bytes]:
+        """Return the certificate and the key. Raises ConfigError if RBAC denies it."""
+        try:
+            return await self._load() or await self._create()
+        except ForbiddenError as error:
+            raise ConfigError(
+                f"runs in pods need a Secret with the operator's certificate authority: {error}; "
+                "allow get and create of secrets in the operator's namespace"
+            ) from error
+
+    async def _load(self) -> tuple[bytes, bytes] | None:
+        try:
+            found = await self._client.request("GET", f"{self._folder}/{self._name}")
+        except NotFoundError:
+            return None
+        certificate, key = (base64.b64decode((found.get("data") or {}).get(name, "")) for name in _FILES)
+        if not (certificate and key):
+            raise ConfigError(f"the Secret {self._name} has no {' and '.join(_FILES)}; delete it to get another one")
+        return certificate, key
+
+    async def _create(self) -> tuple[bytes, bytes]:
+        pair = certificates.make_authority()
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._name, "labels": {"app.kubernetes.io/managed-by": "ansible-operator"}},
+            "stringData": dict(zip(_FILES, (part.decode() for part in pair), strict=True)),
+        }
+        try:
+            await self._client.request("POST", self._folder, body=body)
+        except ConflictError:  # another replica was faster
+            found = await self._load()
+            if found is None:
+                raise
+            return found
+        return pair

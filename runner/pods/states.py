@@ -1,0 +1,174 @@
+"""State of a run's pod, with the reason why it does not start or why it ended, for statuses. Pure.
+
+Sources: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/ and
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.objects import is_deleting, metadata
+from runner.pods.jobs import CONTAINER
+
+_NO_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+_NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_LOST = {"NodeLost", "NodeNotReady", "DeletionByTaintManager", "DeletionByPodGC"}
+"""Reasons of a node that is lost or about to be."""
+_DISRUPTIONS = {
+    "EvictionByEvictionAPI": "it was evicted, as when its node is drained",
+    "PreemptionByScheduler": "a pod with a higher priority took its place",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a run waits for its pod."""
+
+    start: float = 600.0
+    """For a pod that waits, as for a node."""
+    broken: float = 20.0
+    """For a pod that cannot be started as it is: an image may become available."""
+    connect: float = 120.0
+    """For the agent of a running pod."""
+    silent: float = 300.0
+    """For an agent that was connected."""
+    lost: float = 40.0
+    """For a pod whose node is not ready."""
+    ended: float = 5.0
+    """For the last lines of a pod that has ended."""
+    gone: float = 10.0
+    """For the last lines of a pod that was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Reason why a run does not continue: a failure, or a pod that was lost."""
+
+    text: str = ""
+    """Why the run failed, as the end of a sentence."""
+    lost: str = ""
+    """Why the pod was lost, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Reason why a run makes no progress, the seconds that it can last, and the fault after that time."""
+
+    name: str
+    patience: float
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """State of a run's pod."""
+
+    name: str
+    node: str = ""
+    waits: str = ""
+    """Why it does not start yet, as the end of a sentence; empty if it runs."""
+    broken: str = ""
+    """Why it cannot start as it is, as the end of a sentence."""
+    ended: str = ""
+    """Why it ended, as the end of a sentence; empty before that."""
+    lost: str = ""
+    """Why it does not continue although nothing in it failed, as the end of a sentence."""
+
+    @property
+    def node_is_needed(self) -> bool:
+        """True if its container has not started yet."""
+        return bool(self.waits or self.broken)
+
+
+def obstacle_of_pod(state: PodState | None, wait: Patience, *, known: bool) -> Obstacle:
+    """Return the obstacle of a run whose container does not run. `known`: there was a pod."""
+    if state is None and known:
+        return Obstacle("gone", wait.gone, Fault(lost="it was deleted"))
+    if state is None:
+        return Obstacle("absent", wait.start, Fault("the Job of the run has created no pod"))
+    if state.ended:
+        return Obstacle("ended", wait.ended, Fault(f"the pod {state.name} of the run ended: {state.ended},"))
+    if state.broken:
+        return Obstacle("broken", wait.broken, Fault(f"the pod {state.name} cannot start: {state.broken},"))
+    return Obstacle("waiting", wait.start, Fault(f"the pod {state.name} did not start: {state.waits},"))
+
+
+def obstacle_of_agent(state: PodState, wait: Patience, *, was_connected: bool) -> Obstacle:
+    """Return the obstacle of a run whose container runs, and whose agent is not connected."""
+    if was_connected:
+        return Obstacle("silent", wait.silent, Fault(f"the connection to the pod {state.name} was lost"))
+    advice = "check its log, and that NetworkPolicies let it reach the operator"
+    return Obstacle("unreached", wait.connect, Fault(f"the agent in the pod {state.name} did not connect ({advice})"))
+
+
+def of(pod: Mapping[str, Any]) -> PodState:
+    """Return the state of a pod."""
+    status = pod.get("status") or {}
+    phase = status.get("phase")
+    name, node = str(metadata(pod).get("name", "")), str((pod.get("spec") or {}).get("nodeName") or "")
+    container: dict[str, Any] = next(
+        (each for each in status.get("containerStatuses") or [] if each.get("name") == CONTAINER), {}
+    )
+    conditions = {each.get("type"): each for each in status.get("conditions") or []}
+    lost = _lost(conditions, node)
+    if lost:
+        return PodState(name, node, lost=lost)
+    if phase in {"Failed", "Succeeded"}:
+        return PodState(name, node, ended=_end(pod, status, container))
+    if phase == "Running":
+        return PodState(name, node, lost="it is being deleted" if is_deleting(pod) else "")
+    broken = _broken(container)
+    return PodState(name, node, waits="" if broken else _waits(conditions, node), broken=broken)
+
+
+def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
+    disrupted = conditions.get("DisruptionTarget") or {}
+    if disrupted.get("status") == "True":
+        reason = str(disrupted.get("reason", ""))
+        if reason in _LOST:
+            return f"its node {node} was lost"
+        if reason in _DISRUPTIONS:
+            return _DISRUPTIONS[reason]
+    ready = conditions.get("Ready") or {}
+    return f"its node {node} is not ready" if ready.get("reason") in _LOST else ""
+
+
+def _broken(container: Mapping[str, Any]) -> str:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
+    if reason in _NO_IMAGE:
+        return f"its image {container.get('image', '')} cannot be pulled: {message or reason}"
+    return f"its container cannot be started: {message or reason}" if reason in _NO_CONTAINER else ""
+
+
+def _waits(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
+    scheduled = conditions.get("PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        return f"it cannot be scheduled: {scheduled.get('message') or scheduled.get('reason')}"
+    return f"it is being started on node {node}" if node else "it is not scheduled yet"
+
+
+def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
+    if reason == "Evicted":
+        return f"it was evicted: {message}"
+    if reason == "DeadlineExceeded":
+        return "it ran longer than the activeDeadlineSeconds of its Job"
+    ended = (container.get("state") or {}).get("terminated") or {}
+    if ended.get("reason") == "OOMKilled":
+        return f"the kernel killed it because it used more memory than {memory_limit(pod)}"
+    told = str(ended.get("message") or message).strip()[-500:]
+    code = ended.get("exitCode")
+    how = "it ended without a result" if code is None else f"its container ended with exit code {code}"
+    return f"{how}; the last it said: {told}" if told else how
+
+
+def memory_limit(pod: Mapping[str, Any]) -> str:
+    """Return the memory limit of the container for a message."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    found: dict[str, Any] = next((each for each in containers if each.get("name") == CONTAINER), {})
+    limit = ((found.get("resources") or {}).get("limits") or {}).get("memory")
+    return f"its limit of {limit}; raise podTemplate.resources.limits.memory" if limit else "the node had"

@@ -1,0 +1,87 @@
+"""Reads the fields of a watch about runs in pods: `isolation`, `podTemplate` and `maxPods`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import yaml
+
+from runner.yamlfile import tree
+from runner.yamlfile.fields import Fields
+
+FIELDS = ("isolation", "podTemplate", "maxPods")
+Isolation: TypeAlias = Literal["process", "pod"]
+_OF_POD = ("imagePullSecrets", "serviceAccountName", "nodeSelector", "tolerations", "priorityClassName", "volumes")
+_OF_CONTAINER = ("image", "resources", "env", "volumeMounts", "securityContext")
+_TEMPLATE_FIELDS = ("image", *_OF_CONTAINER[1:], *_OF_POD)
+_LISTS = ("imagePullSecrets", "tolerations", "volumes", "env", "volumeMounts")
+_MAPPINGS = ("resources", "nodeSelector", "securityContext")
+_MOST_PODS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PodPolicy:
+    """Runs of a watch in pods of their own. Fields are those of the Kubernetes API."""
+
+    most: int
+    """Number of pods at once."""
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the pod's spec."""
+    container: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the container that runs Ansible, with `image`."""
+
+
+def read(fields: Fields) -> PodPolicy | None:
+    """Return the policy of a watch; None if its runs are processes of the operator."""
+    isolation = fields.text("isolation").lower()
+    if isolation not in {"", "process", "pod"}:
+        fields.error("isolation", f"invalid value {isolation!r}: use process (in the operator's pod) or pod")
+    if isolation != "pod":
+        for name in FIELDS[1:]:
+            if fields.is_present(name):
+                fields.error(name, "no effect without isolation: pod; add it, or remove this field")
+        return None
+    most = fields.integer("maxPods", default=_MOST_PODS)
+    if most < 1:
+        fields.error("maxPods", f"invalid number {most}: use the number of pods that may run at once, at least 1")
+    template = fields.fields("podTemplate", _TEMPLATE_FIELDS)
+    if template is None:
+        fields.error("podTemplate", "missing: set podTemplate.image to an image with ansible-core and ansible-runner")
+        return None
+    template.require("image", "use an image with ansible-core and ansible-runner 2.4 or later")
+    return PodPolicy(most, _values(template, _OF_POD), _values(template, _OF_CONTAINER))
+
+
+def _values(template: Fields, names: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in _MAPPINGS:
+            value: Any = template.values(name)
+        elif name in _LISTS:
+            value = _list(template, name)
+        else:
+            value = template.text(name)
+        if value:
+            found[name] = value
+    return found
+
+
+def _list(template: Fields, name: str) -> list[Any]:
+    """Return a list of mappings as the API takes them; an item of `imagePullSecrets` can be a name."""
+    node = template.node(name)
+    if node is None:
+        return []
+    if not isinstance(node, yaml.SequenceNode):
+        template.error(name, f"found {tree.kind_of(node)}, expected a list of mappings, as in a pod")
+        return []
+    found = []
+    for item in node.value:
+        if isinstance(item, yaml.MappingNode):
+            found.append(tree.plain(item))
+        elif name == "imagePullSecrets" and isinstance(item, yaml.ScalarNode):
+            found.append({"name": str(item.value)})
+        else:
+            template.error(name, f"found {tree.kind_of(item)}, expected a mapping, as in a pod")
+    return found

@@ -1,0 +1,167 @@
+"""Runs in pods on a real node. The operator is a process in the network of the node, so that pods reach it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.devcluster import DevCluster, node
+from runner.devcluster.layout import NAMESPACES
+from tests.integration.operator.conftest import (
+    GROUP,
+    THING_CRD,
+    Api,
+    Operator,
+    Project,
+    Things,
+    account_kubeconfig,
+    wait_until,
+)
+
+EE = "example.com/ee:1"
+"""The image of operators with a collection, which is an execution environment too."""
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ROLE = """
+- name: Wait for the gate
+  kubernetes.core.k8s_info:
+    kind: ConfigMap
+    name: "{{ gate }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+  register: found
+  until: found.resources | length > 0
+  retries: 600
+  delay: 0.5
+  when: gate is defined
+- name: Take memory
+  ansible.builtin.command: python3 -c "x = bytearray({{ mebibytes }} << 20)"
+  when: mebibytes is defined
+  changed_when: false
+- name: Record
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        name: "{{ ansible_operator_meta.name }}-made"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+      data:
+        size: "{{ size | default(1) | string }}"
+"""
+
+
+@dataclass
+class PodProject:
+    """A project whose runs are in pods."""
+
+    project: Project
+    things: Things
+    api: Api
+    network: int
+    """Process whose network namespace is that of the node."""
+    service: str = ""
+    """Name of the Service by which pods reach all replicas; empty: they reach the node."""
+
+    @property
+    def namespace(self) -> str:
+        return self.things.namespace
+
+    def watch(self, role: str = ROLE, template: dict[str, Any] | None = None, **options: Any) -> None:
+        self.project.role("thing", role)
+        template = {"image": EE, **(template or {})}
+        self.project.watch("thing", isolation="pod", podTemplate=template, **options)
+
+    def start(self, *flags: str, host: str = node.ADDRESS) -> Operator:
+        """Start the operator, and wait until it watches. `host` is where it listens for pods."""
+        operator = self.project.start(
+            f"--pods-address={self.service or node.ADDRESS}:8444",
+            f"--pods-bind-address={host}:8444",
+            f"--runner-dir={self.project.folder}/runs-{len(self.project.operators)}",
+            *flags,
+            within=("nsenter", f"--net=/proc/{self.network}/ns/net"),
+            ready=False,
+        )
+        operator.await_line("Watching")
+        return operator
+
+    def serve(self, *addresses: str) -> None:
+        """Make a headless Service of these addresses, which the node gets."""
+        for address in addresses:
+            command = ["nsenter", f"--net=/proc/{self.network}/ns/net", "ip", "addr", "replace", f"{address}/32"]
+            subprocess.run([*command, "dev", "lo"], check=True)
+        base, meta = f"namespaces/{self.namespace}", {"name": "agents"}
+        ports = [{"name": "agents", "port": 8444}]
+        self.api.call(
+            "POST", f"/api/v1/{base}/services", {"metadata": meta, "spec": {"clusterIP": "None", "ports": ports}}
+        )
+        labels = {"kubernetes.io/service-name": "agents"}
+        endpoints = [{"addresses": [each], "conditions": {"ready": True}} for each in addresses]
+        body = {"metadata": {**meta, "labels": labels}, "addressType": "IPv4", "endpoints": endpoints, "ports": ports}
+        self.api.call("POST", f"/apis/discovery.k8s.io/v1/{base}/endpointslices", body)
+        self.service = f"agents.{self.namespace}.svc"
+
+    def objects(self, path: str) -> list[Any]:
+        """Return the objects of runs: `jobs`, `pods` or `secrets`."""
+        base = "/apis/batch/v1" if path == "jobs" else "/api/v1"
+        selector = "labelSelector=app.kubernetes.io/component%3Drun"
+        found = self.api.call("GET", f"{base}/namespaces/{self.namespace}/{path}?{selector}")
+        items: list[Any] = found["items"]
+        return items
+
+    def config_map(self, name: str) -> Any:
+        return self.api.call("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
+
+    def open_gate(self, name: str) -> None:
+        body = {"metadata": {"name": name}}
+        self.api.call("POST", f"/api/v1/namespaces/{self.namespace}/configmaps", body)
+
+    def succeeds(self, name: str) -> None:
+        """Wait for the success of an object; on failure show what its pods and the operator say."""
+        try:
+            self.things.await_success(name)
+        except AssertionError as error:
+            shown = [f"{pod['metadata']['name']}:\n{self.log(pod['metadata']['name'])}" for pod in self.objects("pods")]
+            shown += [each.log[-4000:] for each in self.project.operators]
+            raise AssertionError("\n\n".join([str(error), str(self.things.conditions(name)), *shown])) from None
+
+    def log(self, pod: str) -> str:
+        """Return the log of a pod."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
+        answer = self.api._pool.request("GET", self.api._client.configuration.host + path)
+        return str(answer.data.decode())
+
+
+RULES = yaml.safe_load("""
+- {apiGroups: [""], resources: [secrets], verbs: [get, list, create, delete]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+- {apiGroups: [batch], resources: [jobs], verbs: [get, list, create, delete]}
+""")
+
+
+@contextmanager
+def pod_project(cluster: DevCluster, folder: Path, namespace: str) -> Iterator[PodProject]:
+    """A project in a namespace of its own, whose operator may do what `RULES` allow."""
+    api = Api(Path(cluster.kubeconfig))
+    api.apply(f"{_CRDS}/things.{GROUP}", THING_CRD)
+    wait_until(lambda: api.call("GET", f"/apis/{GROUP}/v1"), "the kind to be served")
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    kubeconfig = account_kubeconfig(api, Path(cluster.kubeconfig), namespace, folder)
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
+    role = api.call("GET", path)
+    role["rules"] += RULES
+    api.call("PUT", path, role)
+    project = Project(folder / "project", namespace, kubeconfig, api)
+    project.folder.mkdir()
+    network = cluster.pid(NAMESPACES)
+    assert network is not None
+    yield PodProject(project, Things(api, namespace), api, network)
+    for operator in project.operators:
+        if operator.process.poll() is None:
+            operator.kill()
+    api.call("DELETE", f"/api/v1/namespaces/{namespace}")
+    api.close()

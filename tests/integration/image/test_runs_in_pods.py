@@ -1,0 +1,229 @@
+"""Runs in pods: what a run does, how it survives, and what its status says when its pod cannot."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ansible_collections
+import pytest
+
+from runner.devcluster import DevCluster
+from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.integration.image.pods import EE, PodProject, pod_project
+from tests.integration.operator.conftest import wait_until
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("image"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+]
+
+_COLLECTION = "ansible_collections/kubernetes/core"
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Store, node_cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> DevCluster:
+    """The cluster with the image EE."""
+    folder = tmp_path_factory.mktemp("ee")
+    (source,) = [path for each in ansible_collections.__path__ if (path := Path(each, "kubernetes/core")).exists()][:1]
+    shutil.copytree(source, folder / "core")
+    (folder / "Dockerfile").write_text(f"FROM {BASE}\nCOPY core /usr/share/ansible/collections/{_COLLECTION}\n")
+    store.build(folder, EE)
+    store.save(EE, folder / "ee.tar")
+    assert EE in node_cluster.load(folder / "ee.tar")
+    return node_cluster
+
+
+@pytest.fixture
+def pods(cluster: DevCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PodProject]:
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-50:].strip("-")
+    with pod_project(cluster, tmp_path, name) as project:
+        yield project
+
+
+def test_a_role_runs_in_a_pod_and_its_objects_are_owned(pods: PodProject) -> None:
+    pods.watch()
+    operator = pods.start()
+    thing = pods.things.create("one", {"size": 3})
+    pods.succeeds("one")
+    made = pods.config_map("one-made")
+    assert made["data"] == {"size": "3"}
+    assert made["metadata"]["ownerReferences"][0]["uid"] == thing["metadata"]["uid"]
+    (job,) = pods.objects("jobs")
+    assert job["metadata"]["ownerReferences"][0]["uid"] == thing["metadata"]["uid"]
+    (ended,) = operator.runs("one")
+    assert ended["outcome"] == "succeeded"
+    (pod,) = pods.objects("pods")
+    wait_until(lambda: pods.objects("pods")[0]["status"]["phase"] == "Succeeded", "the pod to end")
+    assert "TASK [thing : Record]" in pods.log(pod["metadata"]["name"])
+    assert pods.objects("secrets") == []
+
+
+def _waits_at_gate(pods: PodProject, name: str) -> None:
+    """Wait until the role has made its first call to the API server."""
+
+    def asked() -> bool:
+        return any("FAILED - RETRYING" in pods.log(pod["metadata"]["name"]) for pod in pods.objects("pods"))
+
+    wait_until(asked, f"the role of {name} to wait for its gate")
+
+
+@pytest.mark.parametrize("folder", ["same", "other"])
+def test_a_run_continues_when_the_operator_is_killed(pods: PodProject, tmp_path: Path, folder: str) -> None:
+    pods.watch()
+    first = pods.start(f"--runner-dir={tmp_path}/same")
+    pods.things.create("one", {"gate": "open"})
+    _waits_at_gate(pods, "one")
+    first.kill()
+    second = pods.start(f"--runner-dir={tmp_path}/{folder}")
+    second.await_line("Continuing a run that an earlier operator began")
+    pods.open_gate("open")
+    pods.succeeds("one")
+    assert len(pods.objects("jobs")) == 1
+    assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
+
+
+def test_a_run_that_an_operator_leaves_behind_ends_if_its_object_changed(pods: PodProject) -> None:
+    pods.watch()
+    first = pods.start()
+    pods.things.create("one", {"gate": "open"})
+    _waits_at_gate(pods, "one")
+    assert first.stop() == 0
+    pods.things.merge("one", {"spec": {"gate": None, "size": 5}})
+    second = pods.start()
+    second.await_line("Ending a run that an earlier operator began")
+    pods.succeeds("one")
+    assert pods.config_map("one-made")["data"] == {"size": "5"}
+    assert len(pods.objects("secrets")) == 0
+
+
+def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProject) -> None:
+    pods.watch()
+    operator = pods.start()
+    pods.things.create("one", {"gate": "open"})
+    _waits_at_gate(pods, "one")
+    (pod,) = pods.objects("pods")
+    path = f"/api/v1/namespaces/{pods.namespace}/pods/{pod['metadata']['name']}"
+    pods.api.call("DELETE", path)
+    wait_until(lambda: operator.runs("one"), "the run to end")
+    pods.open_gate("open")
+    pods.succeeds("one")
+    assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
+
+
+def test_a_change_cancels_the_run_if_the_watch_wants_it(pods: PodProject) -> None:
+    pods.watch(onChange="cancel")
+    operator = pods.start()
+    pods.things.create("one", {"gate": "open"})
+    _waits_at_gate(pods, "one")
+    pods.things.merge("one", {"spec": {"gate": None, "size": 2}})
+    pods.succeeds("one")
+    assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
+    assert pods.config_map("one-made")["data"] == {"size": "2"}
+
+
+@pytest.mark.parametrize("flag", ["--leader-elect", "--shards=2"])
+def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, flag: str) -> None:
+    hosts = ("10.95.0.11", "10.95.0.12")
+    pods.serve(*hosts)
+    pods.project.allow_leases()
+    pods.watch()
+    lease = ("--leader-election-id=pods", f"--leader-election-namespace={pods.namespace}")
+    replicas = [pods.start(flag, *lease, host=host) for host in hosts]
+    pods.things.create("one", {"gate": "open"})
+    _waits_at_gate(pods, "one")
+    (first,) = [each for each in replicas if each.lines(msg="Run started")]
+    (second,) = [each for each in replicas if each is not first]
+    assert first.stop() == 0
+    second.await_line("Continuing a run that an earlier operator began")
+    pods.open_gate("open")
+    pods.succeeds("one")
+    assert len(pods.objects("jobs")) == 1
+    assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
+
+
+@pytest.mark.nightly
+def test_a_run_has_one_outcome_whenever_its_operator_is_killed(pods: PodProject) -> None:
+    gates = [f"gate-{number}" for number in range(8)]
+    tasks = [
+        f"""
+- name: Wait for {gate}
+  kubernetes.core.k8s_info: {{kind: ConfigMap, name: {gate}, namespace: "{{{{ ansible_operator_meta.namespace }}}}"}}
+  register: found
+  until: found.resources | length > 0
+  retries: 600
+  delay: 0.2
+- name: Write after {gate}
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {{generateName: wrote-, namespace: "{{{{ ansible_operator_meta.namespace }}}}", labels: {{at: {gate}}}}}
+"""
+        for gate in gates
+    ]
+    pods.watch("".join(tasks))
+    operator = pods.start()
+    pods.things.create("one")
+    operator.await_line("Run started")
+    for gate in gates:
+        operator.kill()
+        pods.open_gate(gate)
+        operator = pods.start()
+        operator.await_line("Continuing a run that an earlier operator began")
+        path = f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=at%3D{gate}"
+        wait_until(lambda path=path: pods.api.call("GET", path)["items"], f"the task after {gate}")  # type: ignore[misc]
+    pods.succeeds("one")
+    assert len(pods.objects("jobs")) == 1
+    assert [len(each.runs("one")) for each in pods.project.operators] == [0] * len(gates) + [1]
+    written = pods.api.call("GET", f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=at")["items"]
+    assert sorted(each["metadata"]["labels"]["at"] for each in written) == gates
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "spec", "expected"),
+    [
+        ({"image": "example.com/none:1"}, {}, {}, "its image example.com/none:1 cannot be pulled"),
+        ({"nodeSelector": {"pool": "none"}}, {"runTimeout": "5s"}, {}, "cannot be scheduled: 0/1 nodes are available"),
+        ({"resources": {"limits": {"memory": "200Mi"}}}, {}, {"mebibytes": 400}, "reached its memory limit (200 MiB)"),
+        ({}, {"runTimeout": "8s"}, {"gate": "never"}, "took longer than 8s"),
+    ],
+    ids=["image", "node", "memory", "time"],
+)
+def test_the_status_says_why_a_pod_failed(
+    pods: PodProject, template: dict[str, Any], options: dict[str, Any], spec: dict[str, Any], expected: str
+) -> None:
+    pods.watch(template=template, **options)
+    pods.start()
+    pods.things.create("one", spec)
+    message = pods.things.await_condition("one", "Failure")["message"]
+    assert expected in message
+    wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
+
+
+def test_a_role_has_no_token_but_that_of_its_run(pods: PodProject) -> None:
+    pods.watch(
+        """
+- name: Look for tokens
+  ansible.builtin.find:
+    paths: [/var/run/secrets, /run/secrets]
+    recurse: true
+  register: found
+- name: Record
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: found, namespace: "{{ ansible_operator_meta.namespace }}"}
+      data: {tokens: "{{ found.files | length | string }}"}
+"""
+    )
+    pods.start()
+    pods.things.create("one")
+    pods.succeeds("one")
+    assert pods.config_map("found")["data"] == {"tokens": "0"}

@@ -1,0 +1,92 @@
+"""Objects of a run in a pod."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from runner.engine.job import PodRun
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.pods import jobs
+from runner.pods.jobs import Address, Record
+from runner.watches.pod_fields import PodPolicy
+
+UID = "7b0c3c2e-4f5d-4c8e-9b1a-2f3d4e5f6a7b"
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), UID)
+NAME = jobs.run_name(UID, 7)
+ADDRESS = Address("operator-pods.system.svc:8444", "pods", "PEM")
+
+
+def _run(policy: PodPolicy | None = None) -> PodRun:
+    return PodRun("ident-1", OWNER, 3, "apply", policy or PodPolicy(1, {}, {"image": "ee:1"}), "the-token")
+
+
+def _pod(policy: PodPolicy) -> Object:
+    found: Object = jobs.job(_run(policy), NAME, "shop", None)["spec"]["template"]["spec"]
+    return found
+
+
+def test_names_are_those_of_the_resource_and_the_number_of_the_run() -> None:
+    assert f"run-{UID}-7" == NAME
+    assert len(jobs.run_name(UID, 10**20)) <= 63
+    assert jobs.next_number([]) == 1
+    assert jobs.next_number([NAME, f"run-{UID}-12", "other-99", "run-x"]) == 13
+
+
+def test_both_objects_are_owned_by_the_resource() -> None:
+    reference = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "main", "uid": UID}
+    for made in (jobs.secret(_run(), NAME, "shop", ADDRESS), jobs.job(_run(), NAME, "shop", None)):
+        assert made["metadata"]["ownerReferences"] == [reference]
+        assert (made["metadata"]["name"], made["metadata"]["namespace"]) == (NAME, "shop")
+
+
+def test_a_secret_records_the_run() -> None:
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS)
+    made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    found = jobs.recorded(made, "the-token")
+    assert found is not None
+    assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply"))
+    assert "the-token" not in repr(found)
+
+
+@pytest.mark.parametrize("annotation", [None, "", "[]", "{}", '{"ident": "a"}', '{"ident": 1, "generation": "x"}'])
+def test_a_secret_of_another_client_records_nothing(annotation: str | None) -> None:
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS)
+    made["metadata"]["annotations"] = (
+        {} if annotation is None else dict.fromkeys(made["metadata"]["annotations"], annotation)
+    )
+    assert jobs.recorded(made, "") is None
+
+
+def test_a_pod_has_no_rights_of_its_own_and_starts_once() -> None:
+    job = jobs.job(_run(), NAME, "shop", 60.0)
+    assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 180)
+    pod = job["spec"]["template"]["spec"]
+    assert (pod["automountServiceAccountToken"], pod["restartPolicy"]) == (False, "Never")
+    (container,) = pod["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "the-token" not in str(job)
+
+
+def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
+    volume = {"name": "data", "emptyDir": {}}
+    pod = _pod(
+        PodPolicy(
+            1,
+            {"serviceAccountName": "runs", "volumes": (volume,), "nodeSelector": {"pool": "a"}},
+            {"image": "ee:1", "volumeMounts": ({"name": "data", "mountPath": "/data"},), "securityContext": {}},
+        )
+    )
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is True
+    assert [each["name"] for each in pod["volumes"]] == ["agent", "work", "data"]
+    assert [each["mountPath"] for each in container["volumeMounts"]] == [jobs.SETTINGS, jobs.WORK, "/data"]
+    assert container["command"][0] == "python3"
+    assert (container["name"], container["securityContext"]) == (jobs.CONTAINER, {})
+
+
+def test_the_token_is_in_the_secret_only() -> None:
+    content = jobs.secret(_run(), NAME, "shop", ADDRESS)["stringData"]
+    assert (content["token"], content["server"]) == ("the-token", "operator-pods.system.svc:8444")
+    assert base64.b64encode(b"the-token").decode() not in str(jobs.job(_run(), NAME, "shop", None))

@@ -1,0 +1,94 @@
+"""Order of a run in a pod: what the run's pod gets of the operator's."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_runner.utils.streaming import unstream_dir
+
+from runner.engine.job import Job
+from runner.pods import payload
+from runner.watches.watch import Content, Playbook, Role
+
+MakeJob = Callable[..., Job]
+ENVIRON = {
+    "PATH": "/usr/bin",
+    "DB_PASSWORD": "hidden",
+    "ANSIBLE_GATHERING": "explicit",
+    "ANSIBLE_ROLES_PATH": "/opt/ansible/roles",
+    "ANSIBLE_OPERATOR_METRICS": "http://127.0.0.1:5050",
+    "RELATED_IMAGE_CACHE": "cache:1",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    for name, text in {
+        "roles/main/tasks/main.yml": "[]",
+        "roles/other/files/data": "x",
+        "roles/main/molecule/default/molecule.yml": "never sent",
+        "playbooks/site.yml": "[]",
+        "playbooks/vars/all.yml": "{}",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def order(tmp_path: Path, make_job: MakeJob) -> Callable[..., tuple[dict[str, Any], Path]]:
+    """Write an order; return ansible-runner's arguments, and the unpacked private data directory."""
+
+    def write(content: Content, **changes: Any) -> tuple[dict[str, Any], Path]:
+        target = tmp_path / "order"
+        payload.write(make_job(content=content, **changes), "the-token", target, ENVIRON, tmp_path)
+        assert target.stat().st_mode & 0o777 == 0o600
+        stream = io.BytesIO(target.read_bytes())
+        arguments, size = json.loads(stream.readline()), json.loads(stream.readline())["zipfile"]
+        unpacked = tmp_path / "unpacked"
+        unpacked.mkdir()
+        unstream_dir(stream, size, str(unpacked))
+        return arguments["kwargs"], unpacked
+
+    return write
+
+
+def test_a_role_comes_with_those_beside_it(order: Callable[..., Any], project: Path) -> None:
+    arguments, folder = order(Role("main", project / "roles/main"), extra_vars={"size": 3}, verbosity=9)
+    (play,) = json.loads((folder / "project" / arguments["playbook"]).read_text())
+    assert play == {"hosts": "localhost", "gather_facts": False, "roles": [{"role": "main"}]}
+    roles = folder / "project/roles"
+    assert (roles / "other/files/data").read_text() == "x"
+    assert not (roles / "main/molecule").exists()
+    assert "size" in (folder / "env/extravars").read_text()
+    assert (arguments["verbosity"], "cmdline" in arguments) == (7, False)
+
+
+def test_a_playbook_comes_with_the_files_beside_it_and_the_roles(order: Callable[..., Any], project: Path) -> None:
+    arguments, folder = order(Playbook(project / "playbooks/site.yml"), ansible_args="--diff")
+    assert (arguments["playbook"], arguments["cmdline"]) == ("site.yml", "--diff")
+    assert (folder / "project/vars/all.yml").exists()
+    assert (folder / "project/roles/main/tasks/main.yml").exists()
+
+
+def test_the_environment_has_no_secret_and_no_path_of_the_operator(order: Callable[..., Any], project: Path) -> None:
+    _, folder = order(Role("main", project / "roles/main"))
+    found = json.loads((folder / "env/envvars").read_text())
+    assert (found["ANSIBLE_GATHERING"], found["RELATED_IMAGE_CACHE"]) == ("explicit", "cache:1")
+    assert not {"PATH", "DB_PASSWORD", "ANSIBLE_ROLES_PATH", "ANSIBLE_OPERATOR_METRICS"} & found.keys()
+    for name in ("KUBECONFIG", "PYTHONPATH", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP"):
+        assert found[name].startswith("/operator/work/run/")
+
+
+def test_the_kubeconfig_names_the_agents_port_and_the_runs_token(order: Callable[..., Any], project: Path) -> None:
+    _, folder = order(Role("main", project / "roles/main"))
+    found = json.loads((folder / "env/kubeconfig").read_text())
+    assert found["clusters"][0]["cluster"]["server"] == "http://127.0.0.1:48443"
+    assert found["users"][0]["user"]["token"] == "the-token"
+    assert (folder / "project/operator/collections/ansible_collections/operator_sdk/util").is_dir()

@@ -1,0 +1,87 @@
+"""States of a run's pod, and what is said of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.pods import states
+from runner.pods.states import Patience, PodState
+
+WAIT = Patience()
+
+
+def _pod(phase: str = "Running", *, container: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    found = {"name": "ansible", "image": "example.com/ee:1", **(container or {})}
+    limits = {"resources": {"limits": {"memory": "256Mi"}}}
+    return {
+        "metadata": {"name": "run-1-x"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "sidecar"}, {"name": "ansible", **limits}]},
+        "status": {"phase": phase, "containerStatuses": [{"name": "sidecar"}, found], **status},
+    }
+
+
+def _condition(kind: str, status: str, reason: str, message: str = "") -> list[dict[str, str]]:
+    return [{"type": kind, "status": status, "reason": reason, "message": message}]
+
+
+def test_a_running_pod_has_no_problem() -> None:
+    assert states.of(_pod()) == PodState("run-1-x", "n1")
+
+
+def test_an_image_that_cannot_be_pulled_is_named_with_the_reason() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    state = states.of(_pod("Pending", container={"state": waiting}))
+    assert state.broken == "its image example.com/ee:1 cannot be pulled: not found"
+    assert states.obstacle_of_pod(state, WAIT, known=True).fault.text == (
+        "the pod run-1-x cannot start: its image example.com/ee:1 cannot be pulled: not found,"
+    )
+
+
+def test_a_pod_that_no_node_takes_has_the_schedulers_message() -> None:
+    pod = _pod("Pending", conditions=_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available"))
+    assert states.of(pod).waits == "it cannot be scheduled: 0/3 nodes are available"
+
+
+def test_a_container_that_used_too_much_memory_is_told_with_its_limit() -> None:
+    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    assert "more memory than its limit of 256Mi" in states.of(_pod("Failed", container={"state": ended})).ended
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"reason": "Evicted", "message": "The node was low on resource: memory."}, "it was evicted: The node was low"),
+        ({"reason": "DeadlineExceeded"}, "activeDeadlineSeconds"),
+        ({}, "it ended without a result"),
+    ],
+)
+def test_the_end_of_a_pod_is_explained(status: dict[str, Any], expected: str) -> None:
+    assert expected in states.of(_pod("Failed", **status)).ended
+
+
+def test_the_last_output_of_a_container_is_told() -> None:
+    ended = {"terminated": {"exitCode": 1, "message": "python3: not found\n"}}
+    found = states.of(_pod("Failed", container={"state": ended})).ended
+    assert found == "its container ended with exit code 1; the last it said: python3: not found"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        (_condition("Ready", "False", "NodeNotReady"), "its node n1 is not ready"),
+        (_condition("DisruptionTarget", "True", "DeletionByTaintManager"), "its node n1 was lost"),
+        (_condition("DisruptionTarget", "True", "EvictionByEvictionAPI"), "it was evicted"),
+    ],
+)
+def test_a_lost_pod_is_not_a_failure(conditions: list[dict[str, str]], expected: str) -> None:
+    state = states.of(_pod(conditions=conditions))
+    assert state.lost.startswith(expected)
+    assert state.ended == ""
+
+
+def test_a_pod_that_was_deleted_is_lost_and_one_that_never_came_failed() -> None:
+    assert states.obstacle_of_pod(None, WAIT, known=True).fault.lost == "it was deleted"
+    absent = states.obstacle_of_pod(None, WAIT, known=False)
+    assert (absent.patience, absent.fault.text) == (WAIT.start, "the Job of the run has created no pod")

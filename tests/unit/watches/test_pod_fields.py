@@ -1,0 +1,71 @@
+"""Fields of a watch about runs in pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runner.watches.pod_fields import PodPolicy
+from runner.watches.watch import LoadedWatches
+from tests.unit.watches.conftest import HEAD
+
+Load = Callable[..., LoadedWatches]
+Errors = Callable[..., list[str]]
+
+
+def test_runs_are_processes_by_default(load: Load) -> None:
+    for text in (HEAD, f"{HEAD}  isolation: process\n"):
+        assert load(text).watches[0].pods is None
+
+
+def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> None:
+    loaded = load(
+        f"""{HEAD}  isolation: pod
+  maxPods: 3
+  podTemplate:
+    image: example.com/ee:1
+    imagePullSecrets: [mirror, {{name: other}}]
+    resources: {{limits: {{memory: 512Mi}}}}
+    nodeSelector: {{pool: ansible}}
+    tolerations: [{{key: ansible, operator: Exists}}]
+    env: [{{name: HTTP_PROXY, value: "http://proxy.example.com"}}]
+    serviceAccountName: runs
+"""
+    )
+    assert loaded.warnings == ()
+    assert loaded.watches[0].pods == PodPolicy(
+        most=3,
+        pod={
+            "imagePullSecrets": [{"name": "mirror"}, {"name": "other"}],
+            "serviceAccountName": "runs",
+            "nodeSelector": {"pool": "ansible"},
+            "tolerations": [{"key": "ansible", "operator": "Exists"}],
+        },
+        container={
+            "image": "example.com/ee:1",
+            "resources": {"limits": {"memory": "512Mi"}},
+            "env": [{"name": "HTTP_PROXY", "value": "http://proxy.example.com"}],
+        },
+    )
+
+
+def test_fields_without_effect_are_errors(errors: Errors) -> None:
+    (error,) = errors(f"{HEAD}  podTemplate: {{image: example.com/ee:1}}\n")
+    assert "podTemplate: no effect without isolation: pod" in error
+
+
+def test_an_image_is_required(errors: Errors) -> None:
+    (missing,) = errors(f"{HEAD}  isolation: pod\n")
+    assert "podTemplate: missing: set podTemplate.image" in missing
+    (empty,) = errors(f"{HEAD}  isolation: pod\n  podTemplate: {{}}\n")
+    assert "podTemplate.image: missing or empty" in empty
+
+
+def test_wrong_values_name_the_field_and_what_is_expected(errors: Errors) -> None:
+    found = errors(
+        f"{HEAD}  isolation: container\n"
+        "- {version: v1, kind: Other, role: cleanup, isolation: pod, maxPods: 0, "
+        "podTemplate: {image: a, env: [NAME], tolerations: {a: b}}}\n"
+    )
+    assert len(found) == 4
+    for part in ("isolation: invalid value 'container'", "maxPods: invalid number 0", "env: found", "tolerations: fo"):
+        assert any(part in each for each in found), (part, found)
