@@ -16,7 +16,7 @@ OperatorError
 ├── KindNotFoundError      the API server does not serve this kind (yet)
 ├── NotKeptError           the requested run is not retained
 ├── EngineError            a run could not be prepared or started
-├── RunDetachedError       a run goes on in its pod, without this operator
+├── RunDetachedError       a run continues in its pod, without this operator
 ├── LeaseLostError         another replica may have the object: this one writes nothing more
 └── TerminalError          do not retry until the object changes
 
@@ -104,7 +104,7 @@ class EngineError(OperatorError):
 
 
 class RunDetachedError(OperatorError):
-    """A run goes on in its pod; another operator, or this one later, records its outcome."""
+    """A run continues in its pod; another operator, or this one later, records its outcome."""
 
 
 class NotKeptError(OperatorError):
