@@ -178,7 +178,7 @@ class PodEngine:
             confirmed = await run.link.recorded(_STOP_WITHIN)
             if not confirmed:
                 _log.info("The agent of a run has not confirmed that its outcome is recorded", run=run.name)
-            await self._forget(run.name, run.namespace)
+            await (self._forget if confirmed else self._remove)(run.name, run.namespace)
         else:
             run.link.fence()
             await self._remove(run.name, run.namespace)

@@ -81,6 +81,7 @@ class PodProject:
         operator = self.project.start(
             f"--pods-address={self.service or node.ADDRESS}:8444",
             f"--pods-bind-address={host}:8444",
+            f"--leader-election-namespace={self.namespace}",
             f"--runner-dir={self.project.folder}/runs-{len(self.project.operators)}",
             *flags,
             within=("nsenter", f"--net=/proc/{self.network}/ns/net"),

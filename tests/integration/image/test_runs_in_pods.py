@@ -133,8 +133,8 @@ def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, fl
     pods.serve(*hosts)
     pods.project.allow_leases()
     pods.watch()
-    lease = ("--leader-election-id=pods", f"--leader-election-namespace={pods.namespace}")
-    replicas = [pods.start(flag, *lease, host=host) for host in hosts]
+    lease = "--leader-election-id=pods"
+    replicas = [pods.start(flag, lease, host=host) for host in hosts]
     pods.things.create("one", {"gate": "open"})
     _waits_at_gate(pods, "one")
     (first,) = [each for each in replicas if each.lines(msg="Run started")]
