@@ -137,6 +137,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     generated = schema_cli.add_commands(commands)
     packaging_cli.add_commands(generated)
     rbac_cli.add_commands(generated)
+    scaffold_cli.add_generate_commands(generated)
     devcluster_cli.add_commands(commands)
     dev_cli.add_commands(commands)
     migrate_cli.add_commands(commands)

@@ -118,7 +118,7 @@ class _Chart:
         }
 
     def _service_ports(self) -> list[Json]:
-        services = (each for each in self._documents if each.get("kind") == "Service")
+        services = (each for each in self._documents if each.get("kind") == "Service" and not _is_for_pods(each))
         return next((each["spec"].get("ports") or [] for each in services), [])
 
     def _kinds(self) -> Iterator[str]:
@@ -151,7 +151,7 @@ class _Chart:
             return "$.Values.serviceAccount.create"
         if group == _MONITORING:
             return "and $.Values.metrics.enabled $.Values.metrics.serviceMonitor.enabled"
-        if kind == "Service":
+        if kind == "Service" and not _is_for_pods(document):
             return "$.Values.metrics.enabled"
         if kind == "NetworkPolicy" and self._selects_manager(document):
             return "$.Values.networkPolicy.enabled"
@@ -265,6 +265,11 @@ class _Chart:
             marks.block("{{- with $.Values.extraEnv }}\n{{- toYaml . | nindent @ }}\n{{- end }}"),
         ]
         container["resources"] = {marks.block("{{- toYaml $.Values.resources | nindent @ }}"): None}
+
+
+def _is_for_pods(service: Json) -> bool:
+    """Return True for the Service to which pods of runs connect."""
+    return any(port.get("targetPort") == "pods" for port in service["spec"].get("ports") or ())
 
 
 def _argument(argument: Any, marks: Placeholders) -> Any:

@@ -62,7 +62,7 @@ async def start(
     """
     namespace = auth.pod_namespace(auth.HostEnvironment.of_process()) or settings.leader_election_namespace
     server = _server(settings.pods_address, namespace)
-    name = f"{settings.leader_election_id or _DEFAULT_ID}-pods-ca"
+    name = authority_name(settings)
     store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
     authority = await store.load_or_create()
     certificate, key = certificates.issue(authority, [_NAME])
@@ -88,6 +88,11 @@ async def start(
         lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
     )
     return PodRuns(engine, pods)
+
+
+def authority_name(settings: Settings) -> str:
+    """Return the name of the Secret or file with the certificate authority."""
+    return f"{settings.leader_election_id or _DEFAULT_ID}-pods-ca"
 
 
 def _server(address: str, namespace: str) -> str:

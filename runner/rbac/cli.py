@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _ROLE = Path("config/rbac/role.yaml")
+_FOLDERS = (_ROLE.parent, Path("config/pods"))
 _DESCRIPTION = """\
 Add the permissions in FILE, which `run --record-rbac=FILE` wrote, to config/rbac/role.yaml. The roles that config/rbac
-binds to the operator already grant some of them; these are not added again. All other lines remain unchanged."""
+and config/pods bind to the operator already grant some of them; these are not added again. All other lines remain
+unchanged."""
 
 
 def add_commands(commands: Subparsers) -> None:
@@ -45,7 +47,7 @@ def _rbac(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{arguments.file}: file not found; `ansible-operator run --record-rbac=FILE` writes it")
     text = tree.read(_ROLE, str(_ROLE))
     found = record.read(arguments.file)
-    missing = _missing({each for each in found if not each.account}, list(_granted(_ROLE.parent)))
+    missing = _missing({each for each in found if not each.account}, list(_granted(_FOLDERS)))
     added = rights.rules(missing)
     for rule in added:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
@@ -57,14 +59,14 @@ def _rbac(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _granted(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the Roles and ClusterRoles in a folder that it binds to a service account."""
+def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
+    """Yield the Roles and ClusterRoles in folders that these bind to a service account."""
     import yaml  # noqa: PLC0415 - as above
 
     from runner.yamlfile import tree  # noqa: PLC0415 - as above
 
     documents: list[Mapping[str, Any]] = []
-    for path in sorted(folder.glob("*.yaml")):
+    for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
         try:
             documents += [each for each in yaml.safe_load_all(tree.read(path, str(path))) if isinstance(each, dict)]
         except yaml.YAMLError as error:

@@ -11,6 +11,7 @@ from runner.controller import run_access
 from runner.kube.client import CallObserver, Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
+from runner.pods.setup import authority_name
 from runner.proxy.calls import Handler
 from runner.rbac import rights
 from runner.rbac.check import RightsCheck
@@ -31,8 +32,8 @@ class OperatorRights:
         self._settings = settings
         self._watches = watches
         path = settings.record_rbac
-        own = auth.pod_namespace(auth.HostEnvironment.of_process()) or ""
-        self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=own) if path else None
+        self._own = auth.pod_namespace(auth.HostEnvironment.of_process()) or ""
+        self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=self._own) if path else None
 
     @property
     def noted(self) -> CallObserver | None:
@@ -61,17 +62,20 @@ class OperatorRights:
             await asyncio.Event().wait()
 
     def _of_watch(self, watch: Watch, account: str, resource: ApiResource) -> set[Right]:
-        return rights.of_watch(watch, resource, self._settings.namespaces, account)
+        namespaces = self._settings.namespaces
+        found = rights.of_watch(watch, resource, namespaces, account)
+        return found if watch.pods is None else found | rights.of_pods(resource, namespaces, self._own)
 
     def _of_settings(self) -> set[Right]:
         settings = self._settings
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
-        own = auth.pod_namespace(auth.HostEnvironment.of_process())
-        if own and any(watch.prune.then != "off" for watch in self._watches):
-            found |= rights.of_records(own)
+        if self._own and any(watch.prune.then != "off" for watch in self._watches):
+            found |= rights.of_records(self._own)
+        if self._own and any(watch.pods is not None for watch in self._watches):
+            found |= rights.of_pods_authority(self._own, authority_name(settings))
         if settings.leader_elect or settings.shards > 1:
-            space = settings.leader_election_namespace or own
-            found |= rights.of_leases(space or "", settings.leader_election_id if settings.shards == 1 else "")
+            space = settings.leader_election_namespace or self._own
+            found |= rights.of_leases(space, settings.leader_election_id if settings.shards == 1 else "")
         return found
 
     def _learn(self, found: Iterable[Right]) -> None:

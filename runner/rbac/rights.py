@@ -99,6 +99,24 @@ def of_records(namespace: str) -> set[Right]:
     return {Right("", namespace, "", "configmaps", verb) for verb in verbs}
 
 
+def of_pods(resource: ApiResource, namespaces: Sequence[str], own: str) -> set[Right]:
+    """Return the rights for runs in pods of a watched kind. `own`: the operator's namespace."""
+    spaces = [*namespaces] or [""]
+    found = {
+        Right("", space, group, plural, verb)
+        for space in (spaces if resource.namespaced else [own])
+        for group, plural in (("", "secrets"), ("batch", "jobs"))
+        for verb in ("create", "delete", "list")
+    }
+    watched = [*spaces, own] if namespaces and own else spaces
+    return found | {Right("", space, "", "pods", verb) for space in watched for verb in ("list", "watch")}
+
+
+def of_pods_authority(namespace: str, name: str) -> set[Right]:
+    """Return the rights for the Secret with the authority of the certificates that agents trust."""
+    return {Right("", namespace, "", "secrets", "create"), Right("", namespace, "", "secrets", "get", name)}
+
+
 def of_reviews() -> set[Right]:
     """Return the rights to authorize readers of metrics."""
     return {

@@ -1,4 +1,4 @@
-"""`ansible-operator init` and `ansible-operator create api`.
+"""`ansible-operator init`, `ansible-operator create api` and `ansible-operator generate pods`.
 
 Owns arguments and output of these commands. Errors pass through as ConfigError and OperatorError; the caller prints
 them.
@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -44,6 +45,11 @@ examples:
   ansible-operator create api --group cache --version v1beta1 --kind Memcached
   ansible-operator create api --group infra --kind Tenant --namespaced=false --short-name tn"""
 
+_PODS = """\
+Write the manifests of an operator with a watch that sets `isolation: pod` to config/pods, and include them in
+config/default: permissions, the Service to which pods of runs connect, and the operator's port and address. Charts,
+bundles and manifests of the project then contain them too. Existing files are only extended."""
+
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `init` and `create`."""
@@ -64,6 +70,21 @@ def add_commands(subparsers: Subparsers) -> None:
     )
     _add_kind(api)
     api.set_defaults(func=_create_api)
+
+
+def add_generate_commands(commands: Subparsers) -> None:
+    """Add `pods` to the commands of `generate`."""
+    pods = commands.add_parser(
+        "pods",
+        help="write the manifests for runs in pods",
+        description=_PODS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    pods.add_argument(
+        "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
+    )
+    pods.set_defaults(func=_pods)
 
 
 def _add_kind(parser: argparse.ArgumentParser) -> None:
@@ -111,12 +132,31 @@ def _create_api(arguments: argparse.Namespace) -> int:
     from runner.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
 
     changes = ChangeSet(Path.cwd())
-    if not (changes.root / project.FILE).exists():
-        raise ConfigError(f"no file {project.FILE} in {changes.root}; create a project with `ansible-operator init`")
+    known = project.read(changes)
     if not arguments.kind:
         raise ConfigError("--kind is required, such as Memcached")
-    notes = api.add(changes, project.parse(changes.text(project.FILE)), _wanted(arguments))
+    notes = api.add(changes, known, _wanted(arguments))
     _tell(changes.apply(), notes)
+    return 0
+
+
+def _pods(arguments: argparse.Namespace) -> int:
+    from runner.scaffold import pods, project  # noqa: PLC0415 - the same
+    from runner.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
+    from runner.watches import watch  # noqa: PLC0415 - the same
+
+    changes = ChangeSet(Path.cwd())
+    known = project.read(changes)
+    loaded = watch.load(
+        arguments.watches_file,
+        environ=os.environ,
+        cwd=changes.root,
+        roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
+        collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
+    )
+    pods.add(changes, known, loaded.watches)
+    written = changes.apply()
+    _tell(written, [] if any(written) else ["config/pods and config/default are up to date"])
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from runner.errors import ConfigError
+from runner.scaffold.changeset import ChangeSet
 from runner.scaffold.names import Resource, plural_of
 
 FILE = PurePosixPath("PROJECT")
@@ -56,6 +57,17 @@ _EMPTY: dict[str, Any] = {
     },
     "version": "3",
 }
+
+
+def read(changes: ChangeSet) -> Project:
+    """Return the project in a folder.
+
+    Raises:
+        ConfigError: there is none, or its file is invalid.
+    """
+    if not (changes.root / FILE).exists():
+        raise ConfigError(f"no file {FILE} in {changes.root}; create a project with `ansible-operator init`")
+    return parse(changes.text(FILE))
 
 
 def parse(text: str) -> Project:

@@ -36,7 +36,7 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
     """Add `generate` and its commands. Return these, so that more commands can be added."""
     generate = subparsers.add_parser(
         "generate",
-        help="generate CRD schemas, argument specs of roles, RBAC rules, a Helm chart, an OLM bundle, or manifests",
+        help="generate CRD schemas, argument specs of roles, RBAC rules, manifests, a Helm chart, or an OLM bundle",
     )
     commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, run, text, description in (
