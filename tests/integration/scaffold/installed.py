@@ -35,7 +35,7 @@ exec "$@"
 """
 OWN_PORTS = (
     *("--proxy-port=0", "--user-metrics-port=0", "--metrics-bind-address=127.0.0.1:0"),
-    *("--health-probe-bind-address=127.0.0.1:0", "--log-format=json"),
+    *("--health-probe-bind-address=127.0.0.1:0", "--pods-bind-address=127.0.0.1:0", "--log-format=json"),
 )
 """After the manifest's own flags: what other operators on this machine do not have yet."""
 

@@ -42,10 +42,16 @@ RULE = """\
     resources: [configmaps]
     verbs: [create, get, list, patch, watch]
 """
+IN_PODS = """\
+  isolation: pod
+  podTemplate: {image: example.com/ee:1}
+"""
 OF_OPERATOR = (
     *((verb, "dock.example.net", "berths", "") for verb in ("list", "watch", "patch")),
     ("patch", "dock.example.net", "berths", "status"),
     ("update", "dock.example.net", "berths", "finalizers"),
+    *((verb, "", "secrets", "") for verb in ("list", "delete")),
+    *((verb, "batch", "jobs", "") for verb in ("list", "create", "delete")),
 )
 OF_ROLE = (("create", "", "configmaps", ""), ("list", "", "configmaps", ""))
 OF_CLUSTER = (
@@ -58,8 +64,11 @@ AT_HOME = (
     ("create", "coordination.k8s.io", "leases", ""),
     ("update", "coordination.k8s.io", "leases", "", "dock-operator"),
     ("patch", "", "configmaps", "", "ansible-operator-dependent-kinds"),
+    ("create", "", "secrets", ""),
+    ("get", "", "secrets", "", "dock-operator-pods-ca"),
+    ("watch", "", "pods", ""),
 )
-OF_NOBODY = (("get", "", "secrets", ""), ("delete", "", "configmaps", ""), ("create", "", "pods", ""))
+OF_NOBODY = (("update", "", "secrets", ""), ("delete", "", "configmaps", ""), ("create", "", "pods", ""))
 
 Install = Callable[["Sh", Path, Sequence[str]], Callable[[], object]]
 """Installs the operator for these namespaces (none: all), and returns what removes it again."""
@@ -67,14 +76,19 @@ Install = Callable[["Sh", Path, Sequence[str]], Callable[[], object]]
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kind with a finalizer, and one that belongs to no namespace."""
+    """A kind with a finalizer, one that belongs to no namespace, and one whose runs would be in pods."""
     folder = tmp_path_factory.mktemp("modes") / "dock-operator"
     folder.mkdir()
     for line in (
         "init --domain example.net",
         "create api --group dock --kind Berth --finalizer",
         "create api --group dock --kind Harbour --namespaced=false",
+        "create api --group dock --kind Crane",
+        "generate pods",
     ):
+        if line == "generate pods":
+            with (folder / "watches.yaml").open("a") as file:
+                file.write(IN_PODS)
         subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     (folder / "roles/berth/tasks/main.yml").write_text(TASKS)
     with (folder / "config/rbac/role.yaml").open("a") as file:

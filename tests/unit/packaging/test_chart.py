@@ -72,6 +72,19 @@ def test_the_network_policy_selects_the_pod_of_its_release_and_can_be_disabled()
     assert "Release.Name }}" not in made["networkpolicy-database.yaml"].partition("spec:")[2]
 
 
+def test_the_service_for_pods_of_runs_does_not_depend_on_metrics() -> None:
+    pods = obj("Service", "pods", spec={"ports": [{"name": "pods", "port": 8444, "targetPort": "pods"}]})
+    metrics = obj("Service", "metrics", spec={"ports": [{"name": "https", "port": 8443, "targetPort": "metrics"}]})
+    env = [{"name": "ANSIBLE_OPERATOR_PODS_ADDRESS", "value": "shop-pods"}]
+    made = {path.name: text for path, text in chart.make([deployment(env=env), pods, metrics], RELEASE).items()}
+    assert "metrics.enabled" in made["service-metrics.yaml"]
+    assert "metrics.enabled" not in made["service-pods.yaml"]
+    assert "port: https\n" in made["servicemonitor.yaml"]
+    name = '{{ include "shop.fullname" $ }}-pods\n'
+    assert f"  name: {name}" in made["service-pods.yaml"]
+    assert f"value: {name}" in made["deployment-controller-manager.yaml"]
+
+
 def test_templates_in_manifests_are_escaped() -> None:
     text = texts(obj("ConfigMap", "config", data={"jinja": "{{ item }}"}))["configmap-config.yaml"]
     assert """jinja: '{{ "{{" }} item }}'\n""" in text

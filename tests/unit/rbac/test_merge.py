@@ -71,6 +71,15 @@ def test_roles_for_users_of_the_kind_are_not_the_operators() -> None:
     assert "deletecollection" in ROLE.read_text()
 
 
+def test_permissions_of_the_manifests_for_pods_are_not_added(capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("watches.yaml").open("a") as file:
+        file.write("  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n")
+    assert main.main(["generate", "pods"]) == 0
+    found = [Right("", "", "", "secrets", "list"), Right("", "", "batch", "jobs", "create")]
+    assert merge(*found) == 0
+    assert f"{ROLE}: no permission is missing\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("content", [None, "kind: ConfigMap\nmetadata: {name: a}\n"])
 def test_a_file_that_is_not_a_record_is_refused(capsys: pytest.CaptureFixture[str], content: str | None) -> None:
     if content is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,25 @@ def test_a_watch_needs_what_the_operator_does_with_its_objects(make_watch: Calla
     assert planning - plain == {Right("", "a", "", "configmaps", verb) for verb in ("create", "delete", "get", "patch")}
     acting = rights.of_watch(make_watch(), MEMCACHED, ["a"], "b/runs")
     assert Right("", "b", "", "serviceaccounts", "impersonate", "runs") in acting
+
+
+def needed_for_pods(resource: ApiResource, *namespaces: str) -> dict[str, set[str]]:
+    """Return the namespaces of each right for runs in pods, of an operator in the namespace `home`."""
+    found: dict[str, set[str]] = {}
+    for each in rights.of_pods(resource, namespaces, "home"):
+        found.setdefault(f"{each.verb} {each.resource}", set()).add(each.namespace)
+    return found
+
+
+def test_runs_in_pods_need_secrets_and_jobs_where_their_resources_are() -> None:
+    of_runs = [f"{verb} {what}" for verb in ("create", "delete", "list") for what in ("jobs", "secrets")]
+    everywhere = needed_for_pods(MEMCACHED)
+    assert everywhere == {each: {""} for each in (*of_runs, "list pods", "watch pods")}
+    confined = needed_for_pods(MEMCACHED, "a", "b")
+    assert {each: confined[each] for each in of_runs} == {each: {"a", "b"} for each in of_runs}
+    assert confined["watch pods"] == {"a", "b", "home"}
+    of_cluster = needed_for_pods(replace(MEMCACHED, namespaced=False), "a")
+    assert {each: of_cluster[each] for each in of_runs} == {each: {"home"} for each in of_runs}
 
 
 def test_roles_are_one_for_each_namespace_and_account_with_few_rules() -> None:

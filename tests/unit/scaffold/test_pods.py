@@ -1,0 +1,154 @@
+"""`generate pods`, as a user types it. Kustomize reads these files in tests/integration/scaffold/test_modes.py."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner.cli import main
+from runner.config import sources
+from runner.engine.job import PodRun
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.packaging import deployments
+from runner.pods import jobs, setup
+from runner.rbac import cli as rbac_cli
+from runner.rbac import rights
+from runner.rbac.rights import Right
+from runner.watches.pod_fields import PodPolicy
+
+Json = dict[str, Any]
+Type = Callable[[str], tuple[int, str, str]]
+
+PODS = Path("config/pods")
+DEFAULT = Path("config/default/kustomization.yaml")
+OWN = "shop-system"
+IN_PODS = "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n"
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str) -> tuple[int, str, str]:
+        code = main.main(line.split())
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    assert run("init --domain example.com --project-name shop")[0] == 0
+    assert run("create api --group g --kind Basket")[0] == 0
+    return run
+
+
+def in_pods() -> None:
+    """Let the last watch use pods."""
+    with Path("watches.yaml").open("a") as file:
+        file.write(IN_PODS)
+
+
+def document(path: str | Path, kind: str = "") -> Json:
+    found = [each for each in yaml.safe_load_all(Path(path).read_text()) if not kind or each["kind"] == kind]
+    return dict(found[-1])
+
+
+def manager() -> Json:
+    return document("config/manager/manager.yaml", "Deployment")
+
+
+def of_kind(*, namespaced: bool) -> ApiResource:
+    gvk = GVK("g.example.com", "v1alpha1", "Basket")
+    return ApiResource(gvk, "baskets", namespaced=namespaced, verbs=frozenset(), subresources=frozenset())
+
+
+def lacking(needed: Iterable[Right]) -> set[Right]:
+    """Return the rights that the generated roles do not grant. A Role only counts in the operator's namespace."""
+    wide, own = document(PODS / "role.yaml"), document(PODS / "authority_role.yaml")
+
+    def is_granted(right: Right) -> bool:
+        rules = [*(wide["rules"] if right.namespace != OWN else ()), *(own["rules"] if right.namespace == OWN else ())]
+        return any(rbac_cli._grants(rule, right) for rule in rules)
+
+    return {right for right in needed if not is_granted(right)}
+
+
+def test_the_folder_is_written_and_included_once(typed: Type) -> None:
+    in_pods()
+    code, out, _ = typed("generate pods")
+    assert code == 0
+    assert "created  config/pods/kustomization.yaml\n" in out
+    assert document(DEFAULT)["components"] == ["../pods"]
+    kustomization = document(PODS / "kustomization.yaml")
+    used = {*kustomization["resources"], *kustomization["configurations"]}
+    used |= {each["path"] for each in kustomization["patches"] if "path" in each}
+    assert used == {path.name for path in PODS.iterdir()} - {"kustomization.yaml"}
+    assert "@{" not in "".join(path.read_text() for path in PODS.iterdir())
+    (PODS / "role.yaml").write_text((PODS / "role.yaml").read_text() + "# edited\n")
+    before = {path: path.read_text() for path in (DEFAULT, *PODS.iterdir())}
+    assert typed("generate pods") == (0, "Note: config/pods and config/default are up to date\n", "")
+    assert {path: path.read_text() for path in before} == before
+
+
+@pytest.mark.parametrize("field", ["", "  isolation: process\n"])
+def test_without_a_watch_that_uses_pods_nothing_is_written(typed: Type, field: str) -> None:
+    with Path("watches.yaml").open("a") as file:
+        file.write(field)
+    code, _, err = typed("generate pods")
+    assert (code, "no watch sets isolation: pod" in err) == (2, True)
+    assert not PODS.exists()
+    assert "components" not in document(DEFAULT)
+
+
+@pytest.mark.parametrize("namespaces", [(), ("a", "b")], ids=["all", "some"])
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_the_roles_grant_what_the_check_at_start_requires(
+    typed: Type, namespaces: tuple[str, ...], *, namespaced: bool
+) -> None:
+    if not namespaced:
+        typed("create api --group g --kind Market --namespaced=false")
+    in_pods()
+    typed("generate pods")
+    needed = rights.of_pods(of_kind(namespaced=namespaced), namespaces, OWN)
+    settings = sources.load(Namespace(), {"ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop"}).settings
+    needed |= rights.of_pods_authority(OWN, setup.authority_name(settings))
+    assert lacking(needed) == set()
+    reads_all = Right("", OWN, "", "secrets", "list")
+    assert (lacking({reads_all}) == set()) is not namespaced
+    assert "--leader-election-id=shop" in deployments.container(manager())["args"]
+
+
+def test_pods_reach_the_operator_through_its_service(typed: Type) -> None:
+    in_pods()
+    typed("generate pods")
+    service = document(PODS / "service.yaml")
+    container = deployments.container(document(PODS / "manager_patch.yaml"))
+    environ = {each["name"]: each["value"] for each in container["env"]}
+    loaded = sources.load(Namespace(), environ)
+    assert loaded.settings.pods_address == service["metadata"]["name"]
+    (port,) = container["ports"]
+    assert loaded.settings.pods_bind_address == f":{port['containerPort']}"
+    (served,) = service["spec"]["ports"]
+    assert (served["port"], served["targetPort"]) == (port["containerPort"], port["name"])
+    labels = manager()["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["clusterIP"] == "None"
+
+
+def test_the_network_policy_admits_the_pods_of_runs(typed: Type) -> None:
+    in_pods()
+    typed("generate pods")
+    (patch,) = (each for each in document(PODS / "kustomization.yaml")["patches"] if "target" in each)
+    policy = document("config/network-policy/allow-metrics-traffic.yaml")
+    assert patch["target"] == {"kind": policy["kind"], "name": policy["metadata"]["name"]}
+    (change,) = yaml.safe_load(patch["patch"])
+    (selector,) = change["value"]["from"]
+    owner = ObjectRef(GVK("g", "v1", "Basket"), ObjectKey("a", "b"), "uid")
+    run = PodRun("ident", owner, 1, "apply", PodPolicy(1, {}, {"image": "ee:1"}), "token")
+    labels = jobs.job(run, "run", "a", None)["spec"]["template"]["metadata"]["labels"]
+    assert selector["podSelector"]["matchLabels"].items() <= labels.items()
+    assert selector["namespaceSelector"] == {}
+    assert [each["port"] for each in change["value"]["ports"]] == [8444]
