@@ -33,6 +33,8 @@ class OperatorRights:
         self._watches = watches
         path = settings.record_rbac
         self._own = auth.pod_namespace(auth.HostEnvironment.of_process()) or ""
+        self._home = self._own or settings.leader_election_namespace
+        """Namespace of the operator's own objects, also of an operator outside the cluster."""
         self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=self._own) if path else None
 
     @property
@@ -64,18 +66,20 @@ class OperatorRights:
     def _of_watch(self, watch: Watch, account: str, resource: ApiResource) -> set[Right]:
         namespaces = self._settings.namespaces
         found = rights.of_watch(watch, resource, namespaces, account)
-        return found if watch.pods is None else found | rights.of_pods(resource, namespaces, self._own)
+        return found if watch.pods is None else found | rights.of_pods(resource, namespaces, self._home)
 
     def _of_settings(self) -> set[Right]:
         settings = self._settings
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
         if self._own and any(watch.prune.then != "off" for watch in self._watches):
             found |= rights.of_records(self._own)
-        if self._own and any(watch.pods is not None for watch in self._watches):
-            found |= rights.of_pods_authority(self._own, authority_name(settings))
+        if self._home and any(watch.pods is not None for watch in self._watches):
+            found |= rights.of_pods_authority(self._home, authority_name(settings))
         if settings.leader_elect or settings.shards > 1:
-            space = settings.leader_election_namespace or self._own
-            found |= rights.of_leases(space, settings.leader_election_id if settings.shards == 1 else "")
+            found |= rights.of_leases(
+                settings.leader_election_namespace or self._own,
+                settings.leader_election_id if settings.shards == 1 else "",
+            )
         return found
 
     def _learn(self, found: Iterable[Right]) -> None:
