@@ -78,6 +78,21 @@ ON_WRITTEN = (
         "on the ConfigMap of a [plan](plan.md#plans-in-the-operator): UID of the planned object",
     ),
     Annotation(
+        _OURS + "run-record",
+        "written by the operator",
+        NEW,
+        "on the Secret of a [run in a pod](pods.md): data with which another operator continues the run",
+    ),
+    Annotation(
+        _OURS + "run", "written by the operator", NEW, "label of the Job and the pod of such a run: name of the run"
+    ),
+    Annotation(
+        _OURS + "run-of",
+        "written by the operator",
+        NEW,
+        "label of the Secret, the Job and the pod of such a run: UID of the resource",
+    ),
+    Annotation(
         _OURS + "inject-owner",
         '`"false"`',
         NEW,

@@ -28,6 +28,7 @@ class Field:
 
 
 YES, NEW = "yes", "new"
+_IN_POD = "{isolation: pod, podTemplate: {image: ee:1"
 
 WATCH = (
     Field("group", "text", "''", YES, "the kind's API group; empty for the core group", "group: cache.example.com"),
@@ -234,6 +235,31 @@ WATCH = (
         "prune: report",
     ),
     Field("engine", "text", "", NEW, "`auto`, `warm` or `exec`; default: `--engine`", "engine: exec"),
+    Field(
+        "isolation",
+        "text",
+        "",
+        NEW,
+        "`process` (the default): runs are processes of the operator's pod; `pod`: each run has a pod of its own "
+        "([pods.md](pods.md))",
+        _IN_POD + "}}",
+    ),
+    Field(
+        "podTemplate",
+        "mapping",
+        "",
+        NEW,
+        "image and further fields of these pods, see below; required with `isolation: pod`",
+        _IN_POD + "}}",
+    ),
+    Field(
+        "maxPods",
+        "whole number",
+        "",
+        NEW,
+        "maximum number of pods at once, instead of `--max-concurrent-reconciles`; default: 10",
+        _IN_POD + "}, maxPods: 50}",
+    ),
     Field(
         "finalizer",
         "mapping",
@@ -447,11 +473,103 @@ REFERENCES = (
     ),
 )
 
+PODS = (
+    Field(
+        "podTemplate.image",
+        "text",
+        "",
+        NEW,
+        "image with ansible-core and ansible-runner 2.4 or later; required",
+        _IN_POD + "}}",
+    ),
+    Field(
+        "podTemplate.imagePullSecrets",
+        "list",
+        "",
+        NEW,
+        "Secrets of the resource's namespace for the registry, by name",
+        _IN_POD + ", imagePullSecrets: [registry]}}",
+    ),
+    Field(
+        "podTemplate.resources",
+        "mapping",
+        "",
+        NEW,
+        "requests and limits of the container",
+        _IN_POD + ", resources: {limits: {memory: 1Gi}}}}",
+    ),
+    Field(
+        "podTemplate.serviceAccountName",
+        "text",
+        "",
+        NEW,
+        "service account of the pod; only then the pod contains its token",
+        _IN_POD + ", serviceAccountName: runs}}",
+    ),
+    Field(
+        "podTemplate.nodeSelector",
+        "mapping",
+        "",
+        NEW,
+        "labels of the nodes",
+        _IN_POD + ", nodeSelector: {pool: runs}}}",
+    ),
+    Field(
+        "podTemplate.tolerations",
+        "list",
+        "",
+        NEW,
+        "tolerations for taints of the nodes",
+        _IN_POD + ", tolerations: [{key: runs, operator: Exists}]}}",
+    ),
+    Field(
+        "podTemplate.priorityClassName",
+        "text",
+        "",
+        NEW,
+        "priority class of the pod",
+        _IN_POD + ", priorityClassName: low}}",
+    ),
+    Field(
+        "podTemplate.volumes",
+        "list",
+        "",
+        NEW,
+        "further volumes",
+        _IN_POD + ", volumes: [{name: data, emptyDir: {}}]}}",
+    ),
+    Field(
+        "podTemplate.volumeMounts",
+        "list",
+        "",
+        NEW,
+        "mounts of these volumes in the container",
+        _IN_POD + ", volumeMounts: [{name: data, mountPath: /data}]}}",
+    ),
+    Field(
+        "podTemplate.env",
+        "list",
+        "",
+        NEW,
+        "environment variables of the container",
+        _IN_POD + ", env: [{name: HTTPS_PROXY, value: http://proxy:3128}]}}",
+    ),
+    Field(
+        "podTemplate.securityContext",
+        "mapping",
+        "",
+        NEW,
+        "security context of the container, instead of the default ([pods.md](pods.md#security))",
+        _IN_POD + ", securityContext: {runAsNonRoot: true}}}",
+    ),
+)
+
 SECTIONS: tuple[tuple[str, tuple[Field, ...]], ...] = (
     ("A watch", WATCH),
     ("`finalizer`", FINALIZER),
     ("`retry`", RETRY),
     ("`prune`", PRUNE),
+    ("`podTemplate`", PODS),
     ("`selector`", SELECTOR),
     ("`references`", REFERENCES),
     ("`drift`", DRIFT),
