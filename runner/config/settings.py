@@ -236,8 +236,8 @@ class Settings:
         ENDPOINTS,
         str,
         "",
-        "address at which pods of runs reach the operator: the name of a headless Service in the operator's namespace, "
-        "or host:port; required if a watch sets isolation: pod",
+        "address of the operator for pods of runs: name of a headless Service in its namespace, or host:port; required "
+        "for isolation: pod",
         "ADDRESS",
     )
     pods_bind_address: str = option(

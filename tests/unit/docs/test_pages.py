@@ -164,6 +164,8 @@ OTHER_YAML = {
     "ansible_operator_run:": "shows a variable; tests/integration/operator/test_variables.py reads it",
     "kind: Kustomization": "Flux's; what it reads of status is shown by tests/kstatus.py",
     "data:": "Argo CD's; run by tests/unit/test_argocd.py",
+    "images:": "ansible-builder's; its version 3.2 built it, and the image ran a role in a pod",
+    "kind: NetworkPolicy": "Kubernetes'; tests/unit/scaffold/test_pods.py compares it with the labels and the port",
     "kind: Role": "a rule; tests/integration/operator/test_service_account.py grants it",
 }
 

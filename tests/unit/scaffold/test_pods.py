@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,6 +26,8 @@ from runner.watches.pod_fields import PodPolicy
 Json = dict[str, Any]
 Type = Callable[[str], tuple[int, str, str]]
 
+PAGE = Path(__file__).parents[3] / "docs/pods.md"
+YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PODS = Path("config/pods")
 DEFAULT = Path("config/default/kustomization.yaml")
 OWN = "shop-system"
@@ -152,3 +155,10 @@ def test_the_network_policy_admits_the_pods_of_runs(typed: Type) -> None:
     assert selector["podSelector"]["matchLabels"].items() <= labels.items()
     assert selector["namespaceSelector"] == {}
     assert [each["port"] for each in change["value"]["ports"]] == [8444]
+    shown = yaml.safe_load(next(each for each in YAML.findall(PAGE.read_text()) if "kind: NetworkPolicy" in each))
+    assert shown["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    _, operator = shown["spec"]["egress"]
+    assert [each["port"] for each in operator["ports"]] == [8444]
+    (to,) = operator["to"]
+    of_manager = manager()["spec"]["template"]["metadata"]["labels"]
+    assert to["podSelector"]["matchLabels"].items() <= of_manager.items()
