@@ -1,0 +1,115 @@
+"""The operator in its image: its runs in pods reach it through its Service, with only the generated permissions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import devcluster as clusters
+from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.integration.scaffold.conftest import BIN, Sh, shell
+from tests.integration.scaffold.installed import get
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("image"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+]
+
+HOME, WATCHED = "errand-operator-system", "errands"
+IMAGE = "example.com/errand-operator:v0.0.1"
+"""Also the image of runs: it has the collections that the role uses."""
+DEPLOYMENT = "deployment/errand-operator-controller-manager"
+RUNS = "--selector=app.kubernetes.io/component=run"
+
+IN_PODS = f"""\
+  isolation: pod
+  podTemplate:
+    image: {IMAGE}
+    securityContext:
+      runAsNonRoot: true
+      allowPrivilegeEscalation: false
+      capabilities: {{drop: [ALL]}}
+      seccompProfile: {{type: RuntimeDefault}}
+"""
+ROLE = """---
+- name: Record the errand
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        name: "{{ ansible_operator_meta.name }}-done"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+"""
+OF_ROLE = """\
+  - apiGroups: [""]
+    resources: [configmaps]
+    verbs: [create, get, list, patch, watch]
+"""
+
+
+@pytest.fixture(scope="module")
+def sh(
+    store: Store, galaxy_config: Path, node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sh]:
+    """Run a command in the project of an operator that is deployed for one namespace. A kind is cluster-scoped."""
+    folder = tmp_path_factory.mktemp("project") / "errand-operator"
+    folder.mkdir()
+    for line in (
+        "init --domain example.net",
+        "create api --group lab --kind Errand",
+        "create api --group lab --kind Mission --namespaced=false",
+    ):
+        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        if "--kind" in line:
+            with (folder / "watches.yaml").open("a") as file:
+                file.write(IN_PODS)
+    (folder / "roles/errand/tasks/main.yml").write_text(ROLE)
+    with (folder / "config/rbac/role.yaml").open("a") as file:
+        file.write(OF_ROLE)
+    run = shell(folder, node_cluster, store.environ({"/etc/ansible/ansible.cfg": galaxy_config}))
+    run("ansible-operator", "generate", "pods")
+    run("kubectl", "create", "namespace", WATCHED)
+    run("kubectl", "label", "namespace", WATCHED, "pod-security.kubernetes.io/enforce=restricted")
+    make = (f"IMG={IMAGE}", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}", f"WATCH_NAMESPACES={WATCHED}")
+    run("make", "docker-build", "deploy", *make)
+    run("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={HOME}", "--timeout=120s")
+    yield run
+    run("make", "undeploy", "TIMEOUT=120s", *make)
+    run("kubectl", "delete", "namespace", WATCHED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "space", "of_run"), [("Errand", WATCHED, WATCHED), ("Mission", "", HOME)], ids=["namespaced", "cluster"]
+)
+def test_an_object_runs_in_a_pod_with_the_generated_manifests(
+    sh: Sh, tmp_path: Path, kind: str, space: str, of_run: str
+) -> None:
+    metadata = {"name": "one", **({"namespace": space} if space else {})}
+    (tmp_path / "one.yaml").write_text(
+        json.dumps({"apiVersion": "lab.example.net/v1alpha1", "kind": kind, "metadata": metadata})
+    )
+    sh("kubectl", "apply", f"--filename={tmp_path}/one.yaml")
+    named = (f"{kind}/one", *((f"--namespace={space}",) if space else ()))
+    told = sh("kubectl", "wait", "--for=condition=Successful", *named, "--timeout=180s", check=False)
+    log = sh("kubectl", "logs", DEPLOYMENT, f"--namespace={HOME}")
+    if "condition met" not in told:
+        status = sh("kubectl", "get", *named, "--output=yaml")
+        pods = sh("kubectl", "describe", "pods", f"--namespace={of_run}", RUNS)
+        of_runs = sh("kubectl", "logs", f"--namespace={of_run}", RUNS, "--tail=-1", check=False)
+        pytest.fail("\n".join((told, status, pods, of_runs, log[-4000:])))
+    uid = get(sh, *named)["metadata"]["uid"]
+    (job,) = get(sh, "jobs", f"--namespace={of_run}", f"--selector=ansible.sdk.operatorframework.io/run-of={uid}")[
+        "items"
+    ]
+    assert [each["uid"] for each in job["metadata"]["ownerReferences"]] == [uid]
+    if space:
+        assert get(sh, "configmap", "one-done", f"--namespace={space}")["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert "forbidden" not in log.lower()
+    assert "lacks a right" not in log
