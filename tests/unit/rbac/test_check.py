@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from argparse import Namespace
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from structlog.testing import capture_logs
 
+from runner.config import sources
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError
 from runner.kube.client import Client
-from runner.kube.discovery import Discovery
+from runner.kube.discovery import ApiResource, Discovery
+from runner.objects import GVK
 from runner.rbac.check import RightsCheck
+from runner.rbac.privileges import OperatorRights
 from runner.rbac.rights import Right
+from runner.watches.pod_fields import PodPolicy
+from runner.watches.watch import Watch
 
 GET, LIST, MAKE = (Right("", "a", "", *rest) for rest in (("pods", "get"), ("pods", "list"), ("secrets", "create")))
 
@@ -24,6 +33,7 @@ class Server:
     granted: set[str] = field(default_factory=set)
     away: int = 0
     error: ApiError | None = None
+    credentials: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(namespace="home"))
 
     async def request(self, method: str, path: str, *, body: Any) -> dict[str, Any]:
         assert method == "POST"
@@ -70,3 +80,40 @@ def test_the_check_is_retried_if_the_server_is_unavailable(virtually: Any) -> No
 def test_a_refused_review_counts_as_a_granted_right(virtually: Any) -> None:
     error = ForbiddenError("no", status=403, reason="Forbidden", retry_after=None)
     assert reported(virtually, Server(error=error), GET) == []
+
+
+class _Discovered:
+    """Discovery of one kind."""
+
+    async def find(self, gvk: GVK) -> ApiResource:
+        return ApiResource(gvk, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
+
+
+def test_rights_for_pods_are_checked_if_a_watch_uses_them(virtually: Any, make_watch: Callable[..., Watch]) -> None:
+    environ = {
+        "WATCH_NAMESPACE": "a",
+        "ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop",
+        "ANSIBLE_OPERATOR_LEADER_ELECTION_NAMESPACE": "home",
+    }
+    settings = sources.load(Namespace(), environ).settings
+    server = Server()
+
+    async def follow(watch: Watch) -> None:
+        following = OperatorRights(settings, [watch]).follow(cast("Client", server), cast("Discovery", _Discovered()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(following, 10)
+
+    def problems(watch: Watch) -> set[str]:
+        with capture_logs() as logs:
+            virtually(follow(watch))
+        return {line["problem"].partition(" (as ")[0] for line in logs if line["log_level"] == "warning"}
+
+    of_pods = problems(make_watch(pods=PodPolicy(1, {}, {"image": "ee:1"}))) - problems(make_watch())
+    assert of_pods == {
+        "forbidden: create, delete, list secrets in namespace a",
+        "forbidden: create, delete, list jobs.batch in namespace a",
+        "forbidden: list, watch pods in namespace a",
+        "forbidden: list, watch pods in namespace home",
+        "forbidden: create secrets in namespace home",
+        "forbidden: get secrets shop-pods-ca in namespace home",
+    }
