@@ -170,7 +170,7 @@ def test_a_run_has_one_outcome_whenever_its_operator_is_killed(pods: PodProject)
     pods.watch("".join(tasks))
     operator = pods.start()
     pods.things.create("one")
-    operator.await_line("Run started")
+    wait_until(lambda: pods.objects("jobs"), "the Job of the run")
     for gate in gates:
         operator.kill()
         pods.open_gate(gate)
