@@ -129,7 +129,7 @@ class Reconciler:
                 )
                 return Done(None)
             except RunDetachedError as error:
-                self._log.info("The run goes on without this operator", why=str(error), **request.key._asdict())
+                self._log.info("The run continues without this operator", why=str(error), **request.key._asdict())
                 return Done(None)
 
     async def sweep(self) -> None:

@@ -36,7 +36,7 @@ SUPERSEDED = "superseded"
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
-    """What a run in a pod of its own needs beside the job."""
+    """Further data of a job whose run is in a pod of its own."""
 
     ident: str
     owner: ObjectRef
@@ -170,7 +170,7 @@ class Engine(Protocol):
         ...
 
     async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> UnrecordedRun | None:
-        """Return the run of an object that is to be continued; None if there is none.
+        """Return the unrecorded run of an object that the next attempt continues; None if there is none.
 
         `purpose` is that of a `PodRun`. Other runs of the object that an earlier operator began are ended.
         """
