@@ -122,19 +122,18 @@ class Deployed(Objects):
         (pod,) = self.pods()
         return pod
 
-    def processes(self) -> list[int]:
-        """Return the process ids of the operator's only pod: those of its first process and the operator come first."""
+    def first_process(self) -> int:
+        """Return the process id of the first process of the operator's only pod; the operator is its child."""
         marker = f"POD_NAME={self.pod()['metadata']['name']}\0".encode()
-        found = []
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if marker in (process / "environ").read_bytes():
-                    found.append(int(process.name))
-        return sorted(found)
+                if marker in (process / "environ").read_bytes() and _is_first(process):
+                    return int(process.name)
+        raise AssertionError(f"no process:\n{self.state()}")
 
     def kill_container(self) -> None:
         """Kill the first process of the operator's only pod, and so all of its container."""
-        os.kill(self.processes()[0], signal.SIGKILL)
+        os.kill(self.first_process(), signal.SIGKILL)
 
     def ended(self, count: int) -> str:
         """Wait until the operator's container has ended so many times; return the reason of the last end."""
@@ -220,6 +219,12 @@ class Deployed(Objects):
         }
 
 
+def _is_first(process: Path) -> bool:
+    """Return whether a process is the first one in its namespace (proc_pid_status(5))."""
+    lines = (process / "status").read_text(encoding="utf-8").splitlines()
+    return next(line.split()[-1] for line in lines if line.startswith("NSpid:")) == "1"
+
+
 @contextmanager
 def deployed(cluster: DevCluster, folder: Path, chance: random.Random, image: str) -> Iterator[Deployed]:
     """Deploy an operator whose objects converge; remove it and them."""
@@ -255,7 +260,9 @@ def killed(world: Deployed) -> Iterator[None]:
 def out_of_memory(world: Deployed) -> Iterator[None]:
     """The operator's memory limit is exceeded, and the kernel kills the operator, not the process that needs memory."""
     before = world.restarts()
-    Path(f"/proc/{world.processes()[1]}/oom_score_adj").write_text("1000", encoding="ascii")
+    first = world.first_process()
+    (operator,) = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="ascii").split()
+    Path(f"/proc/{operator}/oom_score_adj").write_text("1000", encoding="ascii")
     world.kubectl("exec", world.pod()["metadata"]["name"], "--", *_HOG, check=False)
     yield
     assert world.ended(before + 1) == "OOMKilled"

@@ -44,11 +44,10 @@ def test_after_a_fault_of_the_node_every_object_converges_and_no_run_is_lost_or_
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(1800)
 def test_faults_of_the_node_in_any_order(world: Deployed) -> None:
-    for _ in range(4):
-        for fault in world.chance.sample(sorted(FAULTS), len(FAULTS)):
-            cause(world, fault)
+    for fault in world.chance.choices(sorted(FAULTS), k=10):
+        cause(world, fault)
 
 
 def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_takes_over_all_shards(world: Deployed) -> None:
