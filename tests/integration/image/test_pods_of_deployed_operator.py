@@ -16,7 +16,7 @@ from tests.integration.scaffold.installed import get
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.xdist_group("image"),
+    pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
 ]

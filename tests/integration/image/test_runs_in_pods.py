@@ -18,7 +18,7 @@ from tests.integration.operator.conftest import wait_until
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.xdist_group("image"),
+    pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
 ]
@@ -73,7 +73,7 @@ def _waits_at_gate(pods: PodProject, name: str) -> None:
     wait_until(asked, f"the role of {name} to wait for its gate")
 
 
-@pytest.mark.parametrize("folder", ["same", "other"])
+@pytest.mark.parametrize("folder", ["same", pytest.param("other", marks=pytest.mark.nightly)])
 def test_a_run_continues_when_the_operator_is_killed(pods: PodProject, tmp_path: Path, folder: str) -> None:
     pods.watch()
     first = pods.start(f"--runner-dir={tmp_path}/same")
@@ -127,7 +127,7 @@ def test_a_change_cancels_the_run_if_the_watch_wants_it(pods: PodProject) -> Non
     assert pods.config_map("one-made")["data"] == {"size": "2"}
 
 
-@pytest.mark.parametrize("flag", ["--leader-elect", "--shards=2"])
+@pytest.mark.parametrize("flag", ["--shards=2", pytest.param("--leader-elect", marks=pytest.mark.nightly)])
 def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, flag: str) -> None:
     hosts = ("10.95.0.11", "10.95.0.12")
     pods.serve(*hosts)
@@ -188,7 +188,10 @@ def test_a_run_has_one_outcome_whenever_its_operator_is_killed(pods: PodProject)
 @pytest.mark.parametrize(
     ("template", "options", "spec", "expected"),
     [
-        ({"image": "example.com/none:1"}, {}, {}, "its image example.com/none:1 cannot be pulled"),
+        pytest.param(
+            *({"image": "example.com/none:1"}, {}, {}, "its image example.com/none:1 cannot be pulled"),
+            marks=pytest.mark.nightly,  # it waits for the image
+        ),
         ({"nodeSelector": {"pool": "none"}}, {"runTimeout": "5s"}, {}, "cannot be scheduled: 0/1 nodes are available"),
         ({"resources": {"limits": {"memory": "200Mi"}}}, {}, {"mebibytes": 400}, "reached its memory limit (200 MiB)"),
         ({}, {"runTimeout": "8s"}, {"gate": "never"}, "took longer than 8s"),
