@@ -83,6 +83,7 @@ ON_WRITTEN = (
         NEW,
         "on the Secret of a [run in a pod](pods.md): data with which another operator continues the run",
     ),
+    Annotation(_OURS + "run-signature", "written by the operator", NEW, "on the same Secret: signature of the record"),
     Annotation(
         _OURS + "run", "written by the operator", NEW, "label of the Job and the pod of such a run: name of the run"
     ),

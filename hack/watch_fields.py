@@ -559,7 +559,7 @@ PODS = (
         "mapping",
         "",
         NEW,
-        "security context of the container, instead of the default ([pods.md](pods.md#security))",
+        "security context of the container, added to the default ([pods.md](pods.md#security))",
         _IN_POD + ", securityContext: {runAsNonRoot: true}}}",
     ),
 )

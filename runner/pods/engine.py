@@ -121,6 +121,8 @@ class PodEngine:
         Runs of another generation or purpose are ended: their tokens are unknown, so they write nothing more.
         """
         namespace = owner.key.namespace or self._namespace
+        if not namespace:
+            return None
         found = await self._recorded(namespace, owner.uid)
         going_on = next((each for each in found if _continues(each, generation, purpose)), None)
         for other in found:
@@ -133,7 +135,7 @@ class PodEngine:
         """Return the runs of an object whose outcome is not recorded, newest first."""
         path, params = f"/api/v1/namespaces/{namespace}/secrets", {"labelSelector": f"{jobs.RUN_OF}={uid}"}
         answer = await self._client.request("GET", path, params=params)
-        found = [jobs.recorded(each, _token(each)) for each in answer.get("items") or []]
+        found = [jobs.recorded(each, uid, _token(each), self._address.key) for each in answer.get("items") or []]
         return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
 
     # A run.
@@ -231,6 +233,8 @@ class PodEngine:
     async def _begin(self, job: Job, pod: PodRun) -> _Run:
         """Create the objects of a run as far as they are missing, and accept its agent."""
         namespace = pod.owner.key.namespace or self._namespace
+        if not namespace:
+            raise EngineError("a cluster-scoped resource needs --leader-election-namespace, where its pods run")
         spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
         order = job.run_dir / f".order-{job.ident}"
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())

@@ -6,6 +6,8 @@ is that of the run, so that two operators cannot create two. Both are owned by t
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,6 +31,7 @@ PRIVATE_DATA = f"{WORK}/run"
 """ansible-runner's private data directory in the pod."""
 _RECORD = "ansible.sdk.operatorframework.io/run-record"
 """Annotation of the Secret: a `Record` as JSON."""
+_SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
 _KEPT = 600
 """Seconds for which an ended Job and its pod's log remain."""
 _SLACK = 120.0
@@ -74,6 +77,8 @@ class Address:
     """Name in the certificate."""
     authority: str
     """Certificate of the authority, PEM."""
+    key: bytes = field(repr=False)
+    """Key of the authority. It also signs the records of runs."""
 
 
 def run_name(uid: str, number: int) -> str:
@@ -93,10 +98,11 @@ def next_number(names: Iterable[str]) -> int:
 
 
 def secret(run: PodRun, name: str, namespace: str, address: Address) -> Object:
-    """Return the Secret of a run."""
+    """Return the Secret of a run. Its record is signed, so that no other client can write one with its own token."""
     record = Record(run.ident, run.generation, run.purpose)
     meta = _metadata(run, name, namespace)
-    meta["annotations"] = {_RECORD: json.dumps(asdict(record))}
+    text = json.dumps(asdict(record))
+    meta["annotations"] = {_RECORD: text, _SIGNATURE: _signature(address.key, name, run.owner.uid, run.token, text)}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -113,16 +119,20 @@ def secret(run: PodRun, name: str, namespace: str, address: Address) -> Object:
     }
 
 
-def recorded(obj: Object, token: str) -> Recorded | None:
-    """Return the run that a Secret records; None if another client made it."""
-    meta = metadata(obj)
-    try:
-        found = json.loads(annotations_of(obj)[_RECORD])
-        record = Record(str(found["ident"]), int(found["generation"]), str(found["purpose"]))
-    except (KeyError, TypeError, ValueError):
+def recorded(obj: Object, uid: str, token: str, key: bytes) -> Recorded | None:
+    """Return the run of the object `uid` that a Secret records; None if it is not signed with `key`."""
+    meta, annotations = metadata(obj), annotations_of(obj)
+    text = str(annotations.get(_RECORD, ""))
+    expected = _signature(key, str(meta.get("name", "")), uid, token, text)
+    if not hmac.compare_digest(expected.encode(), str(annotations.get(_SIGNATURE, "")).encode()):
         return None
+    record = Record(**json.loads(text))
     name = str(meta["name"])
     return Recorded(name, str(meta["namespace"]), run_number(name), record, token, created_at(obj))
+
+
+def _signature(key: bytes, *parts: str) -> str:
+    return hmac.new(key, json.dumps(parts).encode(), hashlib.sha256).hexdigest()
 
 
 def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Object:
@@ -160,8 +170,8 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
         ],
         "containers": [
             {
-                "securityContext": _CONFINED,
                 **container,
+                "securityContext": {**_CONFINED, **container.get("securityContext", {})},
                 "name": CONTAINER,
                 "command": ["python3", f"{SETTINGS}/agent.py", SETTINGS, WORK],
                 "terminationMessagePolicy": "FallbackToLogsOnError",

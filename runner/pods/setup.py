@@ -80,7 +80,7 @@ async def start(
     _log.info("Serving pods of runs", port=bound, address=server)
     watched = tuple(dict.fromkeys((*settings.namespaces, *([namespace] if settings.namespaces and namespace else []))))
     pods = PodWatch(client, discovery, watched)
-    address = Address(server, _NAME, authority[0].decode())
+    address = Address(server, _NAME, authority[0].decode(), authority[1])
     engine = PodEngine(client, links, pods, address, namespace, kept, metrics.add_pod_starts())
     metrics.add_pods(
         pods.phases,

@@ -100,7 +100,7 @@ def obstacle_of_agent(state: PodState, wait: Patience, *, was_connected: bool) -
     """Return the obstacle of a run whose container runs, and whose agent is not connected."""
     if was_connected:
         return Obstacle("silent", wait.silent, Fault(f"the connection to the pod {state.name} was lost"))
-    advice = "check its log, and that NetworkPolicies let it reach the operator"
+    advice = "check that NetworkPolicies let it reach the operator"
     return Obstacle("unreached", wait.connect, Fault(f"the agent in the pod {state.name} did not connect ({advice})"))
 
 

@@ -33,9 +33,6 @@ IN_PODS = f"""\
     image: {IMAGE}
     securityContext:
       runAsNonRoot: true
-      allowPrivilegeEscalation: false
-      capabilities: {{drop: [ALL]}}
-      seccompProfile: {{type: RuntimeDefault}}
 """
 ROLE = """---
 - name: Record the errand

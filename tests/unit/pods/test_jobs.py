@@ -15,7 +15,8 @@ from runner.watches.pod_fields import PodPolicy
 UID = "7b0c3c2e-4f5d-4c8e-9b1a-2f3d4e5f6a7b"
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), UID)
 NAME = jobs.run_name(UID, 7)
-ADDRESS = Address("operator-pods.system.svc:8444", "pods", "PEM")
+KEY = b"key of the authority"
+ADDRESS = Address("operator-pods.system.svc:8444", "pods", "PEM", KEY)
 
 
 def _run(policy: PodPolicy | None = None) -> PodRun:
@@ -44,19 +45,24 @@ def test_both_objects_are_owned_by_the_resource() -> None:
 def test_a_secret_records_the_run() -> None:
     made = jobs.secret(_run(), NAME, "shop", ADDRESS)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
-    found = jobs.recorded(made, "the-token")
+    found = jobs.recorded(made, UID, "the-token", KEY)
     assert found is not None
     assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply"))
     assert "the-token" not in repr(found)
 
 
-@pytest.mark.parametrize("annotation", [None, "", "[]", "{}", '{"ident": "a"}', '{"ident": 1, "generation": "x"}'])
-def test_a_secret_of_another_client_records_nothing(annotation: str | None) -> None:
+@pytest.mark.parametrize(
+    ("uid", "token", "key"), [("other", "the-token", KEY), (UID, "own-token", KEY), (UID, "the-token", b"other")]
+)
+def test_a_secret_that_another_client_wrote_or_changed_records_nothing(uid: str, token: str, key: bytes) -> None:
     made = jobs.secret(_run(), NAME, "shop", ADDRESS)
-    made["metadata"]["annotations"] = (
-        {} if annotation is None else dict.fromkeys(made["metadata"]["annotations"], annotation)
-    )
-    assert jobs.recorded(made, "") is None
+    assert jobs.recorded(made, UID, "the-token", KEY) is not None
+    assert jobs.recorded(made, uid, token, key) is None
+    for name in made["metadata"]["annotations"]:
+        changed = {**made["metadata"]["annotations"], name: "{}"}
+        other = {**made, "metadata": {**made["metadata"], "annotations": changed}}
+        assert jobs.recorded(other, UID, "the-token", KEY) is None
+    assert jobs.recorded({**made, "metadata": {"name": NAME, "namespace": "shop"}}, UID, "the-token", KEY) is None
 
 
 def test_a_pod_has_no_rights_of_its_own_and_starts_once() -> None:
@@ -75,15 +81,20 @@ def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
         PodPolicy(
             1,
             {"serviceAccountName": "runs", "volumes": (volume,), "nodeSelector": {"pool": "a"}},
-            {"image": "ee:1", "volumeMounts": ({"name": "data", "mountPath": "/data"},), "securityContext": {}},
+            {
+                "image": "ee:1",
+                "volumeMounts": ({"name": "data", "mountPath": "/data"},),
+                "securityContext": {"runAsUser": 7},
+            },
         )
     )
     (container,) = pod["containers"]
+    confined = _pod(PodPolicy(1, {}, {"image": "ee:1"}))["containers"][0]["securityContext"]
     assert pod["automountServiceAccountToken"] is True
     assert [each["name"] for each in pod["volumes"]] == ["agent", "work", "data"]
     assert [each["mountPath"] for each in container["volumeMounts"]] == [jobs.SETTINGS, jobs.WORK, "/data"]
     assert container["command"][0] == "python3"
-    assert (container["name"], container["securityContext"]) == (jobs.CONTAINER, {})
+    assert (container["name"], container["securityContext"]) == (jobs.CONTAINER, {**confined, "runAsUser": 7})
 
 
 def test_the_token_is_in_the_secret_only() -> None:
