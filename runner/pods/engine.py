@@ -176,15 +176,18 @@ class PodEngine:
         run = self._unsettled.pop(job.ident, None)
         if run is None:
             return
-        if run.ending is not None:
-            confirmed = await run.link.recorded(_STOP_WITHIN)
-            if not confirmed:
-                _log.info("The agent of a run has not confirmed that its outcome is recorded", run=run.name)
-            await (self._forget if confirmed else self._remove)(run.name, run.namespace)
-        else:
-            run.link.fence()
-            await self._remove(run.name, run.namespace)
-        run.link.close()
+        try:
+            if run.ending is None:
+                run.link.fence()
+                await self._remove(run.name, run.namespace)
+            else:
+                # First the record: without it, no operator continues a run that has been reported.
+                await self._forget(run.name, run.namespace)
+                if not await run.link.recorded(_STOP_WITHIN):
+                    _log.info("The agent of a run does not respond; deleting its Job", run=run.name)
+                    await self._remove(run.name, run.namespace)
+        finally:
+            run.link.close()
         await asyncio.to_thread(run.spool.remove)
 
     async def forget(self, run_dir: Path) -> None:
@@ -225,6 +228,7 @@ class PodEngine:
         return f"{run.namespace}/{state.name}" + (f" on {state.node}" if state.node else "")
 
     def _leave(self, job: Job) -> None:
+        _order(job).unlink(missing_ok=True)
         folder = job.run_dir / "artifacts"
         if folder.is_dir():
             artifacts.rotate(folder, job.max_artifacts)
@@ -236,18 +240,15 @@ class PodEngine:
         if not namespace:
             raise EngineError("a cluster-scoped resource needs --leader-election-namespace, where its pods run")
         spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
-        order = job.run_dir / f".order-{job.ident}"
+        order = _order(job)
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
         name = pod.resumed or await self._record(pod, namespace)
         loop = asyncio.get_running_loop()
         known = await asyncio.to_thread(lambda: list(spool.lines()))
         applied = known[-1].number if known else 0
+        self._let_go(job)  # if its outcome could not be recorded
         link = self._links.open(name, pod.token, order, applied)
-        run = _Run(job, name, namespace, spool, link, loop.create_future())
-        former = self._unsettled.get(job.ident)
-        if former is not None:  # its outcome could not be recorded
-            former.link.close()
-        self._unsettled[job.ident] = run
+        run = self._unsettled[job.ident] = _Run(job, name, namespace, spool, link, loop.create_future())
         if pod.resumed:
             self.resumed_runs += 1
             job.secrets.exhaust(_RESUMED)
@@ -430,6 +431,10 @@ def _unreadable(error: BaseException) -> Fault:
     if isinstance(error, OSError):
         return Fault(f"the files of the run cannot be read or written ({error})")
     raise error
+
+
+def _order(job: Job) -> Path:
+    return job.run_dir / f".order-{job.ident}"
 
 
 def _ask(run: _Run, reason: Outcome) -> None:

@@ -38,8 +38,12 @@ class Spool:
     """Received lines of one run, by number."""
 
     def __init__(self, run_dir: Path, ident: str) -> None:
+        """Open the lines of a run. Those of other runs of the object, which another operator finished, are removed."""
         private_folder(run_dir)
         self._path = run_dir / f".received-{ident}"
+        for other in run_dir.glob(".received-*"):
+            if other != self._path:
+                other.unlink(missing_ok=True)
 
     def lines(self) -> Iterator[Line]:
         """Yield the complete lines of an earlier operator, and drop an incomplete last one."""

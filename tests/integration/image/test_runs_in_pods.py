@@ -116,6 +116,26 @@ def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProjec
     assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
 
 
+def test_an_outcome_that_could_not_be_written_is_written_later_without_another_run(pods: PodProject) -> None:
+    pods.watch()
+    operator = pods.start()
+    pods.things.create("one", {"gate": "open"})
+    _waits_at_gate(pods, "one")
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{pods.namespace}"
+    role = pods.api.call("GET", path)
+    without = [rule for rule in role["rules"] if "things/status" not in rule["resources"]]
+    assert len(without) < len(role["rules"])
+    pods.api.call("PUT", path, {**role, "rules": without, "metadata": {"name": role["metadata"]["name"]}})
+    pods.open_gate("open")
+    operator.await_line("Request to the API server failed; retrying")
+    pods.api.call("PUT", path, {**role, "metadata": {"name": role["metadata"]["name"]}})
+    pods.succeeds("one")
+    assert len(pods.objects("jobs")) == 1
+    wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
+    files = [each.name for each in pods.project.folder.glob("runs-0/**/.*")]
+    assert [name for name in files if name.startswith((".order", ".received"))] == []
+
+
 def test_a_change_cancels_the_run_if_the_watch_wants_it(pods: PodProject) -> None:
     pods.watch(onChange="cancel")
     operator = pods.start()

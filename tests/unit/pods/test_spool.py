@@ -15,6 +15,7 @@ def test_an_operator_finds_the_lines_that_its_predecessor_applied(tmp_path: Path
         Spool(tmp_path / "run", "one").add(line)
     assert list(Spool(tmp_path / "run", "one").lines()) == LINES
     assert list(Spool(tmp_path / "run", "other").lines()) == []
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_an_incomplete_last_line_is_dropped_and_written_again(tmp_path: Path) -> None:
