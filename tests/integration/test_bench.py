@@ -31,6 +31,8 @@ SMALL = {
     "BENCH_LONG_RUNS": "20",
     "BENCH_FAILING_SECONDS": "1",
     "BENCH_RESOURCES": "3",
+    "BENCH_PODS": "3",
+    "BENCH_LINES": "20",
 }
 
 
@@ -59,6 +61,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
             marks=pytest.mark.nightly,
         ),
         pytest.param("devcluster", [20], marks=pytest.mark.nightly),
+        pytest.param("pods", [], marks=pytest.mark.nightly),
         pytest.param("plan", [1.3, 3, 5], marks=pytest.mark.nightly),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.nightly),
     ],
