@@ -95,6 +95,7 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     Field("ansible_(memfree|swapfree)_mb|free|used|cached", "[0-9]+", "memory of the machine"),
     Field("(block|inode)_(available|used)|size_available", "[0-9]+", "space of a file system"),
     Field("ansible_uptime_seconds", "[0-9]+", "seconds since the machine started"),
+    Field("ansible_mounts", r"\[.*\]", "file systems that other tests mount meanwhile"),
     Unordered("ansible_interfaces|ansible_virtualization_tech_(guest|host)", "facts that setup collects as sets"),
     # What a module's interpreter holds of libraries that are loaded ahead
     Extra("warnings", ".*<class '(urllib3|requests)\\..*", "filters that a library adds for warnings of its own"),
