@@ -13,7 +13,7 @@ import pytest
 
 from runner.devcluster import DevCluster
 from tests.images import BASE, Store, hindrance, node_hindrance
-from tests.integration.image.pods import EE, PodProject, pod_project
+from tests.integration.image.pods import EE, ROLE, PodProject, pod_project
 from tests.integration.operator.conftest import wait_until
 
 pytestmark = [
@@ -116,19 +116,17 @@ def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProjec
     assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
 
 
-def test_an_outcome_that_could_not_be_written_is_written_later_without_another_run(pods: PodProject) -> None:
-    pods.watch()
+def test_an_outcome_that_could_not_be_written_is_written_later_without_another_run(
+    pods: PodProject, cluster: DevCluster
+) -> None:
+    pods.watch(f"{ROLE}- name: Pause\n  ansible.builtin.command: sleep 8\n  changed_when: false\n")
     operator = pods.start()
-    pods.things.create("one", {"gate": "open"})
-    _waits_at_gate(pods, "one")
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{pods.namespace}"
-    role = pods.api.call("GET", path)
-    without = [rule for rule in role["rules"] if "things/status" not in rule["resources"]]
-    assert len(without) < len(role["rules"])
-    pods.api.call("PUT", path, {**role, "rules": without, "metadata": {"name": role["metadata"]["name"]}})
-    pods.open_gate("open")
-    operator.await_line("Request to the API server failed; retrying")
-    pods.api.call("PUT", path, {**role, "metadata": {"name": role["metadata"]["name"]}})
+    pods.things.create("one")
+    wait_until(lambda: pods.config_map("one-made"), "the task before the pause")
+    cluster.stop_apiserver()
+    operator.await_line("Run ended")
+    operator.await_line("Cannot write the status; retrying")
+    cluster.start_apiserver()
     pods.succeeds("one")
     assert len(pods.objects("jobs")) == 1
     wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
