@@ -40,7 +40,8 @@ from runner.engine.job import (
 from runner.engine.retention import KeptRuns
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, EngineError, NotFoundError, RunDetachedError
 from runner.kube.client import Client
-from runner.objects import Object, ObjectRef, metadata
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
 from runner.pods import jobs, payload, states
 from runner.pods.connection import MalformedError
 from runner.pods.jobs import Address, Recorded
@@ -55,6 +56,9 @@ _LOOK = 1.0
 _STOP_WITHIN = 20.0
 """Seconds in which an agent ends its run when it is told to."""
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
+_NONE: frozenset[str] = frozenset()
+_SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
+_JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", namespaced=True, verbs=_NONE, subresources=_NONE)
 _log = log.get(__name__)
 
 
@@ -66,6 +70,7 @@ class _Run:
     name: str
     namespace: str
     spool: Spool
+    artifacts: Artifacts
     link: Link
     stop: asyncio.Future[Outcome]
     output: WorkerOutput = field(default_factory=WorkerOutput)
@@ -133,10 +138,16 @@ class PodEngine:
 
     async def _recorded(self, namespace: str, uid: str) -> list[Recorded]:
         """Return the runs of an object whose outcome is not recorded, newest first."""
-        path, params = f"/api/v1/namespaces/{namespace}/secrets", {"labelSelector": f"{jobs.RUN_OF}={uid}"}
-        answer = await self._client.request("GET", path, params=params)
-        found = [jobs.recorded(each, uid, _token(each), self._address.key) for each in answer.get("items") or []]
+        items = await self._of_object(_SECRETS, namespace, uid)
+        found = [jobs.recorded(each, uid, _token(each), self._address.key) for each in items]
         return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
+
+    async def _of_object(self, resource: ApiResource, namespace: str, uid: str) -> list[Object]:
+        """Return the Secrets or Jobs of an object's runs."""
+        params = {"labelSelector": f"{jobs.RUN_OF}={uid}"}
+        answer = await self._client.request("GET", resource.path(namespace), params=params)
+        items: list[Object] = answer.get("items") or []
+        return items
 
     # A run.
 
@@ -244,11 +255,12 @@ class PodEngine:
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
         name = pod.resumed or await self._record(pod, namespace)
         loop = asyncio.get_running_loop()
+        kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident)
         known = await asyncio.to_thread(lambda: list(spool.lines()))
         applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
         link = self._links.open(name, pod.token, order, applied)
-        run = self._unsettled[job.ident] = _Run(job, name, namespace, spool, link, loop.create_future())
+        run = self._unsettled[job.ident] = _Run(job, name, namespace, spool, kept, link, loop.create_future())
         if pod.resumed:
             self.resumed_runs += 1
             job.secrets.exhaust(_RESUMED)
@@ -262,16 +274,12 @@ class PodEngine:
 
     async def _record(self, pod: PodRun, namespace: str) -> str:
         """Create the Secret of a new run; return the run's name."""
-        path, params = (
-            f"/apis/batch/v1/namespaces/{namespace}/jobs",
-            {"labelSelector": f"{jobs.RUN_OF}={pod.owner.uid}"},
-        )
         try:
-            answer = await self._client.request("GET", path, params=params)
-            names = [str(metadata(each).get("name", "")) for each in answer.get("items") or []]
+            existing = await self._of_object(_JOBS, namespace, pod.owner.uid)
+            names = [str(metadata(each).get("name", "")) for each in existing]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
             body = jobs.secret(pod, name, namespace, self._address)
-            await self._client.request("POST", f"/api/v1/namespaces/{namespace}/secrets", body=body)
+            await self._client.create(_SECRETS, namespace, body)
         except (ConflictError, ApiUnavailableError):
             raise
         except ApiError as error:
@@ -281,7 +289,7 @@ class PodEngine:
     async def _create_job(self, run: _Run, pod: PodRun) -> None:
         body = jobs.job(pod, run.name, run.namespace, run.job.deadline)
         try:
-            await self._client.request("POST", f"/apis/batch/v1/namespaces/{run.namespace}/jobs", body=body)
+            await self._client.create(_JOBS, run.namespace, body)
         except ConflictError:
             return  # the run goes on
         except ApiUnavailableError:
@@ -330,12 +338,8 @@ class PodEngine:
             return canceled(f"The pod of the run was lost: {lost}. The run is repeated.", seconds)
         stopped = run.stop.result() if run.stop.done() else None
         if stopped is Outcome.TIMED_OUT and state is not None and state.waits and not run.progress.events:
-            stopped, fault = (
-                None,
-                Fault(
-                    f"the pod of the run did not start within {durations.format(run.job.deadline or 0)}: {state.waits}"
-                ),
-            )
+            within = durations.format(run.job.deadline or 0)
+            stopped, fault = None, Fault(f"the pod of the run did not start within {within}: {state.waits}")
         end = events.End(
             stopped=stopped,
             deadline=run.job.deadline,
@@ -348,16 +352,15 @@ class PodEngine:
         if ending is not None:
             result = advice.add_kills_in_pod(result, ending.oom_kills, ending.memory_limit)
         status = run.output.status or "error"
-        await asyncio.to_thread(Artifacts(run.job.run_dir, run.job.ident).end, status, run.output.code)
+        await asyncio.to_thread(run.artifacts.end, status, run.output.code)
         return result
 
     async def _read(self, run: _Run, sink: EventSink) -> None:
         if run.ending is not None:
             return
-        kept = await asyncio.to_thread(Artifacts, run.job.run_dir, run.job.ident)
         async for event in redaction.events(self._lines(run), run.job.secrets):
             run.progress = events.fold(run.progress, event)
-            await asyncio.to_thread(kept.add, event)
+            await asyncio.to_thread(run.artifacts.add, event)
             sink(event)
             text = str(event.get("stdout") or "")
             run.link.acknowledge(run.pending.popleft(), f"{text}\n" if text else "")
@@ -399,23 +402,22 @@ class PodEngine:
 
     async def _remove(self, name: str, namespace: str) -> None:
         """Delete a run's Job with its pod, and its Secret."""
-        await self._delete(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
+        await self._delete(_JOBS, ObjectKey(namespace, name))
         await self._forget(name, namespace)
 
     async def _forget(self, name: str, namespace: str) -> None:
-        await self._delete(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        await self._delete(_SECRETS, ObjectKey(namespace, name))
 
-    async def _delete(self, path: str) -> None:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    async def _delete(self, resource: ApiResource, key: ObjectKey) -> None:
         try:
-            await self._client.request("DELETE", path, body=options)
+            await self._client.delete(resource, key)
         except NotFoundError:
             return
 
 
 def _obstacle(state: PodState | None, link: Link, wait: Patience, *, known: bool) -> Obstacle | None:
     """Return the reason why a run makes no progress; None if it does."""
-    if state is None or state.node_is_needed or state.ended:
+    if state is None or state.is_starting or state.ended:
         return states.obstacle_of_pod(state, wait, known=known)
     if link.is_connected:
         return None

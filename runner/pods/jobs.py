@@ -6,16 +6,17 @@ is that of the run, so that two operators cannot create two. Both are owned by t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runner.engine.job import PodRun
-from runner.objects import Object, annotations_of, created_at, metadata
+from runner.objects import Object, annotations_of, metadata
 from runner.pods import agent
 from runner.watches.pod_fields import PodPolicy
 
@@ -63,8 +64,6 @@ class Recorded:
     number: int
     record: Record
     token: str = field(repr=False)
-    created: float
-    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def secret(run: PodRun, name: str, namespace: str, address: Address) -> Object:
         "metadata": meta,
         "type": "Opaque",
         "stringData": {
-            "agent.py": Path(agent.__file__).read_text(encoding="utf-8"),
+            "agent.py": _agent(),
             "run": name,
             "token": run.token,
             "ca.crt": address.authority,
@@ -128,7 +127,13 @@ def recorded(obj: Object, uid: str, token: str, key: bytes) -> Recorded | None:
         return None
     record = Record(**json.loads(text))
     name = str(meta["name"])
-    return Recorded(name, str(meta["namespace"]), run_number(name), record, token, created_at(obj))
+    return Recorded(name, str(meta["namespace"]), run_number(name), record, token)
+
+
+@functools.cache
+def _agent() -> str:
+    """Return the text of the agent, which is read once."""
+    return Path(agent.__file__).read_text(encoding="utf-8")
 
 
 def _signature(key: bytes, *parts: str) -> str:
@@ -155,9 +160,7 @@ def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Objec
 
 
 def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
-    given = {field: _plain(value) for field, value in policy.pod.items()}
-    container = {field: _plain(value) for field, value in policy.container.items()}
-    mounts = container.pop("volumeMounts", [])
+    given, container = policy.pod, policy.container
     return {
         **given,
         "restartPolicy": "Never",
@@ -178,7 +181,7 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
                 "volumeMounts": [
                     {"name": "agent", "mountPath": SETTINGS, "readOnly": True},
                     {"name": "work", "mountPath": WORK},
-                    *mounts,
+                    *container.get("volumeMounts", []),
                 ],
             }
         ],
@@ -195,10 +198,3 @@ def _metadata(run: PodRun, name: str, namespace: str) -> dict[str, Any]:
     }
     labels = {**_LABELS, RUN_OF: owner.uid}
     return {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [reference]}
-
-
-def _plain(value: Any) -> Any:
-    """Return a read-only value of a watch as the client sends it."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value

@@ -78,7 +78,7 @@ class PodState:
     """Why it does not continue although nothing in it failed, as the end of a sentence."""
 
     @property
-    def node_is_needed(self) -> bool:
+    def is_starting(self) -> bool:
         """True if its container has not started yet."""
         return bool(self.waits or self.broken)
 
