@@ -182,7 +182,7 @@ def eventually() -> Callable[..., None]:
 
 @pytest.fixture
 def own_zombies() -> Callable[[], list[int]]:
-    """Find the zombies that this process should have reaped.
+    """Find the zombies since the start of the test that this process should have reaped.
 
     They are of runs, which have sessions of their own. A fork server that was replaced may just be ending, and is
     waited for by asyncio.
@@ -192,4 +192,6 @@ def own_zombies() -> Callable[[], list[int]]:
         own, session = os.getpid(), os.getsid(0)
         return [p.pid for p in processes.table().values() if p.zombie and p.parent == own and p.session != session]
 
-    return find
+    # This process inherits orphans, so that programs of earlier tests can be among its children.
+    earlier = set(find())
+    return lambda: [pid for pid in find() if pid not in earlier]

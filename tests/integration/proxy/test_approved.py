@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,9 @@ def statuses(responses: Sequence[Response]) -> list[int]:
     return [each.status for each in responses]
 
 
-def test_the_writes_of_the_plan_take_place(run: Plan, directly: Callable[..., str]) -> None:
+def test_the_writes_of_the_plan_take_place(
+    run: Plan, directly: Callable[..., str], eventually: Callable[[Callable[[], object]], None]
+) -> None:
     maps, deployments = run.config_maps, run.deployments
     directly("create", "configmap", "old", "--from-literal=k=1")
     directly("create", "configmap", "unused")
@@ -105,7 +108,8 @@ def test_the_writes_of_the_plan_take_place(run: Plan, directly: Callable[..., st
     (generated,) = [name for name in data if name.startswith("some-")]
     assert generated == responses[2].obj["metadata"]["name"]
     assert (data["new"], data["applied"], data["old"]) == ({"k": "1", "m": "2"}, {"k": "2"}, {"k": "3"})
-    assert "unused" not in data
+    # The garbage collector ends a deletion in the foreground.
+    eventually(lambda: "configmap/unused" not in directly("get", "configmaps", "-o=name").split())
     assert directly("get", "deployment", "web", "-o=jsonpath={.spec.replicas}") == "3"
     assert "wrote configmaps new of owner" in run.standing.witness.reports
     assert sum("/configmaps/old?dryRun" in each for each in run.standing.passed.targets) < len(requests)
@@ -181,6 +185,43 @@ def test_a_change_between_dry_run_and_write_is_detected(
     assert answer.status == 403
     assert "change ConfigMap" in approval.refused
     assert directly("get", "configmap", "old", "-o=jsonpath={.data.k}") == "7"
+
+
+def test_a_plan_that_has_the_changes_of_other_clients_is_incomplete(run: Plan, directly: Callable[..., str]) -> None:
+    directly("create", "configmap", "old")
+    made = itertools.count(1)
+
+    def meanwhile(sent: str, _target: str) -> None:
+        if sent == "PATCH":
+            directly("patch", "configmap", "old", f'--patch={{"metadata":{{"labels":{{"a":"{next(made)}"}}}}}}')
+
+    run.standing.passed.before = meanwhile
+    assert run.ask("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE).status == 200
+    assert run.overlay.partial_reasons == [f"other clients change configmaps {run.namespace}/old all the time"]
+
+
+@pytest.mark.parametrize("changes", [7, None], ids=["for a while", "forever"])
+def test_changes_between_read_and_dry_run_do_not_count_as_the_effect(
+    run: Plan, directly: Callable[..., str], changes: int | None
+) -> None:
+    directly("create", "configmap", "old", "--from-literal=k=1")
+    planned: Request = ("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE)
+    approval = approved(run, planned)
+    assert run.overlay.partial_reasons == []
+    made = itertools.count(1)
+
+    def meanwhile(sent: str, target: str) -> None:
+        if sent == "PATCH" and "dryRun" in target and (number := next(made)) <= (changes or number):
+            directly("patch", "configmap", "old", f'--patch={{"metadata":{{"labels":{{"a":"{number}"}}}}}}')
+
+    run.standing.passed.before = meanwhile
+    (answer,) = send(run, planned)
+    if changes is None:
+        assert answer.status == 403
+        assert approval.refused.endswith(": other clients change the object all the time")
+        return
+    assert (answer.status, approval.refused) == (200, "")
+    assert answer.obj["metadata"]["labels"] == {"a": str(changes)}
 
 
 def test_the_effect_of_a_deletion_is_bound_to_the_object(run: Plan, directly: Callable[..., str]) -> None:

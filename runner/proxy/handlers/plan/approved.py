@@ -42,25 +42,33 @@ class ApprovedWrites:
         if plan.info.subresource == "eviction":
             raise RefusedError("the proxy cannot bind an eviction to the plan")
         for _ in range(_ATTEMPTS):
-            trial = replace(plan, overlay=approval.trial())
-            answer = await self._writes.answer(trial)
-            writes = trial.overlay.writes
-            if answer.status >= _FIRST_ERROR or not writes or "All" in plan.values("dryRun"):
+            if (answer := await self._attempt(plan, approval)) is not None:
                 return answer
-            if why := next(filter(None, map(approval.refusal, writes)), ""):
-                raise RefusedError(why)
-            if plan.info.verb.startswith("delete"):
-                replies = [await self._delete(plan, write) for write in writes]
-                if not any(map(_is_conflict, replies)):
-                    return replies[0].answer if plan.info.verb == "delete" else answer
-                continue
-            (write,) = writes
-            reply = await self._send(plan, write)
-            if not _is_conflict(reply) and not await _has_failed_test(plan, write, reply):
-                if reply.is_success and write.before is None:
-                    approval.created(write, reply.obj)
-                return reply.answer
         raise RefusedError("other clients change the object all the time")
+
+    async def _attempt(self, plan: PlanCall, approval: WriteApproval) -> Answer | None:
+        """Send a write as a dry run, and then bound to its version. Return None if the object changed meanwhile."""
+        trial = replace(plan, overlay=approval.trial())
+        answer = await self._writes.answer(trial)
+        writes = trial.overlay.writes
+        if answer.status >= _FIRST_ERROR or not writes or "All" in plan.values("dryRun"):
+            return answer
+        if any(map(_is_mixed, writes)):
+            return None
+        if why := next(filter(None, map(approval.refusal, writes)), ""):
+            raise RefusedError(why)
+        if plan.info.verb.startswith("delete"):
+            replies = [await self._delete(plan, write) for write in writes]
+            if any(map(_is_conflict, replies)):
+                return None
+            return replies[0].answer if plan.info.verb == "delete" else answer
+        (write,) = writes
+        reply = await self._send(plan, write)
+        if _is_conflict(reply) or await _has_failed_test(plan, write, reply):
+            return None
+        if reply.is_success and write.before is None:
+            approval.created(write, reply.obj)
+        return reply.answer
 
     async def _send(self, plan: PlanCall, write: PlannedWrite) -> Reply:
         """Send a creation, an update or a patch."""
@@ -116,6 +124,13 @@ def _options_of(params: Params) -> Object:
     if given.get("orphanDependents"):
         options["orphanDependents"] = given["orphanDependents"] == "true"
     return options
+
+
+def _is_mixed(write: PlannedWrite) -> bool:
+    """Return whether another client changed the object between its read and the dry run: it then has both changes."""
+    if write.before is None or write.after is None:
+        return False
+    return metadata(write.before).get("resourceVersion") != metadata(write.after).get("resourceVersion")
 
 
 def _is_conflict(reply: Reply) -> bool:

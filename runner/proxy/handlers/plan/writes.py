@@ -176,8 +176,11 @@ class PlanWrites:
             reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
             found = _object(reply)
             reads += 1
-            if not existed or _version_of(found) == _version_of(before or {}) or reads == _READS:
+            if not existed or before is None or _version_of(found) == _version_of(before):
                 break  # otherwise another client changed the object between both requests
+            if reads == _READS:
+                plan.overlay.incomplete(f"other clients change {plan.info.qualified} {key} all the time")
+                break
         after = found
         if plan.info.subresource == "scale":
             after = _scaled(before or {}, found)
