@@ -39,7 +39,10 @@ class Authority:
     @classmethod
     def create(cls, name: str, valid: dt.timedelta = YEAR) -> Self:
         """Create an authority."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        return cls._of_key(ec.generate_private_key(ec.SECP256R1()), name, valid)
+
+    @classmethod
+    def _of_key(cls, key: ec.EllipticCurvePrivateKey, name: str, valid: dt.timedelta) -> Self:
         subject = _name(name)
         certificate = (
             _builder(subject, subject, key.public_key(), valid)
@@ -63,6 +66,14 @@ class Authority:
         """Certificate and key of the authority, for the controller that signs certificate requests."""
         return KeyPair(_pem(self.certificate), private_pem(self.key))
 
+    def renewed(self, valid: dt.timedelta) -> Self:
+        """Return this authority with a new certificate of the same key and name.
+
+        Both certificates verify what the authority issues. So clients with the old one need no other until it expires.
+        """
+        (name,) = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return self._of_key(self.key, str(name.value), valid)
+
     def issue(self, name: str, *, organization: str = "", hosts: Sequence[str] = ()) -> KeyPair:
         """Issue a certificate: for a server if it has hosts, else for a client.
 
@@ -85,6 +96,11 @@ class Authority:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
         return KeyPair(_pem(builder.sign(self.key, hashes.SHA256())), private_pem(key))
+
+
+def expiry(certificate: bytes) -> dt.datetime:
+    """Return when a PEM certificate expires."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def signing_key() -> tuple[bytes, bytes]:

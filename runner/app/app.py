@@ -229,7 +229,7 @@ class _Operator:
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery)]
             followed.append(self._reloader.follow(self._controllers, engine))
             if pods is not None:
-                followed.append(pods.pods.follow())
+                followed += [pods.pods.follow(), pods.certificates.follow()]
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
             await self._work(engines, followed, ownership)
         return None if self._signals.stop.is_set() else self._reloader.following

@@ -92,12 +92,12 @@ class PodEngine:
         client: Client,
         links: Links,
         pods: PodWatch,
-        address: Address,
+        address: Callable[[], Address],
         namespace: str,
         kept: KeptRuns,
         started: Callable[[float], None],
     ) -> None:
-        """`namespace` is that of Jobs for cluster-scoped resources.
+        """`address` is that for new runs. `namespace` is that of Jobs for cluster-scoped resources.
 
         `started` receives the seconds from the creation of a run's objects to its first line.
         """
@@ -139,7 +139,7 @@ class PodEngine:
     async def _recorded(self, namespace: str, uid: str) -> list[Recorded]:
         """Return the runs of an object whose outcome is not recorded, newest first."""
         items = await self._of_object(_SECRETS, namespace, uid)
-        found = [jobs.recorded(each, uid, _token(each), self._address.key) for each in items]
+        found = [jobs.recorded(each, uid, _token(each), self._address().key) for each in items]
         return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
 
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str) -> list[Object]:
@@ -278,7 +278,7 @@ class PodEngine:
             existing = await self._of_object(_JOBS, namespace, pod.owner.uid)
             names = [str(metadata(each).get("name", "")) for each in existing]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
-            body = jobs.secret(pod, name, namespace, self._address)
+            body = jobs.secret(pod, name, namespace, self._address())
             await self._client.create(_SECRETS, namespace, body)
         except (ConflictError, ApiUnavailableError):
             raise

@@ -23,6 +23,7 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.monitoring.metrics import Metrics
 from runner.pods import certificates
+from runner.pods.certificates import Certificates
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import Address
 from runner.pods.links import Links
@@ -44,6 +45,7 @@ class PodRuns:
 
     engine: PodEngine
     pods: PodWatch
+    certificates: Certificates
 
 
 async def start(
@@ -64,14 +66,11 @@ async def start(
     server = _server(settings.pods_address, namespace)
     name = authority_name(settings)
     store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
-    authority = await store.load_or_create()
-    certificate, key = certificates.issue(authority, [_NAME])
+    issued = Certificates(await store.load_or_create(), [_NAME])
     links = Links(http)
     host, _, port = settings.pods_bind_address.rpartition(":")
     try:
-        bound = await links.start(
-            host.strip("[]") or _ANYWHERE, int(port), certificates.server_context(certificate, key)
-        )
+        bound = await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)
     except OSError as error:
         raise ConfigError(
             f"--pods-bind-address: cannot listen on {settings.pods_bind_address}: {error.strerror or error}"
@@ -80,14 +79,17 @@ async def start(
     _log.info("Serving pods of runs", port=bound, address=server)
     watched = tuple(dict.fromkeys((*settings.namespaces, *([namespace] if settings.namespaces and namespace else []))))
     pods = PodWatch(client, discovery, watched)
-    address = Address(server, _NAME, authority[0].decode(), authority[1])
+
+    def address() -> Address:
+        return Address(server, _NAME, issued.authority, issued.key)
+
     engine = PodEngine(client, links, pods, address, namespace, kept, metrics.add_pod_starts())
     metrics.add_pods(
         pods.phases,
         lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
         lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
     )
-    return PodRuns(engine, pods)
+    return PodRuns(engine, pods, issued)
 
 
 def authority_name(settings: Settings) -> str:
