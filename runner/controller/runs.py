@@ -159,7 +159,7 @@ class JobFactory:
             purpose=_purpose(attempt),
             policy=policy,
             token=grant.token,
-            resumed=attempt.resumed.name if attempt.resumed is not None else "",
+            resumed=attempt.resumed,
         )
 
     async def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:

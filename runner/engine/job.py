@@ -35,6 +35,17 @@ SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
+class UnrecordedRun:
+    """A run whose outcome no operator has recorded yet."""
+
+    name: str
+    ident: str
+    began: float
+    """Seconds since the epoch."""
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class PodRun:
     """Further data of a job whose run is in a pod of its own."""
 
@@ -47,17 +58,8 @@ class PodRun:
     policy: PodPolicy
     token: str = field(repr=False)
     """Token of the run, for the proxy and for the agent."""
-    resumed: str = ""
-    """Name of the run to continue; empty: begin one."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnrecordedRun:
-    """A run whose outcome no operator has recorded yet."""
-
-    name: str
-    ident: str
-    token: str = field(repr=False)
+    resumed: UnrecordedRun | None = None
+    """The run to continue; None: begin one."""
 
 
 @dataclass(frozen=True, slots=True)

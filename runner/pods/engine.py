@@ -55,6 +55,8 @@ _LOOK = 1.0
 """Seconds between two looks at the pod of a run."""
 _STOP_WITHIN = 20.0
 """Seconds in which an agent ends its run when it is told to."""
+_RECONNECT_WITHIN = 20.0
+"""Seconds that a resumed run has at least: it may have ended in time, while no operator could receive its result."""
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
 _NONE: frozenset[str] = frozenset()
 _SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
@@ -73,6 +75,8 @@ class _Run:
     artifacts: Artifacts
     link: Link
     stop: asyncio.Future[Outcome]
+    ends_at: float | None
+    """Deadline in seconds since the epoch; None is unlimited."""
     output: WorkerOutput = field(default_factory=WorkerOutput)
     progress: events.Progress = field(default_factory=events.Progress)
     ending: Ending | None = None
@@ -134,7 +138,10 @@ class PodEngine:
             if other is not going_on:
                 _log.info("Ending a run that an earlier operator began", run=other.name, **owner.key._asdict())
                 await self._remove(other.name, other.namespace)
-        return UnrecordedRun(going_on.name, going_on.record.ident, going_on.token) if going_on is not None else None
+        if going_on is None:
+            return None
+        record = going_on.record
+        return UnrecordedRun(going_on.name, record.ident, record.began, going_on.token)
 
     async def _recorded(self, namespace: str, uid: str) -> list[Recorded]:
         """Return the runs of an object whose outcome is not recorded, newest first."""
@@ -253,15 +260,17 @@ class PodEngine:
         spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
         order = _order(job)
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
-        name = pod.resumed or await self._record(pod, namespace)
+        name = pod.resumed.name if pod.resumed is not None else await self._record(pod, namespace)
         loop = asyncio.get_running_loop()
         kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident)
         known = await asyncio.to_thread(lambda: list(spool.lines()))
         applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
         link = self._links.open(name, pod.token, order, applied)
-        run = self._unsettled[job.ident] = _Run(job, name, namespace, spool, kept, link, loop.create_future())
-        if pod.resumed:
+        run = self._unsettled[job.ident] = _Run(
+            job, name, namespace, spool, kept, link, loop.create_future(), _deadline(job)
+        )
+        if pod.resumed is not None:
             self.resumed_runs += 1
             job.secrets.exhaust(_RESUMED)
             _log.info("Continuing a run that an earlier operator began", run=name, lines=applied, job=job.ident)
@@ -278,7 +287,7 @@ class PodEngine:
             existing = await self._of_object(_JOBS, namespace, pod.owner.uid)
             names = [str(metadata(each).get("name", "")) for each in existing]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
-            body = jobs.secret(pod, name, namespace, self._address())
+            body = jobs.secret(pod, name, namespace, self._address(), time.time())
             await self._client.create(_SECRETS, namespace, body)
         except (ConflictError, ApiUnavailableError):
             raise
@@ -302,8 +311,8 @@ class PodEngine:
     async def _follow(self, run: _Run, sink: EventSink, began: float) -> RunResult:
         """Receive the run's lines until it ends, its pod fails, or it is to stop."""
         loop = asyncio.get_running_loop()
-        deadline = run.job.deadline
-        timer = loop.call_later(deadline, _ask, run, Outcome.TIMED_OUT) if deadline is not None else None
+        left = _left(run)
+        timer = loop.call_later(left, _ask, run, Outcome.TIMED_OUT) if left is not None else None
         reading = asyncio.create_task(self._read(run, sink))
         looking = asyncio.create_task(self._watch(run))
         ending: set[asyncio.Future[Any]] = {reading, looking, run.stop}
@@ -333,6 +342,9 @@ class PodEngine:
         lost = fault.lost if fault else ""
         if ending is not None and run.output.code is None and state is not None and not run.stop.done():
             lost = state.lost  # the agent was told to end by Kubernetes
+        if lost and run.ends_at is not None and time.time() >= run.ends_at:
+            _ask(run, Outcome.TIMED_OUT)  # Kubernetes ends a pod that its Job's deadline exceeds, without an operator
+            lost = ""
         if lost:
             run.ending = None
             return canceled(f"The pod of the run was lost: {lost}. The run is repeated.", seconds)
@@ -385,7 +397,7 @@ class PodEngine:
     async def _watch(self, run: _Run) -> Fault:
         """Wait until it is certain that the run cannot continue; return the reason."""
         clock = asyncio.get_running_loop().time
-        since, seen, known = clock(), "", bool(run.job.pod and run.job.pod.resumed)
+        since, seen, known = clock(), "", _resumed(run.job) is not None
         while True:
             await asyncio.sleep(_LOOK)
             if not self._pods.is_synced:
@@ -443,6 +455,26 @@ def _ask(run: _Run, reason: Outcome) -> None:
     """Ask for the end of a run; the first reason counts."""
     if not run.stop.done():
         run.stop.set_result(reason)
+
+
+def _resumed(job: Job) -> UnrecordedRun | None:
+    return job.pod.resumed if job.pod is not None else None
+
+
+def _deadline(job: Job) -> float | None:
+    """Return when a run that begins now, or that an earlier operator began, must end; seconds since the epoch."""
+    if job.deadline is None:
+        return None
+    resumed = _resumed(job)
+    return job.deadline + (time.time() if resumed is None else resumed.began)
+
+
+def _left(run: _Run) -> float | None:
+    """Return the seconds until the operator ends a run."""
+    if run.ends_at is None:
+        return None
+    left = run.ends_at - time.time()
+    return left if _resumed(run.job) is None else max(left, _RECONNECT_WITHIN)
 
 
 def _continues(found: Recorded, generation: int, purpose: str) -> bool:

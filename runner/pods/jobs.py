@@ -53,6 +53,8 @@ class Record:
     generation: int
     purpose: str
     """`apply`, `finalize` or `plan`."""
+    began: float
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,12 @@ def next_number(names: Iterable[str]) -> int:
     return max(map(run_number, names), default=0) + 1
 
 
-def secret(run: PodRun, name: str, namespace: str, address: Address) -> Object:
-    """Return the Secret of a run. Its record is signed, so that no other client can write one with its own token."""
-    record = Record(run.ident, run.generation, run.purpose)
+def secret(run: PodRun, name: str, namespace: str, address: Address, began: float) -> Object:
+    """Return the Secret of a run. `began` is in seconds since the epoch.
+
+    Its record is signed, so that no other client can write one with its own token.
+    """
+    record = Record(run.ident, run.generation, run.purpose, began)
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))
     meta["annotations"] = {_RECORD: text, _SIGNATURE: _signature(address.key, name, run.owner.uid, run.token, text)}

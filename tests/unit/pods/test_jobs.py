@@ -37,17 +37,17 @@ def test_names_are_those_of_the_resource_and_the_number_of_the_run() -> None:
 
 def test_both_objects_are_owned_by_the_resource() -> None:
     reference = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "main", "uid": UID}
-    for made in (jobs.secret(_run(), NAME, "shop", ADDRESS), jobs.job(_run(), NAME, "shop", None)):
+    for made in (jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5), jobs.job(_run(), NAME, "shop", None)):
         assert made["metadata"]["ownerReferences"] == [reference]
         assert (made["metadata"]["name"], made["metadata"]["namespace"]) == (NAME, "shop")
 
 
 def test_a_secret_records_the_run() -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS)
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     found = jobs.recorded(made, UID, "the-token", KEY)
     assert found is not None
-    assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply"))
+    assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply", 1700000000.5))
     assert "the-token" not in repr(found)
 
 
@@ -55,7 +55,7 @@ def test_a_secret_records_the_run() -> None:
     ("uid", "token", "key"), [("other", "the-token", KEY), (UID, "own-token", KEY), (UID, "the-token", b"other")]
 )
 def test_a_secret_that_another_client_wrote_or_changed_records_nothing(uid: str, token: str, key: bytes) -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS)
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5)
     assert jobs.recorded(made, UID, "the-token", KEY) is not None
     assert jobs.recorded(made, uid, token, key) is None
     for name in made["metadata"]["annotations"]:
@@ -98,6 +98,6 @@ def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
 
 
 def test_the_token_is_in_the_secret_only() -> None:
-    content = jobs.secret(_run(), NAME, "shop", ADDRESS)["stringData"]
+    content = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5)["stringData"]
     assert (content["token"], content["server"]) == ("the-token", "operator-pods.system.svc:8444")
     assert base64.b64encode(b"the-token").decode() not in str(jobs.job(_run(), NAME, "shop", None))

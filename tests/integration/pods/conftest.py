@@ -1,0 +1,201 @@
+"""The engine of runs in pods with a real API server. A test is the node: it sets the states of pods, and is the agent.
+
+On a real node, the same is tested in tests/integration/image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from runner.devcluster import DevCluster
+from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
+from runner.engine.retention import KeptRuns
+from runner.kube.client import Client
+from runner.kube.credentials import auth
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.pods import states
+from runner.pods.agent import HEADER, Kind
+from runner.pods.certificates import Certificates, make_authority
+from runner.pods.engine import PodEngine
+from runner.pods.jobs import RUN_OF, Address
+from runner.pods.states import PodState
+from runner.pods.watching import PodWatch
+from runner.watches.pod_fields import PodPolicy
+from runner.watches.watch import Playbook
+from tests.unit.pods.conftest import NAME, Operator, ending
+from tests.unit.pods.conftest import Client as AgentClient
+
+PLAY = "- {hosts: localhost, gather_facts: false, tasks: []}\n"
+_PATHS = {"jobs": "/apis/batch/v1", "secrets": "/api/v1"}
+
+
+class Pods:
+    """States of pods, which only a node has."""
+
+    is_synced = True
+
+    def __init__(self) -> None:
+        self.states: dict[str, PodState] = {}
+
+    def state(self, run: str) -> PodState | None:
+        return self.states.get(run)
+
+
+@dataclass
+class Bed:
+    """An engine, and the custom resource of its runs."""
+
+    client: Client
+    namespace: str
+    folder: Path
+    certificates: Certificates
+    owner: ObjectRef
+    pods: Pods = field(default_factory=Pods)
+    operators: list[Operator] = field(default_factory=list)
+
+    async def engine(self) -> PodEngine:
+        """Start another operator. Its run folders are its own."""
+        operator = Operator(self.folder, self.certificates.context, self.certificates.authority.encode())
+        await operator.start()
+        self.operators.append(operator)
+
+        def address() -> Address:
+            server = f"{operator.host}:{operator.port}"
+            return Address(server, NAME, self.certificates.authority, self.certificates.key)
+
+        kept = KeptRuns(self.runner_dir, 0)
+        watch = cast("PodWatch", self.pods)
+        return PodEngine(self.client, operator.links, watch, address, self.namespace, kept, lambda _: None)
+
+    @property
+    def runner_dir(self) -> Path:
+        return self.folder / f"runs-{len(self.operators)}"
+
+    def job(self, deadline: float | None = None, resumed: UnrecordedRun | None = None, **changes: Any) -> Job:
+        playbook = self.folder / "play.yml"
+        playbook.write_text(changes.pop("play", PLAY))
+        ident = resumed.ident if resumed is not None else str(time.time_ns())
+        token = resumed.token if resumed is not None else f"token-{ident}"
+        policy = PodPolicy(1, {}, {"image": "example.com/ee:1"})
+        fields: dict[str, Any] = {
+            "ident": ident,
+            "gvk": self.owner.gvk,
+            "key": self.owner.key,
+            "content": Playbook(playbook),
+            "run_dir": self.runner_dir / "one",
+            "extra_vars": {},
+            "unsafe_keys": frozenset(),
+            "ignored_variables": (),
+            "verbosity": 0,
+            "ansible_args": "",
+            "max_artifacts": 20,
+            "environment": {},
+            "kubeconfig": "",
+            "deadline": deadline,
+            "pod": PodRun(ident, self.owner, 1, "apply", policy, token, resumed),
+        }
+        return Job(**{**fields, **changes})
+
+    async def objects(self, kind: str) -> list[Object]:
+        """The Jobs or Secrets of the resource's runs, oldest first."""
+        path = f"{_PATHS[kind]}/namespaces/{self.namespace}/{kind}"
+        answer = await self.client.request("GET", path, params={"labelSelector": f"{RUN_OF}={self.owner.uid}"})
+        items: list[Object] = answer["items"]
+        return sorted(items, key=lambda each: int(each["metadata"]["name"].rpartition("-")[2]))
+
+    async def record(self, number: int = 1) -> dict[str, str]:
+        """What the pod of the run with this number gets, when it is there."""
+        async with asyncio.timeout(30):
+            while True:
+                found = {each["metadata"]["name"].rpartition("-")[2]: each for each in await self.objects("secrets")}
+                if str(number) in found and len(await self.objects("jobs")) >= number:
+                    data = found[str(number)]["data"]
+                    return {name: base64.b64decode(value).decode() for name, value in data.items()}
+                await asyncio.sleep(0.02)
+
+    async def agent(self, record: dict[str, str], last: int = 0) -> Agent:
+        """Connect as the agent of a run. Its pod runs from now on."""
+        self.pods.states[record["run"]] = PodState(f"{record['run']}-x", "n1")
+        async with asyncio.timeout(30):
+            while True:
+                agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
+                agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
+                if (await agent.client.receive())[0] == Kind.WELCOME:
+                    return agent
+                await asyncio.sleep(0.02)
+
+
+@dataclass
+class Agent:
+    """The agent of a run, whose worker is the test."""
+
+    client: AgentClient
+    pods: Pods
+    run: str
+    number: int = 0
+
+    def line(self, **value: object) -> None:
+        self.raw(orjson.dumps(value))
+
+    def raw(self, line: bytes) -> None:
+        self.number += 1
+        self.client.send(Kind.DATA, self.number, line)
+
+    def succeed(self) -> None:
+        """Report a run that ended."""
+        self.line(status="successful")
+        self.end()
+
+    def end(self, code: int | None = 0, **fields: object) -> None:
+        self.number += 1
+        self.client.send(Kind.END, self.number, ending(code, **fields))
+
+    async def leave(self) -> None:
+        """End as soon as the outcome is recorded."""
+        header = b""
+        while not header or HEADER.unpack(header)[0] != Kind.RECORDED:
+            header = await self.client.reader.readexactly(HEADER.size)
+            await self.client.reader.readexactly(HEADER.unpack(header)[2])
+        self.client.writer.close()
+
+
+def events(_: Event) -> None:
+    """Receive what the run prints."""
+
+
+async def conclude(engine: PodEngine, job: Job, running: asyncio.Task[RunResult]) -> RunResult:
+    """Wait for a run, and record its outcome as the controller does."""
+    async with asyncio.timeout(60):
+        result = await running
+    await engine.recorded(job)
+    return result
+
+
+@pytest.fixture
+async def bed(devcluster: DevCluster, namespace: str, tmp_path: Path) -> AsyncIterator[Bed]:
+    """Short times, so that tests need not wait."""
+    credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
+    async with Client(credentials) as client:
+        path = f"/api/v1/namespaces/{namespace}/configmaps"
+        made = await client.request("POST", path, body={"metadata": {"name": "one"}})
+        owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "one"), made["metadata"]["uid"])
+        bed = Bed(client, namespace, tmp_path, Certificates(make_authority(), [NAME]), owner)
+        yield bed
+        for operator in bed.operators:
+            await operator.links.close()
+
+
+@pytest.fixture(autouse=True)
+def _without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.pods.engine._LOOK", 0.05)
+    short = states.Patience(start=0.1, broken=0.1, connect=0.1, silent=0.1, lost=0.1, ended=0.1, gone=0.1)
+    monkeypatch.setattr("runner.pods.engine.Patience", lambda: short)

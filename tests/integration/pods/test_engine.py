@@ -1,0 +1,81 @@
+"""The engine of runs in pods: which outcome a run has, and which objects remain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from runner.engine.job import Outcome, UnrecordedRun
+from runner.errors import RunDetachedError
+from runner.pods.agent import Kind
+from runner.pods.engine import PodEngine
+from tests.integration.pods.conftest import Bed, conclude, events
+
+
+async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:
+    """Begin a run, and start another operator while its agent is connected. Return what that operator finds."""
+    first = await bed.engine()
+    running = asyncio.create_task(first.run(bed.job(deadline), events))
+    record = await bed.record()
+    agent = await bed.agent(record)
+    await first.close(0)
+    with pytest.raises(RunDetachedError):
+        await running
+    agent.client.close()
+    second = await bed.engine()
+    found = await second.resume(bed.owner, 1, "apply")
+    assert found is not None
+    return record, second, found
+
+
+async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = time.time()
+    record, second, found = await _detach(bed, deadline=3600)
+    assert before <= found.began <= time.time()
+    monkeypatch.setattr("runner.pods.engine._RECONNECT_WITHIN", 0.2)
+    job = bed.job(3600, replace(found, began=found.began - 3600))
+    running = asyncio.create_task(second.run(job, events))
+    agent = await bed.agent(record)
+    while (await agent.client.receive())[0] != Kind.STOP:
+        pass
+    agent.end(-15)
+    leaving = asyncio.create_task(agent.leave())
+    result = await conclude(second, job, running)
+    assert (result.outcome, result.message) == (
+        Outcome.TIMED_OUT,
+        "the run took longer than 1h and was ended before its first task",
+    )
+    await leaving
+
+
+async def test_a_run_that_ended_in_time_while_no_operator_was_there_succeeds(bed: Bed) -> None:
+    record, second, found = await _detach(bed, deadline=60)
+    job = bed.job(60, replace(found, began=found.began - 3600))
+    running = asyncio.create_task(second.run(job, events))
+    agent = await bed.agent(record)
+    agent.succeed()
+    leaving = asyncio.create_task(agent.leave())
+    assert (await conclude(second, job, running)).outcome is Outcome.SUCCEEDED
+    await leaving
+
+
+async def test_a_pod_that_kubernetes_ended_at_its_deadline_without_an_operator_timed_out(bed: Bed) -> None:
+    record, second, found = await _detach(bed, deadline=60)
+    job = bed.job(60, replace(found, began=found.began - 3600))
+    del bed.pods.states[record["run"]]
+    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    assert result.outcome is Outcome.TIMED_OUT
+
+
+async def test_a_pod_that_was_deleted_before_the_deadline_is_lost(bed: Bed) -> None:
+    record, second, found = await _detach(bed, deadline=3600)
+    job = bed.job(3600, found)
+    del bed.pods.states[record["run"]]
+    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    assert (result.outcome, result.message) == (
+        Outcome.CANCELED,
+        "The pod of the run was lost: it was deleted. The run is repeated.",
+    )
